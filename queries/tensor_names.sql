@@ -1,0 +1,15 @@
+-- Which tensors were saved, at any step or at one?
+-- Parameters: $mode ('GLOBAL' is any), $step (null is any; counted in the mode).
+-- Columns: name, collections; by name.
+
+with asked as (
+    select distinct name_set
+    from catalogue.steps
+    where ($mode = 'GLOBAL' or mode = $mode)
+      and ($step is null or $step = case when $mode = 'GLOBAL' then global_step else mode_step end)
+)
+select distinct names.name, names.collections
+from asked
+join catalogue.name_sets on name_sets.name_set = asked.name_set
+join catalogue.names on names.name_id = name_sets.name_id
+order by names.name

@@ -1,0 +1,69 @@
+"""tensortrial: a tensor store for training runs.
+
+    trial = tensortrial.create_trial("runs/digits")
+    trial.tensor("gradient/Net_fc.weight").values()
+    trial.sql("select name, avg(value) from reductions where reduction = 'l2' group by name")
+
+Nothing heavy is imported until it is used: neither DuckDB nor any framework.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .availability import StepState
+    from .collection import Collection, CollectionKeys
+    from .mode import ModeKeys, modes
+    from .reduction_config import ReductionConfig
+    from .refreshing import no_refresh, refresh
+    from .save_config import SaveConfig, SaveConfigMode
+    from .tensor import Tensor
+    from .trial import Trial, create_trial
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Collection": "collection",
+    "CollectionKeys": "collection",
+    "ModeKeys": "mode",
+    "ReductionConfig": "reduction_config",
+    "SaveConfig": "save_config",
+    "SaveConfigMode": "save_config",
+    "StepState": "availability",
+    "Tensor": "tensor",
+    "Trial": "trial",
+    "create_trial": "trial",
+    "modes": "mode",
+    "no_refresh": "refreshing",
+    "refresh": "refreshing",
+}
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "StepState",
+    "Tensor",
+    "Trial",
+    "__version__",
+    "create_trial",
+    "modes",
+    "no_refresh",
+    "refresh",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{home}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

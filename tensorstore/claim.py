@@ -1,0 +1,142 @@
+"""The claim of a worker on a run: who may write, and from which step on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
+from .index import IndexSummary, read_summary
+from .mode import ModeKeys
+from .schema import (
+    COLLECTIONS,
+    END,
+    RUN_FILE,
+    TENSORS,
+    RunInfo,
+    WorkerInfo,
+    chunk_folder,
+    collections_path,
+    end_path,
+    flush_number,
+    index_folder,
+)
+from .storage import Storage
+
+_TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come: the next step, over all modes and in each, and the session that continues it."""
+
+    session: int = 0
+    global_step: int = 0
+    mode_steps: Mapping[str, int] = field(default_factory=dict)
+
+    def mode_step(self, mode: ModeKeys) -> int:
+        return self.mode_steps.get(mode.name, 0)
+
+
+def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
+    """Raises RunExists if the storage holds a run that this worker did not just begin together with others."""
+    try:
+        run = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+    except FileNotFoundError:
+        return
+    claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
+    if claimed or run.num_workers != num_workers or storage.list(END):
+        raise RunExists(
+            storage.url,
+            "holds a run already, and nothing of it is ever overwritten: choose another out_dir, or continue that run "
+            "with resume=True",
+        )
+
+
+def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
+    """Begin a new run, or join it as a further worker. Raises WorkerClaimed if another process writes as this worker."""
+    try:
+        storage.create(RUN_FILE, run.to_bytes())
+    except AlreadyPublished:
+        check_out_dir(storage, worker.worker, worker.num_workers)
+    try:
+        storage.create(collections_path(worker.worker), worker.to_bytes())
+    except AlreadyPublished as exc:
+        raise WorkerClaimed(
+            storage.url,
+            f"another process writes to this run as {worker.worker}: give each process a rank of its own (RANK and "
+            "WORLD_SIZE, or torch.distributed), or an out_dir of its own",
+        ) from exc
+
+
+def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo) -> int:
+    """Continue a run, with the `session` and the steps that `progress` found. Gives the number of the first flush."""
+    try:
+        storage.create(RUN_FILE, run.to_bytes())
+    except AlreadyPublished:
+        RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+    storage.replace(collections_path(worker.worker), worker.to_bytes())
+    storage.remove(end_path(worker.worker))
+    return next_flush(storage, worker.worker)
+
+
+def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
+    """Where a resumed run goes on. All workers of a job must go on at the same step, whichever of them looks first, and
+    although the first may publish before the last looks: so the first of a session writes the step into its claim, and
+    the others take it from there."""
+    claims = dict(_claims(storage))
+    newest = max(claims.values(), key=lambda claim: claim.session, default=None)
+    if newest is not None and _has_begun(newest, claims.get(worker), num_workers):
+        return Progress(newest.session, newest.first_global_step, newest.first_mode_steps)
+    session = 0 if newest is None else newest.session + 1
+    return _after_last_published(storage, session, claims)
+
+
+def _has_begun(newest: WorkerInfo, own: WorkerInfo | None, num_workers: int) -> bool:
+    """Whether another worker has opened the session that this one is about to join."""
+    if own is not None:
+        return newest.session > own.session
+    return newest.session > 0 and newest.num_workers == num_workers
+
+
+def _after_last_published(storage: Storage, session: int, claims: Mapping[str, WorkerInfo]) -> Progress:
+    next_global, next_of_mode = 0, dict[str, int]()
+    for worker in claims:
+        for path in storage.list_after(index_folder(worker)):
+            for step in _summary(storage, path).steps:
+                next_global = max(next_global, step.global_step + 1)
+                next_of_mode[step.mode] = max(next_of_mode.get(step.mode, 0), step.mode_step + 1)
+    return Progress(session, next_global, next_of_mode)
+
+
+def next_flush(storage: Storage, worker: str) -> int:
+    """One more than any flush of this worker, also of one that published values and crashed before its index."""
+    numbers = [flush_number(path) for path in storage.list_after(index_folder(worker))]
+    for mode in storage.list(TENSORS):
+        for step in storage.list(f"{TENSORS}/{mode}"):
+            folder = chunk_folder(mode.removeprefix("mode="), step, worker)
+            numbers += [flush_number(name) for name in storage.list(folder)]
+    return max(numbers, default=-1) + 1
+
+
+def update_claim(storage: Storage, worker: WorkerInfo) -> None:
+    """Tell readers of collections that changed after training began."""
+    storage.replace(collections_path(worker.worker), worker.to_bytes())
+
+
+def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
+    for name in storage.list(COLLECTIONS):
+        try:
+            info = WorkerInfo.from_bytes(storage.read(f"{COLLECTIONS}/{name}"))
+        except (ValueError, json.JSONDecodeError) as exc:
+            raise FileError(f"{COLLECTIONS}/{name}", f"the run cannot be continued: {exc}") from exc
+        yield info.worker, info
+
+
+def _summary(storage: Storage, path: str) -> IndexSummary:
+    summary = read_summary(path, *storage.read_tail(path, _TAIL_BYTES))
+    if isinstance(summary, int):
+        summary = read_summary(path, *storage.read_tail(path, summary))
+    assert isinstance(summary, IndexSummary)
+    return summary

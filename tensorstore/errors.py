@@ -1,0 +1,220 @@
+"""Every error that tensortrial raises on purpose, in one tree.
+
+    TensorTrialError
+    ├── UnavailableError                    what was asked for is not in the run (yet); ask for something else, or wait
+    │   ├── TensorUnavailable               (KeyError) no tensor of this name was saved
+    │   ├── TensorUnavailableForStep        (KeyError) the tensor exists, but not at this step, or not in this form
+    │   ├── ShapeUnavailableForStep         (KeyError) the same, for its shape
+    │   ├── StepUnavailable                 (LookupError) the step was skipped and will never be there
+    │   ├── StepNotYetAvailable             (LookupError) the step may still come
+    │   ├── NoMoreData                      the job has ended before the step
+    │   └── InvalidWorker                   (KeyError) no such worker wrote this
+    ├── RunError                            the run as a whole cannot be opened, or cannot be written to
+    │   ├── RunNotFound                     (FileNotFoundError) nothing is at the path
+    │   ├── NotARun                         (ValueError) something else is at the path
+    │   ├── MissingCollectionFiles          (FileNotFoundError) a run is there, but no worker ever began
+    │   ├── UnknownFormat                   (ValueError) written by a later release
+    │   ├── RunExists                       (FileExistsError) out_dir holds a run already
+    │   └── WorkerClaimed                   (FileExistsError) another process writes as this worker
+    ├── FileError                           one file of the run is bad; the rest stays readable
+    │   ├── CorruptFile                     (ValueError) torn, foreign or malicious
+    │   ├── MissingChunk                    (FileNotFoundError) the index names a chunk that is not there
+    │   ├── AlreadyPublished                (FileExistsError) a published file is never overwritten
+    │   └── StorageError                    (OSError) the file system or the object store refused
+    ├── ConfigurationError                  (ValueError) what the hook or the reader was told makes no sense
+    │   ├── InvalidCollectionConfiguration  a collection that can never match, or an unknown key
+    │   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
+    ├── QueryRefused                        (PermissionError) SQL that is not one SELECT on the run's views
+    ├── MissingExtra                        (ImportError) an optional dependency is not installed
+    └── RuleError
+        ├── RuleEvaluationConditionMet      a rule fired; not a failure
+        └── InsufficientInformationForRuleInvocation
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TensorTrialError(Exception):
+    """Root of the tree: `except TensorTrialError` catches whatever this package raises on purpose."""
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of its message; every error here speaks in plain sentences.
+        return str(self.args[0]) if self.args else ""
+
+
+class UnavailableError(TensorTrialError):
+    """What was asked for is not in the run, or not yet."""
+
+
+class TensorUnavailable(UnavailableError, KeyError):
+    """No tensor of the name `tname` has been saved."""
+
+    def __init__(self, tname: str, hint: str = "") -> None:
+        self.tname = tname
+        super().__init__(f"no tensor named {tname!r} has been saved{_and(hint)}")
+
+
+class TensorUnavailableForStep(UnavailableError, KeyError):
+    """The tensor `tname` was not saved at `step` of `mode`, or not in the form asked for, and never will be."""
+
+    def __init__(self, tname: str, step: int, mode: Any = None, has_reductions: bool = False, hint: str = "") -> None:
+        self.tname, self.step, self.mode, self.has_reductions = tname, step, mode, has_reductions
+        if not hint and has_reductions:
+            hint = "its raw value was not saved, only reductions were"
+        super().__init__(f"tensor {tname!r} is not available at step {step}{_of(mode)}{_and(hint)}")
+
+
+class ShapeUnavailableForStep(UnavailableError, KeyError):
+    """The shape of the tensor `tname` is not known at `step` of `mode`."""
+
+    def __init__(self, tname: str, step: int, mode: Any = None) -> None:
+        self.tname, self.step, self.mode = tname, step, mode
+        super().__init__(f"the shape of tensor {tname!r} is not available at step {step}{_of(mode)}")
+
+
+class StepUnavailable(UnavailableError, LookupError):
+    """The step was skipped: no tensor will ever be available for it."""
+
+    def __init__(self, step: int, mode: Any = None) -> None:
+        self.step, self.mode = step, mode
+        super().__init__(f"step {step}{_of(mode)} was not saved and will not be")
+
+
+class StepNotYetAvailable(UnavailableError, LookupError):
+    """The step has not been seen yet; it may still come."""
+
+    def __init__(self, step: int, mode: Any = None) -> None:
+        self.step, self.mode = step, mode
+        super().__init__(f"step {step}{_of(mode)} is not available yet; the job is still running")
+
+
+class NoMoreData(UnavailableError):
+    """The job has ended: no step after `last_step` will come."""
+
+    def __init__(self, step: int | None = None, mode: Any = None, last_step: int | None = None) -> None:
+        self.step, self.mode, self.last_step = step, mode, last_step
+        asked = "" if step is None else f" before step {step}{_of(mode)}"
+        last = "it saved no step" if last_step is None else f"its last step is {last_step}"
+        super().__init__(f"the job has ended{asked}: {last}")
+
+
+class InvalidWorker(UnavailableError, KeyError):
+    """No worker of the name `worker` saved what was asked for."""
+
+    def __init__(self, worker: str, known: list[str] | None = None) -> None:
+        self.worker, self.known = worker, list(known or ())
+        super().__init__(f"no worker {worker!r} saved this; there is {', '.join(self.known) or 'no worker'}")
+
+
+class RunError(TensorTrialError):
+    """The run as a whole cannot be opened, or cannot be written to."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {message}")
+
+
+class RunNotFound(RunError, FileNotFoundError):
+    """Nothing is at the path."""
+
+
+class NotARun(RunError, ValueError):
+    """There are files at the path, but they are not a run."""
+
+
+class MissingCollectionFiles(RunError, FileNotFoundError):
+    """The run exists, but no worker has begun to save."""
+
+
+class UnknownFormat(RunError, ValueError):
+    """The run was written in a format that this release does not know."""
+
+
+class RunExists(RunError, FileExistsError):
+    """The out_dir of a new hook holds a run already."""
+
+
+class WorkerClaimed(RunError, FileExistsError):
+    """Another process writes to the run under the same worker name."""
+
+
+class FileError(TensorTrialError):
+    """One file of a run is bad; the rest stays readable. `path` says which."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {message}")
+
+
+class CorruptFile(FileError, ValueError):
+    """The file is torn, or is not what its name says."""
+
+
+class MissingChunk(FileError, FileNotFoundError):
+    """The index names a chunk of values that is not there."""
+
+
+class AlreadyPublished(FileError, FileExistsError):
+    """A file of this name was published before; published files are never overwritten."""
+
+
+class StorageError(FileError, OSError):
+    """The file system or the object store refused an operation."""
+
+
+class ConfigurationError(TensorTrialError, ValueError):
+    """What the hook or the reader was told makes no sense."""
+
+
+class InvalidCollectionConfiguration(ConfigurationError):
+    """The collection `name` can never match a tensor, or was configured with something unknown."""
+
+    def __init__(self, name: str, message: str = "it has no include_regex, no tensor names and no modules") -> None:
+        self.name = name
+        super().__init__(f"collection {name!r}: {message}")
+
+
+class UnsupportedValue(ConfigurationError, TypeError):
+    """A value that the format cannot hold, such as an array of Python objects."""
+
+
+class QueryRefused(TensorTrialError, PermissionError):
+    """SQL that is not one SELECT on the run's own views."""
+
+
+class MissingExtra(TensorTrialError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'tensortrial[{extra}]'")
+
+
+class RuleError(TensorTrialError):
+    """Something that concerns a rule."""
+
+
+class RuleEvaluationConditionMet(RuleError):
+    """The rule `rule_name` fired at `step`. Not a failure: it is how a rule reports."""
+
+    def __init__(self, rule_name: str, step: int, end_of_rule: bool = False) -> None:
+        self.rule_name, self.step, self.end_of_rule = rule_name, step, end_of_rule
+        super().__init__(f"the condition of rule {rule_name} was met at step {step}")
+
+
+class InsufficientInformationForRuleInvocation(RuleError):
+    """The run does not hold what the rule `rule_name` needs."""
+
+    def __init__(self, rule_name: str, message: str) -> None:
+        self.rule_name, self.message = rule_name, message
+        super().__init__(f"rule {rule_name} cannot run: {message}")
+
+
+def _and(hint: str) -> str:
+    return f": {hint}" if hint else ""
+
+
+def _of(mode: Any) -> str:
+    return "" if mode is None else f" of mode {getattr(mode, 'name', mode)}"

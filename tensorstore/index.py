@@ -1,0 +1,215 @@
+"""The index: one row per saved tensor, one file per flush, and a summary of the file in its footer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .chunk import Place
+from .errors import CorruptFile, UnknownFormat
+from .mode import ModeKeys
+from .records import Plan, Step
+from .reductions import STATISTICS
+from .schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, FORMAT, HISTOGRAM, INDEX_SCHEMA
+from .storage import Sink
+
+# Small enough that one step is read without decoding a whole flush, large enough to compress.
+_ROW_GROUP_ROWS = 32_768
+_SORTED = ["name", "mode", "mode_step", "global_step"]
+
+
+@dataclass(slots=True)
+class IndexRow:
+    """One tensor at one step, as the writer knows it before the file is made."""
+
+    plan: Plan
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    saved_at: int
+    scalar: float | None = None
+    statistics: dict[str, float] | None = None
+    histogram: tuple[list[float], list[int]] | None = None
+    chunk: str | None = None
+    place: Place | None = None
+
+
+@dataclass(slots=True)
+class IndexedStep:
+    """A step and its rows, by tensor name: a tensor saved twice in a step keeps its last value."""
+
+    step: Step
+    rows: dict[str, IndexRow] = field(default_factory=dict)
+
+
+class StepSummary(NamedTuple):
+    mode: str
+    mode_step: int
+    global_step: int
+    saved_at: int
+    """Microseconds since 1970, when the last tensor of the step was saved."""
+    names: int
+    """Which of the file's name sets the step holds."""
+
+
+class SavedTensor(NamedTuple):
+    """One row of the index as a reader sees it."""
+
+    name: str
+    mode: str
+    mode_step: int
+    global_step: int
+    worker: str
+    dtype: str
+    shape: list[int]
+    nbytes: int
+    scalar: float | None
+    chunk: str | None
+    offset: int | None
+    row_group: int | None
+    row: int | None
+    parts: int | None
+    statistics: list[float | None]
+    """In the order of STATISTICS."""
+    histogram: dict[str, Any] | None
+
+    @property
+    def has_raw(self) -> bool:
+        return self.scalar is not None or self.chunk is not None
+
+
+class NamedTensor(NamedTuple):
+    name: str
+    collections: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """What the footer of an index file says of its rows."""
+
+    rows: int
+    steps: list[StepSummary]
+    name_sets: list[tuple[NamedTensor, ...]]
+    chunks: list[str]
+
+
+def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
+    """Write the rows of `steps`, in their order, into one index file. The sink is not published yet."""
+    table = pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA.with_metadata(_footer(steps)))
+    with pq.ParquetWriter(
+        sink.file,
+        table.schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=True,
+        write_statistics=_SORTED,
+        store_schema=False,
+    ) as writer:
+        writer.add_key_value_metadata(_footer(steps))
+        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+
+
+def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
+    rows = [row for indexed in steps for row in indexed.rows.values()]
+    per_step = [(indexed.step, len(indexed.rows)) for indexed in steps]
+    places = [row.place for row in rows]
+    return [
+        pa.array([row.plan.name for row in rows], pa.string()),
+        pa.array([step.mode.name for step, count in per_step for _ in range(count)], pa.string()),
+        pa.array([step.mode_step for step, count in per_step for _ in range(count)], pa.int64()),
+        pa.array([step.global_step for step, count in per_step for _ in range(count)], pa.int64()),
+        pa.repeat(pa.scalar(worker, pa.string()), len(rows)),
+        pa.array([row.dtype for row in rows], pa.string()),
+        pa.array([row.shape for row in rows], pa.list_(pa.int64())),
+        pa.array([row.nbytes for row in rows], pa.int64()),
+        pa.array([row.saved_at // 1000 for row in rows], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        pa.array([row.plan.collections for row in rows], pa.list_(pa.string())),
+        pa.array([row.scalar for row in rows], pa.float64()),
+        *_statistics_columns(rows),
+        pa.array([_histogram(row) for row in rows], HISTOGRAM),
+        pa.array([row.chunk for row in rows], pa.string()),
+        pa.array([place and place.offset for place in places], pa.int64()),
+        pa.array([place and place.row_group for place in places], pa.int32()),
+        pa.array([place and place.row for place in places], pa.int32()),
+        pa.array([place and place.parts for place in places], pa.int32()),
+    ]
+
+
+def _statistics_columns(rows: Sequence[IndexRow]) -> list[pa.Array]:
+    saved = {name for row in rows if row.statistics for name in row.statistics}
+    return [
+        pa.array([row.statistics and row.statistics.get(name) for row in rows], pa.float64())
+        if name in saved
+        else pa.nulls(len(rows), pa.float64())
+        for name in STATISTICS
+    ]
+
+
+def _histogram(row: IndexRow) -> dict[str, Any] | None:
+    return None if row.histogram is None else {"edges": row.histogram[0], "counts": row.histogram[1]}
+
+
+def _footer(steps: Sequence[IndexedStep]) -> dict[bytes, bytes]:
+    """Most steps hold the same tensors: each distinct set of names is written once, and a step refers to it."""
+    sets: dict[tuple[NamedTensor, ...], int] = {}
+    summaries = []
+    for indexed in steps:
+        names = tuple(NamedTensor(row.plan.name, row.plan.collections) for row in indexed.rows.values())
+        saved_at = max((row.saved_at for row in indexed.rows.values()), default=0) // 1000
+        step = indexed.step
+        number = sets.setdefault(names, len(sets))
+        summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at, number))
+    chunks = {row.chunk: None for indexed in steps for row in indexed.rows.values() if row.chunk}
+    return {
+        FOOTER_FORMAT: str(FORMAT).encode(),
+        FOOTER_NAMES: json.dumps(list(sets), separators=(",", ":")).encode(),
+        FOOTER_STEPS: json.dumps(summaries, separators=(",", ":")).encode(),
+        FOOTER_CHUNKS: json.dumps(list(chunks), separators=(",", ":")).encode(),
+    }
+
+
+def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
+    """The summary of the index file of `size` bytes that ends in `tail`; or, if its footer is longer than the tail, how
+    many bytes are needed. Raises CorruptFile, or UnknownFormat for a file of a later release."""
+    if size < 12 or tail[-4:] != b"PAR1":
+        raise CorruptFile(path, f"its {size} bytes do not end like a Parquet file: it is torn, or not an index file")
+    needed = int.from_bytes(tail[-8:-4], "little") + 8
+    if needed > size:
+        raise CorruptFile(path, "its footer claims to be longer than the file")
+    if needed > len(tail):
+        return needed
+    try:
+        # A Parquet reader asks for the end of a file only, so the end is a file good enough.
+        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + tail[-needed:]))
+        footer = metadata.metadata or {}
+        number = int(footer[FOOTER_FORMAT])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
+        raise CorruptFile(path, f"it has no index footer: {exc}") from exc
+    if number > FORMAT:
+        raise UnknownFormat(path, f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial")
+    try:
+        name_sets = _name_sets(footer[FOOTER_NAMES])
+        steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
+        return IndexSummary(metadata.num_rows, steps, name_sets, [str(path) for path in json.loads(footer[FOOTER_CHUNKS])])
+    except (KeyError, ValueError, TypeError) as exc:
+        raise CorruptFile(path, f"its footer cannot be understood: {exc}") from exc
+
+
+def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
+    mode, mode_step, global_step, saved_at, names = values
+    step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at), int(names))
+    if not 0 <= step.names < name_sets:
+        raise ValueError(f"step {step.global_step} refers to name set {step.names} of {name_sets}")
+    return step
+
+
+@lru_cache(maxsize=64)
+def _name_sets(text: bytes) -> list[tuple[NamedTensor, ...]]:
+    """Flush after flush has the same names: they are parsed once, and shared."""
+    return [tuple(NamedTensor(str(name), tuple(map(str, of))) for name, of in names) for names in json.loads(text)]

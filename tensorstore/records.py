@@ -1,0 +1,48 @@
+"""What flows from a hook to the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .dtypes import Array
+from .mode import ModeKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is kept of one tensor. The same object serves all steps at which the same is due."""
+
+    name: str
+    collections: tuple[str, ...]
+    """Every collection that the tensor is part of, sorted."""
+    raw: bool
+    statistics: tuple[str, ...] = ()
+    histogram: bool = False
+
+
+@dataclass(slots=True)
+class Record:
+    """One tensor at one step."""
+
+    plan: Plan
+    value: Array | float
+    """A host array that nobody else writes to, or a scalar. Its memory belongs to the writer from now on."""
+    saved_at: int
+    """Nanoseconds since 1970, UTC."""
+    statistics: Mapping[str, float] | None = None
+    """Where the hook computed them on the tensor's device; None asks the writer to."""
+    dtype: str | None = None
+    """With `statistics` and no raw value, `value` is not the tensor: its dtype and shape are given here."""
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of the job."""
+
+    mode: ModeKeys
+    mode_step: int
+    global_step: int
+    records: list[Record] = field(default_factory=list)
+    """Captured, and not handed to the writer yet."""

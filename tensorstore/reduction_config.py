@@ -1,0 +1,112 @@
+"""Which statistics to save instead of, or beside, the raw value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .errors import ConfigurationError
+from .reductions import STATISTICS, parse_statistic
+
+_NORMS = ("l1", "l2")
+
+
+class ReductionConfig:
+    """Statistics to save of a tensor. With statistics alone the raw value is not saved, unless `save_raw_tensor`.
+
+    `reductions` and `abs_reductions` name any of min, max, mean, median, std, variance, sum, prod; `norms` and
+    `abs_norms` l1 and l2; the `abs_` ones are taken of the absolute value. `reductions` may also name `nan_count`,
+    `inf_count` and `zero_count`. Each is a list or a comma-separated string. `save_shape` asks for nothing else to be
+    saved: the shape always is. Raises ConfigurationError for an unknown name, with the nearest known one.
+    """
+
+    def __init__(
+        self,
+        reductions: Iterable[str] | str | None = None,
+        abs_reductions: Iterable[str] | str | None = None,
+        norms: Iterable[str] | str | None = None,
+        abs_norms: Iterable[str] | str | None = None,
+        save_raw_tensor: bool | str = False,
+        save_shape: bool | str = False,
+    ) -> None:
+        self.reductions = [parse_statistic(name) for name in names(reductions)]
+        self.abs_reductions = [_unsigned(name) for name in names(abs_reductions)]
+        self.norms = [_norm(name) for name in names(norms)]
+        self.abs_norms = [_norm(name) for name in names(abs_norms)]
+        self.save_raw_tensor = boolean("save_raw_tensor", save_raw_tensor)
+        self.save_shape = boolean("save_shape", save_shape)
+
+    @classmethod
+    def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> ReductionConfig:
+        """From one list that holds all kinds, as JSON configurations write it: `min,abs_mean,l2,abs_l1`."""
+        parsed = [parse_statistic(name) for name in names(statistics)]
+        absolute = [name[4:] for name in parsed if name.startswith("abs_")]
+        signed = [name for name in parsed if not name.startswith("abs_")]
+        return cls(
+            reductions=[name for name in signed if name not in _NORMS],
+            abs_reductions=[name for name in absolute if name not in _NORMS],
+            norms=[name for name in signed if name in _NORMS],
+            abs_norms=[name for name in absolute if name in _NORMS],
+            **options,
+        )
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The names of all statistics asked for, in the order of the index's columns."""
+        asked = {*self.reductions, *self.norms}
+        asked |= {f"abs_{name}" for name in (*self.abs_reductions, *self.abs_norms)}
+        return tuple(name for name in STATISTICS if name in asked)
+
+    @property
+    def raw(self) -> bool:
+        """Whether the raw value is saved."""
+        return self.save_raw_tensor or not (self.statistics or self.save_shape)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ReductionConfig:
+        return cls(**document)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReductionConfig) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"ReductionConfig({', '.join(f'{k}={v!r}' for k, v in vars(self).items() if v)})"
+
+
+def names(value: Iterable[str] | str | None) -> list[str]:
+    """A list of names from a list or from a comma-separated string."""
+    if value is None:
+        return []
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def boolean(name: str, value: Any) -> bool:
+    """A truth value that may come as a string. Raises ConfigurationError for anything else."""
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "1", "yes"):
+        return True
+    if text in ("false", "0", "no", "none", ""):
+        return False
+    raise ConfigurationError(f"{name} must be true or false, not {value!r}")
+
+
+def _norm(name: str) -> str:
+    parsed = parse_statistic(name)
+    if parsed not in _NORMS:
+        raise ConfigurationError(f"unknown norm {name!r}; the norms are {', '.join(_NORMS)}")
+    return parsed
+
+
+def _unsigned(name: str) -> str:
+    parsed = parse_statistic(name)
+    if f"abs_{parsed}" not in STATISTICS:
+        raise ConfigurationError(f"{name!r} cannot be taken of the absolute value")
+    return parsed

@@ -1,0 +1,177 @@
+"""Format 1: the names and the columns of a run on disk. `docs/format.md` is its specification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from .errors import NotARun, UnknownFormat
+from .reductions import STATISTICS
+
+FORMAT = 1
+STEPS_PER_DIRECTORY = 1000
+
+RUN_FILE = "run.json"
+COLLECTIONS = "collections"
+INDEX = "index"
+TENSORS = "tensors"
+END = "end"
+
+# Keys of an index file's Parquet footer.
+FOOTER_FORMAT = b"tensortrial.format"
+FOOTER_NAMES = b"tensortrial.names"
+FOOTER_STEPS = b"tensortrial.steps"
+FOOTER_CHUNKS = b"tensortrial.chunks"
+
+_TEXT = pa.string()
+
+TENSORS_SCHEMA = pa.schema(
+    [
+        pa.field("name", _TEXT, nullable=False),
+        pa.field("mode", _TEXT, nullable=False),
+        pa.field("mode_step", pa.int64(), nullable=False),
+        pa.field("global_step", pa.int64(), nullable=False),
+        pa.field("worker", _TEXT, nullable=False),
+        pa.field("dtype", _TEXT, nullable=False),
+        pa.field("shape", pa.list_(pa.int64()), nullable=False),
+        pa.field("part", pa.int32(), nullable=False),
+        # Required, so that no definition levels stand between the bytes of a page.
+        pa.field("value", pa.binary(), nullable=False),
+    ]
+)
+
+HISTOGRAM = pa.struct([("edges", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64()))])
+
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("name", _TEXT, nullable=False),
+        pa.field("mode", _TEXT, nullable=False),
+        pa.field("mode_step", pa.int64(), nullable=False),
+        pa.field("global_step", pa.int64(), nullable=False),
+        pa.field("worker", _TEXT, nullable=False),
+        pa.field("dtype", _TEXT, nullable=False),
+        pa.field("shape", pa.list_(pa.int64()), nullable=False),
+        pa.field("nbytes", pa.int64(), nullable=False),
+        pa.field("saved_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("collections", pa.list_(_TEXT), nullable=False),
+        pa.field("scalar", pa.float64()),
+        *(pa.field(name, pa.float64()) for name in STATISTICS),
+        pa.field("histogram", HISTOGRAM),
+        pa.field("chunk", _TEXT),
+        pa.field("offset", pa.int64()),
+        pa.field("row_group", pa.int32()),
+        pa.field("row", pa.int32()),
+        pa.field("parts", pa.int32()),
+    ]
+)
+
+
+def chunk_folder(mode: str, directory: str, worker: str) -> str:
+    return f"{TENSORS}/mode={mode}/{directory}/worker={_component(worker)}"
+
+
+def chunk_path(mode: str, mode_step: int, worker: str, flush: int, width: int = STEPS_PER_DIRECTORY) -> str:
+    """Where the raw values of one flush lie, run-relative."""
+    return f"{chunk_folder(mode, _directory(mode_step, width), worker)}/{flush:08d}.parquet"
+
+
+def index_folder(worker: str) -> str:
+    return f"{INDEX}/worker={_component(worker)}"
+
+
+def index_path(worker: str, global_step: int, flush: int, width: int = STEPS_PER_DIRECTORY) -> str:
+    """Where the index rows of one flush lie, run-relative. `global_step` is the first of the flush."""
+    return f"{index_folder(worker)}/{_directory(global_step, width)}/{flush:08d}.parquet"
+
+
+def collections_path(worker: str) -> str:
+    return f"{COLLECTIONS}/{_component(worker)}.json"
+
+
+def end_path(worker: str) -> str:
+    return f"{END}/{_component(worker)}.json"
+
+
+def flush_number(path: str) -> int:
+    """The last flush that a chunk or an index file holds: `00000007.parquet` or `00000000-00000063.parquet`."""
+    return int(path.rpartition("/")[2].removesuffix(".parquet").rpartition("-")[2])
+
+
+def _directory(step: int, width: int) -> str:
+    return f"step={step - step % width:012d}"
+
+
+def _component(worker: str) -> str:
+    """One path component. A worker may be named after a device, with slashes; readers take its name from the file."""
+    return quote(worker, safe="")
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """`run.json`: what the run is. Written once, by the first worker."""
+
+    created_at: str
+    """ISO 8601 with time zone."""
+    framework: str = ""
+    num_workers: int = 1
+    codec: str = "none"
+    steps_per_directory: int = STEPS_PER_DIRECTORY
+    versions: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What the user told the hook to keep with the run."""
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"tensortrial": "run", **asdict(self)}, indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, url: str) -> RunInfo:
+        """Raises NotARun for anything that is not a run.json, UnknownFormat for a later format."""
+        try:
+            document = json.loads(data)
+            marked = document.pop("tensortrial") == "run"
+            number = int(document["format"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            marked = False
+        if not marked:
+            raise NotARun(url, f"its {RUN_FILE} was not written by tensortrial, so this is not a run")
+        if number > FORMAT:
+            raise UnknownFormat(url, f"the run has format {number}, this release reads up to {FORMAT}: upgrade tensortrial")
+        return cls(**{name: document[name] for name in cls.__dataclass_fields__ if name in document})
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """`collections/WORKER.json`: what one worker was told to save. The file is also the worker's claim of its name."""
+
+    worker: str
+    num_workers: int
+    started_at: str
+    collections: list[Mapping[str, Any]]
+    include_collections: list[str] = field(default_factory=list)
+    """Which of the collections are saved; a tensor in none of them is saved by an explicit call only."""
+    session: int = 0
+    """0 for the job that began the run, one more each time it was resumed."""
+    first_global_step: int = 0
+    first_mode_steps: Mapping[str, int] = field(default_factory=dict)
+    """The steps at which the session began."""
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> WorkerInfo:
+        """Raises ValueError for anything else."""
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise ValueError("not a JSON object")
+        try:
+            return cls(**{name: document[name] for name in cls.__dataclass_fields__ if name in document})
+        except TypeError as exc:
+            raise ValueError(str(exc)) from exc

@@ -1,0 +1,107 @@
+"""One tensor of a trial, by name: its steps, values, shapes and reductions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .dtypes import Array
+from .errors import TensorUnavailableForStep
+from .mode import ModeKeys
+from .reductions import STATISTICS, parse_statistic, statistic
+
+if TYPE_CHECKING:
+    from .trial import Trial
+
+GLOBAL = ModeKeys.GLOBAL
+
+
+class Tensor:
+    """The tensor `name` of a trial.
+
+    `mode` says in which mode a step number is counted; GLOBAL, the default, counts over all modes. Where several workers
+    saved the tensor, `worker` says whose is meant; without it, the first that has it, in natural order.
+    """
+
+    def __init__(self, name: str, trial: Trial) -> None:
+        self.name = name
+        self.trial = trial
+
+    def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
+        """The steps at which the tensor was saved, ascending; complete ones only, unless told otherwise."""
+        return self.trial._tensor_steps(self.name, mode, show_incomplete_steps)
+
+    def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> Array:
+        """The raw value, in the dtype and shape it was saved with.
+
+        Raises TensorUnavailableForStep (of which `has_reductions` tells whether statistics are there), StepUnavailable,
+        StepNotYetAvailable, InvalidWorker; MissingChunk or CorruptFile where the run is damaged.
+        """
+        row = self.trial._row(self.name, step_num, mode, worker)
+        if not row.has_raw:
+            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True)
+        return self.trial._read([row])[0]
+
+    def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, Array]:
+        """The raw value of every step that has one, by step."""
+        return self.trial.values([self.name], mode=mode, worker=worker)[self.name]
+
+    def shape(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[int, ...]:
+        """The shape, which is known however the tensor was saved."""
+        return tuple(self.trial._row(self.name, step_num, mode, worker).shape)
+
+    def shapes(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, tuple[int, ...]]:
+        """The shape at every step."""
+        return {step: tuple(row.shape) for step, row in self.trial._rows_of(self.name, mode, worker).items()}
+
+    def reduction_value(
+        self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
+    ) -> Array:
+        """One statistic, as a float64 array without dimensions: the saved one, else computed from the raw value.
+
+        `reduction_name` is min, max, mean, median, std, variance, sum, prod, l1, l2 (with `abs`, of the absolute value),
+        nan_count, inf_count or zero_count; ConfigurationError for another. Raises TensorUnavailableForStep if neither the
+        statistic nor the raw value was saved, or if it is not defined for the dtype.
+        """
+        name = parse_statistic(f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name)
+        row = self.trial._row(self.name, step_num, mode, worker)
+        value = row.statistics[STATISTICS.index(name)]
+        if value is None and row.has_raw:
+            value = statistic(self.trial._read([row])[0], name)
+            if value is None:
+                hint = f"{name} is not defined for dtype {row.dtype}"
+                raise TensorUnavailableForStep(self.name, step_num, mode, hint=hint)
+        if value is None:
+            hint = f"neither its {name} nor its raw value was saved"
+            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
+        return np.array(value)
+
+    def reduction_values(
+        self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
+    ) -> dict[tuple[str, bool], Array]:
+        """The saved statistics, by (name, whether of the absolute value). Nothing is computed."""
+        row = self.trial._row(self.name, step_num, mode, worker)
+        saved = zip(STATISTICS, row.statistics, strict=True)
+        return {_key(name): np.array(value) for name, value in saved if value is not None}
+
+    def histogram(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[Array, Array] | None:
+        """The saved histogram as (edges, counts), one edge more than counts; None if none was asked for."""
+        saved: dict[str, Any] | None = self.trial._row(self.name, step_num, mode, worker).histogram
+        return None if saved is None else (np.array(saved["edges"]), np.array(saved["counts"]))
+
+    def workers(self, step_num: int, mode: ModeKeys = GLOBAL) -> list[str]:
+        """The workers that saved the tensor at a step, in natural order."""
+        return [row.worker for row in self.trial._rows_at(self.name, step_num, mode)]
+
+    def prev_steps(self, step: int, n: int, mode: ModeKeys = GLOBAL) -> list[int]:
+        """The last `n` steps of the tensor up to `step`, itself included; fewer if there are fewer."""
+        return [each for each in self.steps(mode) if each <= step][-n:] if n > 0 else []
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, trial={self.trial.name!r})"
+
+
+def _key(statistic_name: str) -> tuple[str, bool]:
+    absolute = statistic_name.startswith("abs_")
+    return statistic_name.removeprefix("abs_"), absolute

@@ -1,0 +1,292 @@
+"""The background writer: takes what hooks record and publishes it, flush by flush."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from .chunk import PART_BYTES, ChunkWriter
+from .dtypes import as_scalar, dtype_name
+from .errors import TensorTrialError
+from .index import IndexedStep, IndexRow, write_index
+from .records import Record, Step
+from .reductions import histogram, statistics
+from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
+from .storage import Storage, register_flush
+
+FLUSH_BYTES = 128 << 20
+QUEUE_BYTES = 512 << 20
+LOCAL_FLUSH_SECONDS = 1.0
+REMOTE_FLUSH_SECONDS = 10.0
+
+_SCALAR_BYTES = 64
+
+
+class _Batch(NamedTuple):
+    step: Step
+    records: Sequence[Record]
+    nbytes: int
+    closes: bool
+
+
+class _FlushRequest(threading.Event):
+    """Queued behind what it covers; set once that is published, or never will be."""
+
+
+class _Stop:
+    """The last item of a queue."""
+
+
+class Writer:
+    """One per worker of a run. `put` and `close_step` are called by the training thread and only queue; a thread of the
+    writer's own computes statistics, encodes and publishes.
+
+    A flush happens `flush_seconds` after a step has closed (0: as each step closes), when `flush_bytes` have gathered,
+    on `flush()` and on `close()`. Chunks of values are published before the index file that names them, so a reader never
+    sees a row whose value is not there. When more than `queue_bytes` wait, `put` waits too: memory stays bounded and
+    nothing is dropped.
+
+    An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it. What was
+    published before stays readable.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        worker: str,
+        *,
+        codec: str = "none",
+        flush_seconds: float | None = None,
+        flush_bytes: int = FLUSH_BYTES,
+        queue_bytes: int = QUEUE_BYTES,
+        part_bytes: int = PART_BYTES,
+        first_flush: int = 0,
+        steps_per_directory: int = STEPS_PER_DIRECTORY,
+    ) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._codec = codec
+        default = LOCAL_FLUSH_SECONDS if storage.is_local else REMOTE_FLUSH_SECONDS
+        self._flush_seconds = default if flush_seconds is None else flush_seconds
+        self._flush_bytes = flush_bytes
+        self._queue_bytes = queue_bytes
+        self._part_bytes = part_bytes
+        self._width = steps_per_directory
+
+        # Owned by the writer's thread.
+        self._flush = first_flush
+        self._chunks: dict[str, ChunkWriter] = {}
+        self._open: dict[int, IndexedStep] = {}
+        self._closed: list[IndexedStep] = []
+        self._flush_due: float | None = None
+
+        # Shared, under the condition's lock.
+        self._changed = threading.Condition()
+        self._queue: deque[_Batch | _FlushRequest | _Stop] = deque()
+        self._queued_bytes = 0
+        self._unpublished_steps = 0
+        self._stopping = False
+        self._error: BaseException | None = None
+
+        self._thread = threading.Thread(target=self._run, name=f"tensortrial-writer-{worker}", daemon=True)
+        self._thread.start()
+        self._unregister = register_flush(storage.url, self.flush)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What stopped the writer, if anything did."""
+        return self._error
+
+    def put(self, step: Step, records: Sequence[Record], closes: bool = False) -> None:
+        """Queue records of `step`, which ends with them if `closes`. Waits while too much is queued."""
+        nbytes = sum(_nbytes(record) for record in records)
+        with self._changed:
+            self._raise_error()
+            # One batch always passes, however large.
+            while self._queued_bytes and self._queued_bytes + nbytes > self._queue_bytes:
+                self._changed.wait()
+                self._raise_error()
+            if self._stopping:
+                raise ValueError("the writer is closed")
+            self._queue.append(_Batch(step, records, nbytes, closes))
+            self._queued_bytes += nbytes
+            self._unpublished_steps += closes
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Publish every closed step, and return when that is done."""
+        with self._changed:
+            if not self._unpublished_steps or threading.current_thread() is self._thread:
+                return
+            self._raise_error()
+            if self._stopping:
+                return
+            request = _FlushRequest()
+            self._queue.append(request)
+            self._changed.notify_all()
+        request.wait()
+        self._raise_error()
+
+    def close(self, failure: str | None = None) -> None:
+        """Publish what is left and say that this worker is done (and, with `failure`, why it is before its time).
+        Closing twice is fine."""
+        with self._changed:
+            if self._stopping:
+                return
+            self._stopping = True
+            self._queue.append(_Stop())
+            self._changed.notify_all()
+        self._unregister()
+        self._thread.join()
+        error = self._error
+        document = {
+            "worker": self._worker,
+            "ended_at": datetime.now(UTC).isoformat(),
+            "failure": failure or (None if error is None else f"{type(error).__name__}: {error}"),
+        }
+        # On the disk that was too full for the values, this may fail as well: the first error is the one to tell.
+        with contextlib.suppress(TensorTrialError) if error else contextlib.nullcontext():
+            self._storage.replace(end_path(self._worker), json.dumps(document).encode())
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            while not isinstance(item := self._next(), _Stop):
+                self._handle(item)
+            self._publish()
+        except BaseException as exc:
+            self._fail(exc)
+
+    def _next(self) -> _Batch | _FlushRequest | _Stop | None:
+        """What is next in the queue; None when a flush is due before anything comes."""
+        with self._changed:
+            while not self._queue:
+                timeout = None if self._flush_due is None else self._flush_due - time.monotonic()
+                if timeout is not None and timeout <= 0:
+                    return None
+                self._changed.wait(timeout)
+            return self._queue.popleft()
+
+    def _handle(self, item: _Batch | _FlushRequest | None) -> None:
+        if isinstance(item, _FlushRequest):
+            try:
+                self._publish()
+            finally:
+                item.set()
+            return
+        if item is not None:
+            self._write(item)
+            with self._changed:
+                self._queued_bytes -= item.nbytes
+                self._changed.notify_all()
+        if self._flush_is_due():
+            self._publish()
+
+    def _flush_is_due(self) -> bool:
+        return self._flush_due is not None and time.monotonic() >= self._flush_due
+
+    def _write(self, batch: _Batch) -> None:
+        step = batch.step
+        indexed = self._open.get(step.global_step)
+        if indexed is None:
+            indexed = self._open[step.global_step] = IndexedStep(step)
+        for record in batch.records:
+            # A name that comes again takes its last place as well as its last value.
+            indexed.rows.pop(record.plan.name, None)
+            indexed.rows[record.plan.name] = self._index_row(step, record)
+            if sum(chunk.nbytes for chunk in self._chunks.values()) >= self._flush_bytes:
+                self._publish()
+        if batch.closes:
+            self._close_step(step.global_step)
+
+    def _close_step(self, global_step: int) -> None:
+        self._closed.append(self._open.pop(global_step))
+        if self._flush_due is None:
+            self._flush_due = time.monotonic() + self._flush_seconds
+
+    def _index_row(self, step: Step, record: Record) -> IndexRow:
+        plan, value = record.plan, record.value
+        if isinstance(value, float):
+            return IndexRow(plan, "float64", (), 8, record.saved_at, scalar=value)
+        saved = record.statistics
+        row = IndexRow(
+            plan,
+            record.dtype or dtype_name(value.dtype),
+            value.shape if record.shape is None else record.shape,
+            value.nbytes,
+            record.saved_at,
+            statistics=dict(saved) if saved is not None else statistics(value, plan.statistics) if plan.statistics else None,
+            histogram=histogram(value) if plan.histogram else None,
+        )
+        if plan.raw:
+            self._keep_raw(step, record, value, row)
+        return row
+
+    def _keep_raw(self, step: Step, record: Record, value: np.ndarray, row: IndexRow) -> None:
+        row.scalar = as_scalar(value)
+        if row.scalar is None:
+            row.chunk = chunk_path(step.mode.name, step.mode_step, self._worker, self._flush, self._width)
+            row.place = self._chunk(row.chunk).append(step, record, row.dtype)
+
+    def _chunk(self, path: str) -> ChunkWriter:
+        chunk = self._chunks.get(path)
+        if chunk is None:
+            chunk = ChunkWriter(self._storage.sink(path), self._worker, self._codec, self._part_bytes)
+            self._chunks[path] = chunk
+        return chunk
+
+    def _publish(self) -> None:
+        """Publish the values gathered so far, then the rows of the closed steps. Values of a step still open may be
+        among them; its rows follow once it has closed."""
+        for path in list(self._chunks):
+            chunk = self._chunks[path]
+            chunk.finish()
+            chunk.publish()
+            del self._chunks[path]
+        if self._closed:
+            self._publish_index()
+        self._flush += 1
+
+    def _publish_index(self) -> None:
+        steps = self._closed
+        sink = self._storage.sink(index_path(self._worker, steps[0].step.global_step, self._flush, self._width))
+        try:
+            write_index(sink, self._worker, steps)
+            sink.publish()
+        except BaseException:
+            sink.abort()
+            raise
+        self._closed, self._flush_due = [], None
+        with self._changed:
+            self._unpublished_steps -= len(steps)
+
+    def _fail(self, exc: BaseException) -> None:
+        for chunk in self._chunks.values():
+            chunk.abort()
+        self._chunks.clear()
+        with self._changed:
+            self._error = exc
+            for item in self._queue:
+                if isinstance(item, _FlushRequest):
+                    item.set()
+            self._queue.clear()
+            self._queued_bytes = 0
+            self._changed.notify_all()
+
+
+def _nbytes(record: Record) -> int:
+    return _SCALAR_BYTES if isinstance(record.value, float) else record.value.nbytes + _SCALAR_BYTES
