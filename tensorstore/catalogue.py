@@ -175,7 +175,7 @@ class Catalogue:
 
     def _set_aside(self, path: str, error: FileError) -> None:
         self.damaged[path] = error
-        logger.warning("%s is left out, the rest of the run is readable: %s", self._storage.uri(path), error)
+        logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
 
     def _insert(self, found: Sequence[tuple[str, str, IndexSummary]]) -> None:
         files, steps, names, name_sets, chunks = [], [], [], [], []
@@ -317,9 +317,10 @@ def _connect(storage: Storage) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:")
     if storage.duckdb_filesystem is not None:
         connection.register_filesystem(storage.duckdb_filesystem)
-    folders = [storage.uri(INDEX) + "/", storage.uri(TENSORS) + "/"]
+    # DuckDB checks a path as a pattern and as it is: `uri` escapes brackets and stars, the url has them plain.
+    folders = {f"{base}/" for room in (INDEX, TENSORS) for base in (storage.uri(room), f"{storage.url}/{room}")}
     # SET takes no parameters; a list literal with doubled quotes holds any path.
-    quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in folders)
+    quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
     for statement in (
         "set temp_directory = ''",
         f"set allowed_directories = [{quoted}]",

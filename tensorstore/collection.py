@@ -94,6 +94,14 @@ class Collection:
         """Whether no tensor can ever match."""
         return not (self._patterns or self._tensor_names)
 
+    @property
+    def fingerprint(self) -> tuple[int, ...]:
+        """Changes when the collection starts to match, or to keep, something else."""
+        reduce = self.reduction_config
+        kept = (id(reduce), hash(reduce.statistics), reduce.raw) if reduce else (0, 0, 0)
+        matched = (id(self._patterns), len(self._patterns), id(self._tensor_names), len(self._tensor_names))
+        return (id(self), *matched, *kept, bool(self.save_histogram))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,

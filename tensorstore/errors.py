@@ -39,6 +39,10 @@ from typing import Any
 class TensorTrialError(Exception):
     """Root of the tree: `except TensorTrialError` catches whatever this package raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default the message would be passed to __init__ again; errors travel between processes as they are.
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
     def __str__(self) -> str:
         # KeyError would show the repr of its message; every error here speaks in plain sentences.
         return str(self.args[0]) if self.args else ""
@@ -210,6 +214,13 @@ class InsufficientInformationForRuleInvocation(RuleError):
     def __init__(self, rule_name: str, message: str) -> None:
         self.rule_name, self.message = rule_name, message
         super().__init__(f"rule {rule_name} cannot run: {message}")
+
+
+def _rebuild(kind: type[TensorTrialError], args: tuple[Any, ...], attributes: dict[str, Any]) -> TensorTrialError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 def _and(hint: str) -> str:

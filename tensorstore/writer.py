@@ -20,7 +20,7 @@ from .index import IndexedStep, IndexRow, write_index
 from .records import Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
-from .storage import Storage, register_flush
+from .storage import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20
@@ -240,7 +240,8 @@ class Writer:
         row.scalar = as_scalar(value)
         if row.scalar is None:
             row.chunk = chunk_path(step.mode.name, step.mode_step, self._worker, self._flush, self._width)
-            row.place = self._chunk(row.chunk).append(step, record, row.dtype)
+            with translated(row.chunk, "write"):
+                row.place = self._chunk(row.chunk).append(step, record, row.dtype)
 
     def _chunk(self, path: str) -> ChunkWriter:
         chunk = self._chunks.get(path)
@@ -254,7 +255,8 @@ class Writer:
         among them; its rows follow once it has closed."""
         for path in list(self._chunks):
             chunk = self._chunks[path]
-            chunk.finish()
+            with translated(path, "write"):
+                chunk.finish()
             chunk.publish()
             del self._chunks[path]
         if self._closed:
@@ -263,9 +265,11 @@ class Writer:
 
     def _publish_index(self) -> None:
         steps = self._closed
-        sink = self._storage.sink(index_path(self._worker, steps[0].step.global_step, self._flush, self._width))
+        path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
+        sink = self._storage.sink(path)
         try:
-            write_index(sink, self._worker, steps)
+            with translated(path, "write"):
+                write_index(sink, self._worker, steps)
             sink.publish()
         except BaseException:
             sink.abort()

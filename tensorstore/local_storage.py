@@ -1,0 +1,299 @@
+"""A run in a folder of this machine's file system, or of one mounted on it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from .errors import AlreadyPublished
+from .storage_seam import Blocks, ByteRange, Paths, Sink, Storage, Tails, check_path, join, translated
+
+_T = TypeVar("_T")
+
+_OPEN_FILES = 64
+"""Descriptors kept open per run: most reads of a training run go to a few recent files."""
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+"""What os.link raises on a file system without hard links (exFAT, some FUSE mounts)."""
+
+_PATTERN = re.compile(r"([*?\[])")
+
+
+class LocalStorage(Storage):
+    """Files are written under a temporary name and linked to their own, so that they appear whole and only once.
+
+    Nothing is fsynced: a crash of the process loses nothing that was published, a loss of power may. A file torn by
+    that is found by the checks on reading.
+    """
+
+    is_local = True
+
+    def __init__(self, folder: str) -> None:
+        self.url = folder
+        # Two spellings of one folder, by way of a symbolic link, are one run to the registry of flushes.
+        self._real = os.path.realpath(folder)
+        self._open_files = _OpenFiles()
+
+    @property
+    def _flush_key(self) -> str:
+        return self._real
+
+    def uri(self, path: str) -> str:
+        # DuckDB would take 'lr=[0.1]' for a pattern and read the files of 'lr=0' in silence.
+        return _PATTERN.sub(r"[\1]", self._full(path))
+
+    def _full(self, path: str) -> str:
+        return f"{self.url}/{check_path(path)}"
+
+    def exists_any(self) -> bool:
+        with translated("", "list"):
+            try:
+                with os.scandir(self.url) as entries:
+                    return next(entries, None) is not None
+            except FileNotFoundError:
+                return False
+            except NotADirectoryError:
+                return os.path.exists(self.url)
+
+    def read(self, path: str) -> bytes:
+        with translated(path, "read"), open(self._full(path), "rb") as file:
+            return file.read()
+
+    def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
+        with translated(path, "read"), open(self._full(path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - length)
+            return _pread(file.fileno(), start, size - start), size
+
+    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
+        return [_outcome(self.read_tail, path, length) for path in paths]
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
+        return [self._read_range(wanted) for wanted in ranges]
+
+    def _read_range(self, wanted: ByteRange) -> bytes:
+        if not wanted.length:
+            return b""
+        file = self._full(wanted.path)
+        try:
+            descriptor = self._open_files.get(file)
+            return _pread(descriptor.number, wanted.start, wanted.length)
+        except OSError:
+            with translated(wanted.path, "read"):  # entered on errors only: it costs as much as the read itself
+                raise
+
+    def list(self, folder: str) -> Paths:
+        with translated(folder, "list"):
+            return sorted(entry.name for entry in _entries(self._full(folder) if folder else self.url))
+
+    def _list_after(self, folder: str, after: str) -> Paths:
+        found = []
+        with translated(folder, "list"):
+            for sub in _entries(self._full(folder)):
+                stem = f"{sub.name}/"
+                # All of a folder lies before `after` unless `after` is in it. Comparing the folders' own names would
+                # be wrong: 'a-b/x' comes before 'a/x'.
+                if (stem > after or after.startswith(stem)) and sub.is_dir():
+                    files = (entry for entry in _entries(sub.path) if stem + entry.name > after)
+                    found += [stem + entry.name for entry in files if not entry.is_dir()]
+        return [join(folder, name) for name in sorted(found)]
+
+    def create(self, path: str, data: bytes | memoryview) -> None:
+        temporary = self._write_temporary(path, data)
+        self._publish(temporary, path)
+
+    def replace(self, path: str, data: bytes | memoryview) -> None:
+        temporary = self._write_temporary(path, data)
+        with _removed_on_error(temporary), translated(path, "write"):
+            os.replace(temporary, self._full(path))
+
+    def remove(self, path: str) -> None:
+        with translated(path, "delete"), suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(self._full(path))
+
+    def sink(self, path: str) -> Sink:
+        return _LocalSink(self, path)
+
+    def _temporary(self, path: str) -> str:
+        folder, _, name = self._full(path).rpartition("/")
+        return f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
+
+    def _write_temporary(self, path: str, data: bytes | memoryview) -> str:
+        temporary = self._temporary(path)
+        with _removed_on_error(temporary), translated(path, "write"):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+            number = _in_its_folder(temporary, lambda: os.open(temporary, flags, 0o666))
+            try:
+                _write_all(number, data)
+            finally:
+                os.close(number)
+        return temporary
+
+    def _publish(self, temporary: str, path: str) -> None:
+        with _removed_on_error(temporary), translated(path, "write"):
+            try:
+                self._link(temporary, self._full(path))
+            except FileExistsError as exc:
+                raise AlreadyPublished(path, "a file of this name was published before") from exc
+
+    @staticmethod
+    def _link(temporary: str, final: str) -> None:
+        try:
+            os.link(temporary, final)
+        except OSError as exc:
+            if exc.errno not in _NO_LINKS:
+                raise
+            _rename_exclusively(temporary, final)
+        else:
+            os.unlink(temporary)
+
+
+class _LocalSink(Sink):
+    def __init__(self, storage: LocalStorage, path: str) -> None:
+        import pyarrow as pa  # the storage itself serves those who only list and read, without pyarrow
+
+        self._storage, self._path, self._temporary = storage, path, storage._temporary(path)
+        with _removed_on_error(self._temporary), translated(path, "write"):
+            self.file = _in_its_folder(self._temporary, lambda: pa.OSFile(self._temporary, "wb"))
+
+    def publish(self) -> None:
+        with _removed_on_error(self._temporary), translated(self._path, "write"):
+            self.file.close()
+        self._storage._publish(self._temporary, self._path)
+
+    def abort(self) -> None:
+        with suppress(Exception):
+            self.file.close()
+        with suppress(OSError):
+            os.unlink(self._temporary)
+
+
+class _Descriptor:
+    """An open file. It is closed when the last one who holds it lets go, so never under a reader's feet."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, file: str) -> None:
+        self.number = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "number"):
+            close(self.number)
+
+
+class _OpenFiles:
+    """The files last read from, kept open: opening costs more than reading a small value."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, _Descriptor] = OrderedDict()
+
+    def get(self, file: str) -> _Descriptor:
+        """The open file. The caller holds it for as long as it reads."""
+        if self._process != os.getpid():
+            self._start()  # a fork may have copied the lock while another thread held it
+        with self._lock:
+            found = self._files.get(file)
+            if found is not None:
+                self._files.move_to_end(file)
+        # A deleted file has no name left. It may have been replaced, and then the old bytes would be wrong.
+        if found is None or not os.fstat(found.number).st_nlink:
+            found = self._keep(file)
+        return found
+
+    def _keep(self, file: str) -> _Descriptor:
+        with self._lock:
+            self._files.pop(file, None)
+        opened = self._opened(file)
+        with self._lock:
+            self._files[file] = opened
+            self._files.move_to_end(file)
+            dropped = [self._files.popitem(last=False) for _ in range(len(self._files) - _OPEN_FILES)]
+        del dropped  # closed here, outside of the lock, unless another thread still reads
+        return opened
+
+    def _opened(self, file: str) -> _Descriptor:
+        try:
+            return _Descriptor(file)
+        except OSError as exc:
+            if exc.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        with self._lock:
+            self._files.clear()  # the process has run out of descriptors: give ours back, and try once more
+        return _Descriptor(file)
+
+
+def _pread(number: int, start: int, length: int) -> bytes:
+    """`length` bytes, or fewer where the file ends. One pread gives 2 GiB at most, and may give less."""
+    data = os.pread(number, length, start)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    got = len(data)
+    while got < length and (data := os.pread(number, length - got, start + got)):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
+
+
+def _write_all(number: int, data: bytes | memoryview) -> None:
+    left = memoryview(data).cast("B")
+    while left:
+        left = left[os.write(number, left) :]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What is in the folder, without the names that begin with a dot."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _in_its_folder(file: str, make: Callable[[], _T]) -> _T:
+    """`make` the file; where its folder is missing, make the folder first. Trying costs nothing when it is there."""
+    try:
+        return make()
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        return make()
+
+
+@contextmanager
+def _removed_on_error(temporary: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+_renaming = threading.Lock()
+
+
+def _rename_exclusively(temporary: str, final: str) -> None:
+    """The best there is without hard links: threads exclude each other, other processes have a moment to collide in."""
+    with _renaming:
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, "exists", final)
+        os.rename(temporary, final)
+
+
+def _outcome(read: Callable[..., tuple[bytes, int]], path: str, *args: Any) -> tuple[bytes, int] | Exception:
+    try:
+        return read(path, *args)
+    except Exception as exc:
+        return exc

@@ -1,0 +1,82 @@
+"""Open the folder of a run, wherever it is: the door to everything that reads or writes files.
+
+Below it, `storage_seam` says what a run's folder must be able to do, `local_storage` does it on a disk and
+`remote_storage` in S3, in memory, and wherever else fsspec reaches. Others import from here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import ConfigurationError
+from .local_storage import LocalStorage
+from .remote_storage import FsspecStorage, S3Storage, s3_options
+from .storage_seam import ByteRange, Sink, Storage, add_flush, translated
+
+__all__ = ["ByteRange", "Sink", "Storage", "canonical_url", "open_storage", "register_flush", "translated"]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_SAME = {"s3a": "s3", "local": "file"}
+
+
+def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
+    """The storage at a path or URL. Touches nothing there: neither need it exist, nor is it made.
+
+    `storage_options` go to fsspec as they are; for S3 for example endpoint_url, key and secret.
+    """
+    protocol, rest = _parts(url)
+    options = dict(storage_options or {})
+    if protocol == "file":
+        return LocalStorage(_folder(rest))
+    kind = S3Storage if protocol == "s3" else FsspecStorage
+    if protocol == "s3":
+        options = s3_options(options)
+    try:
+        return kind(canonical_url(url), protocol, f"{protocol}://{rest}", options)
+    except TypeError as exc:
+        raise ConfigurationError(f"{protocol}:// does not take these storage_options: {exc}") from exc
+
+
+def canonical_url(url: str | os.PathLike[str]) -> str:
+    """The one spelling of a run's place: an absolute local path or a URL, without trailing slash and credentials."""
+    protocol, rest = _parts(url)
+    if protocol == "file":
+        return _folder(rest)
+    host, slash, path = rest.partition("/")
+    # 'user:password@host' is possible in URLs such as sftp's; no bucket has an @ in its name.
+    return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def register_flush(url: str | os.PathLike[str], callback: Callable[[], None]) -> Callable[[], None]:
+    """Have `callback` called before each `list_after` of this run in this process; gives the function that ends it.
+
+    This is how a reader in the writing process sees every closed step at once. A call that is under way when the
+    registration ends still finishes, so the callback must bear being called once more after that.
+    """
+    protocol, rest = _parts(url)
+    return add_flush(os.path.realpath(_folder(rest)) if protocol == "file" else canonical_url(url), callback)
+
+
+def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
+    text = os.fspath(url)
+    if not isinstance(text, str) or not text:
+        raise ConfigurationError(f"the place of a run must be a path or a URL, not {url!r}")
+    found = _URL.fullmatch(text)
+    if not found:
+        if "::" in text and "://" in text:
+            raise ConfigurationError("a run cannot be in a chain of URLs (with '::'); give the last one alone")
+        return "file", text
+    protocol = found[1].lower()
+    protocol = _SAME.get(protocol, protocol)
+    if protocol == "file":
+        return protocol, found[2] or "/"
+    if not (rest := found[2].strip("/")):
+        raise ConfigurationError(f"{text} names no bucket or folder for the run")
+    return protocol, rest
+
+
+def _folder(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

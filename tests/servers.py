@@ -1,0 +1,143 @@
+"""Real object stores for tests, each started once a session on loopback: moto's server, and a Ceph RADOS Gateway.
+
+moto is an emulator and quick; the gateway is a real server that checks signatures and enforces bucket policies.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_CEPH = Path(__file__).with_name("ceph_rgw.sh")
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A running server of S3's protocol."""
+
+    endpoint_url: str
+    key: str
+    secret: str
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """What `open_storage` takes."""
+        return {"endpoint_url": self.endpoint_url, "key": self.key, "secret": self.secret}
+
+    @property
+    def client(self) -> Any:
+        """A boto3 client, for what the project itself never does: buckets and policies."""
+        import boto3
+
+        keys = {"aws_access_key_id": self.key, "aws_secret_access_key": self.secret}
+        return boto3.client("s3", endpoint_url=self.endpoint_url, region_name="us-east-1", **keys)
+
+    def new_bucket(self) -> str:
+        """The URL of a new, empty bucket."""
+        name = f"bucket-{secrets.token_hex(6)}"
+        self.client.create_bucket(Bucket=name)
+        return f"s3://{name}"
+
+
+@pytest.fixture(scope="session")
+def moto_s3() -> Iterator[ObjectStore]:
+    """moto's server in a process of its own."""
+    (port,) = _free_ports(1)
+    store = ObjectStore(f"http://127.0.0.1:{port}", "moto", "moto-secret")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(store.endpoint_url, lambda: server.poll() is None)
+        yield store
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.fixture(scope="session")
+def ceph_s3() -> Iterator[ObjectStore]:
+    """A Ceph RADOS Gateway. Without one the tests fail, because a skipped test of real storage goes unnoticed."""
+    if os.environ.get("TENSORTRIAL_SKIP_CEPH") == "1":
+        pytest.skip("TENSORTRIAL_SKIP_CEPH=1: not tested against a real object store")
+    if not shutil.which("radosgw"):
+        pytest.fail("radosgw is not installed: run `make servers`, or set TENSORTRIAL_SKIP_CEPH=1 to do without")
+    # Not in pytest's own folder: the path of a socket may have 107 characters only.
+    folder = Path(tempfile.mkdtemp(prefix="ceph-"))
+    ports = _free_ports(3)
+    store = ObjectStore(f"http://127.0.0.1:{ports[0]}", secrets.token_hex(10), secrets.token_hex(20))
+    try:
+        _ceph("start", folder, *map(str, ports), store.key, store.secret)
+        _wait_for(store.endpoint_url, lambda: True)
+        yield store
+    finally:
+        processes = [int(file.read_text()) for file in folder.glob("run/*.pid")]
+        _ceph("stop", folder)
+        _wait_until_ended(processes)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ceph(verb: str, folder: Path, *arguments: str) -> None:
+    # To a file, not a pipe: the daemons inherit it and would keep a pipe open.
+    log = folder / "start.log"
+    with log.open("ab") as output:
+        command = ["bash", str(_CEPH), verb, str(folder), *arguments]
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=120)
+    if done.returncode:
+        pytest.fail(f"ceph_rgw.sh {verb} failed:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    # All held at once, so that they differ.
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _wait_for(url: str, alive: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and alive():
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"the server at {url} did not come up")
+
+
+def _wait_until_ended(processes: list[int], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while processes and time.monotonic() < deadline:
+        processes = [each for each in processes if _runs(each)]
+        time.sleep(0.05)
+    for each in processes:
+        os.kill(each, signal.SIGKILL)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
