@@ -1,0 +1,85 @@
+"""How long nine statistics of one float32 array take: against numpy's own calls, and against memory.
+
+Prints milliseconds, the best of the repetitions, each measured by turns in the same run, and the ratio of each to
+`statistics`. numpy's calls one by one read the memory nine times over and more, and some of them in float32; one
+`numpy.sum` and one `numpy.copyto` are what a single pass over the memory costs at least.
+
+    python benchmarks/reductions.py --megabytes 16 --repeat 30
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tensortrial.reductions import STATISTICS, statistics
+
+NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
+Array = npt.NDArray[np.float32]
+
+
+def one_by_one(array: Array) -> None:
+    """Call numpy for each of the nine, with float64 sums, as a hook without this module would."""
+    array.min(), array.max(), array.mean(dtype=np.float64)
+    array.std(dtype=np.float64), array.var(dtype=np.float64), array.sum(dtype=np.float64)
+    array.prod(dtype=np.float64), np.abs(array).sum(dtype=np.float64)
+    np.sqrt(np.square(array, dtype=np.float64).sum())
+
+
+def one_by_one_in_float32(array: Array) -> None:
+    """Do the same without asking for float64: quicker, and wrong for large counts and large means."""
+    array.min(), array.max(), array.mean(), array.std(), array.var(), array.sum(), array.prod()
+    np.abs(array).sum(), np.linalg.norm(array)
+
+
+def hundred_times(array: Array) -> None:
+    """Compute the nine often enough for the clock."""
+    for _ in range(100):
+        statistics(array, NINE)
+
+
+def measure(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Return the best milliseconds of each call; by turns, so that a busy moment of the machine hits all alike."""
+    best = dict.fromkeys(calls, float("inf"))
+    with np.errstate(all="ignore"):
+        for _ in range(repeat):
+            for name, call in calls.items():
+                start = time.perf_counter()
+                call()
+                best[name] = min(best[name], (time.perf_counter() - start) * 1e3)
+    return best
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=16, help="size of the array (default 16)")
+    parser.add_argument("--repeat", type=int, default=30, help="repetitions, of which the best counts (default 30)")
+    options = parser.parse_args()
+    array = np.random.default_rng(0).standard_normal(int(options.megabytes * 2**18)).astype(np.float32)
+    target = np.empty_like(array)
+    best = measure({
+        "statistics, the nine": lambda: statistics(array, NINE),
+        "statistics, l2 alone": lambda: statistics(array, ("l2",)),
+        "statistics, all but the medians": lambda: statistics(array, [n for n in STATISTICS if "median" not in n]),
+        "numpy one by one, float64": lambda: one_by_one(array),
+        "numpy one by one, float32": lambda: one_by_one_in_float32(array),
+        "limit: one numpy.sum": lambda: array.sum(),
+        "limit: one numpy.copyto": lambda: np.copyto(target, array),
+    }, options.repeat)
+    ours = best["statistics, the nine"]
+    print(f"{array.size} float32, {array.nbytes / 2**20:.1f} MiB, numpy {np.__version__}")
+    for name, milliseconds in best.items():
+        print(f"{name:34}{milliseconds:9.3f} ms  {milliseconds / ours:7.2f} x the nine")
+    for size in (1, 10, 100, 1000, 10_000):
+        taken = measure({"": functools.partial(hundred_times, array[:size])}, options.repeat)[""]
+        print(f"the nine of {size:6} elements {taken * 10:16.1f} us")
+
+
+if __name__ == "__main__":
+    main()

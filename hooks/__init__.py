@@ -1,0 +1,1 @@
+"""Capture: one recorder for all frameworks, and one thin hook for each."""

@@ -1,0 +1,72 @@
+"""The collections of a hook: which there are, and which of them are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.errors import InvalidCollectionConfiguration
+from tensortrial.save_config import SaveConfig
+
+
+class CollectionManager:
+    """Collections by name. New ones are made by `factory`, and follow `save_config` until they are given their own."""
+
+    def __init__(
+        self, builtin: Iterable[str], save_config: SaveConfig, factory: type[Collection] = Collection
+    ) -> None:
+        self._factory = factory
+        self._save_config = save_config
+        self._collections: dict[str, Collection] = {}
+        self._builtin = frozenset({CollectionKeys.ALL, CollectionKeys.DEFAULT, *builtin})
+        self._saved: set[str] = set()
+        for name in sorted(self._builtin):
+            self.get(name)
+        self._collections[CollectionKeys.ALL].include(".*")
+
+    def get(self, name: str, create: bool = True) -> Collection | None:
+        """The collection of that name, made if there is none."""
+        if name not in self._collections and create:
+            self.add(self._factory(name))
+        return self._collections.get(name)
+
+    def add(self, collection: Collection) -> None:
+        """Add a collection, or put it in the place of the one of its name."""
+        if collection.save_config is None:
+            collection.save_config = self._save_config.copy()
+        else:
+            collection.save_config.inherit(self._save_config)
+        self._collections[collection.name] = collection
+
+    def save(self, names: Iterable[str]) -> None:
+        """Have the collections of these names saved."""
+        for name in names:
+            self.get(name)
+            self._saved.add(name)
+
+    @property
+    def saved_names(self) -> list[str]:
+        return sorted(self._saved)
+
+    def saved(self) -> list[Collection]:
+        return [self._collections[name] for name in self.saved_names]
+
+    def by_name(self) -> dict[str, Collection]:
+        return dict(self._collections)
+
+    def __iter__(self) -> Iterator[Collection]:
+        return iter(self._collections.values())
+
+    def check(self) -> None:
+        """Raises InvalidCollectionConfiguration for a custom collection that is saved and can never match."""
+        for collection in self.saved():
+            if collection.name not in self._builtin and collection.is_empty:
+                raise InvalidCollectionConfiguration(
+                    collection.name,
+                    "it is to be saved, but has no include_regex, no tensor names and no modules; call "
+                    f'hook.get_collection("{collection.name}").include(...) before training',
+                )
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Changes when any collection starts to match, or to keep, something else."""
+        return tuple(collection.fingerprint for collection in self._collections.values())

@@ -1,0 +1,137 @@
+"""The JSON configuration of a hook, as SageMaker writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from tensortrial.collection import regexes
+from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.mode import ModeKeys
+from tensortrial.reduction_config import ReductionConfig, boolean
+from tensortrial.save_config import SaveConfig, SaveConfigMode
+
+DEFAULT_PATH = "/opt/ml/input/config/debughookconfig.json"
+PATH_VARIABLE = "SMDEBUG_CONFIG_FILE_PATH"
+
+_TOP = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
+_COLLECTION = ("CollectionName", "CollectionParameters")
+_WHEN = ("save_interval", "save_steps", "start_step", "end_step")
+_MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _WHEN)
+_FORM = ("reductions", "save_raw_tensor", "save_shape")
+_SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
+_HOOK = (*_SHARED, "dry_run", "save_all", "include_workers", "export_tensorboard", "tensorboard_dir")
+_OF_COLLECTION = (*_SHARED, "save_histogram")
+
+
+@dataclass(frozen=True)
+class CollectionConfiguration:
+    name: str
+    include_regex: list[str]
+    save_config: SaveConfig
+    reduction_config: ReductionConfig | None
+    save_histogram: bool | None
+
+
+@dataclass(frozen=True)
+class HookConfiguration:
+    """What a JSON file tells a hook."""
+
+    arguments: Mapping[str, Any]
+    """For the hook's constructor."""
+    collections: list[CollectionConfiguration] = field(default_factory=list)
+    """To be saved, each with its own configuration."""
+
+
+def read_configuration(path: str | None = None) -> HookConfiguration:
+    """The configuration in the file `path`, or in the one that SMDEBUG_CONFIG_FILE_PATH names, or in SageMaker's.
+
+    A later layer overrides an earlier one, key by key: the hook's plain keys, the hook's keys with a mode
+    (`train.save_interval`), the collection's plain keys, the collection's keys with a mode. Raises ConfigurationError,
+    naming the file, for a file that is not there or not JSON, an unknown key (with the nearest known one) or a bad value.
+    """
+    path = path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        return _parse(document)
+    except OSError as exc:
+        raise ConfigurationError(f"{path}: the hook's configuration cannot be read: {exc.strerror}") from exc
+    except json.JSONDecodeError as exc:
+        raise ConfigurationError(f"{path}: the hook's configuration is not JSON: {exc}") from exc
+    except InvalidCollectionConfiguration as exc:
+        raise InvalidCollectionConfiguration(exc.name, f"{exc} (in {path})") from exc
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"{path}: {exc}") from exc
+
+
+def _parse(document: Any) -> HookConfiguration:
+    if not isinstance(document, dict):
+        raise ConfigurationError("the hook's configuration must be a JSON object")
+    _known(document, _TOP, "configuration")
+    out_dir = document.get("LocalPath") or document.get("S3OutputPath")
+    if not out_dir:
+        raise ConfigurationError("neither LocalPath nor S3OutputPath says where to save")
+    hook = document.get("HookParameters") or {}
+    _known(hook, _HOOK, "HookParameters")
+    arguments = {
+        "out_dir": out_dir,
+        "save_config": _save_config(hook),
+        "reduction_config": _reduction_config(hook),
+        "include_regex": regexes(hook.get("include_regex")),
+        "include_workers": hook.get("include_workers", "one"),
+        "save_all": boolean("save_all", hook.get("save_all", False)),
+        "dry_run": boolean("dry_run", hook.get("dry_run", False)),
+        "export_tensorboard": boolean("export_tensorboard", hook.get("export_tensorboard", False)),
+        "tensorboard_dir": hook.get("tensorboard_dir"),
+    }
+    configurations = document.get("CollectionConfigurations") or []
+    return HookConfiguration(arguments, [_collection(entry, hook) for entry in configurations])
+
+
+def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
+    if not isinstance(entry, dict) or not entry.get("CollectionName"):
+        raise ConfigurationError(f"each of CollectionConfigurations needs a CollectionName: {entry!r}")
+    _known(entry, _COLLECTION, "CollectionConfigurations")
+    name, own = entry["CollectionName"], entry.get("CollectionParameters") or {}
+    _known(own, _OF_COLLECTION, f"CollectionParameters of {name!r}", name)
+    histogram = own.get("save_histogram")
+    return CollectionConfiguration(
+        name,
+        regexes(own.get("include_regex")),
+        _save_config(hook, own),
+        _reduction_config(own),
+        None if histogram is None else boolean("save_histogram", histogram),
+    )
+
+
+def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:
+    """From low to high: each layer's plain keys, then its keys with a mode."""
+    by_mode: dict[ModeKeys, dict[str, Any]] = {mode: {} for mode in ModeKeys}
+    for layer in layers:
+        for mode, values in by_mode.items():
+            values.update({key: layer[key] for key in _WHEN if key in layer})
+            prefix = f"{mode.name.lower()}."
+            values.update({key: layer[prefix + key] for key in _WHEN if prefix + key in layer})
+    return SaveConfig({mode: SaveConfigMode(**values) for mode, values in by_mode.items()})
+
+
+def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
+    if not any(key in layer for key in _FORM):
+        return None
+    options = {key: layer[key] for key in ("save_raw_tensor", "save_shape") if key in layer}
+    return ReductionConfig.from_names(layer.get("reductions"), **options)
+
+
+def _known(given: Any, known: Iterable[str], where: str, collection: str | None = None) -> None:
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{where} must be a JSON object, not {given!r}")
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, list(known), n=1, cutoff=0.0)
+            message = f"unknown key {key!r} in {where}; did you mean {near[0]!r}?"
+            raise InvalidCollectionConfiguration(collection, message) if collection else ConfigurationError(message)

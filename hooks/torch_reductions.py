@@ -1,0 +1,288 @@
+"""The statistics of `tensortrial.reductions` for torch tensors, computed where the tensors are.
+
+Nothing here waits for the device: no value is read back and no branch depends on one, so the calls queue up behind the
+training's own kernels, and the results travel to the host later in one copy. Tensors of one size and dtype are stacked
+and reduced together, which on a GPU turns the thousand launches for a model's many small tensors into a few dozen.
+
+Everything is computed in float64, a part of a large tensor at a time, so that the memory taken beside the training
+stays under 0.5 GiB (only median copies, and sorts, a tensor as a whole). MPS has no float64: there everything is
+float32, the result too, with l2 scaled so that it cannot overflow half-way.
+
+The definitions and their sources are in `tensortrial.reductions`; the tests hold the two to each other. Only prod is
+found in another way, as 2^sum(log2|x|) with the sign of the number of negative factors: no order of multiplication
+can make that overflow or vanish half-way, and it is good to about 1e-12 in float64, 1e-4 in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from tensortrial.reductions import COMPLEX_STATISTICS, COUNTS, parse_statistic
+
+__all__ = ["device_statistics"]
+
+Tensor: TypeAlias = torch.Tensor
+Sums: TypeAlias = dict[str, Tensor]
+
+# Elements that are converted to float64 at once: 128 MiB, and as much again for a magnitude or a logarithm.
+_CHUNK = 1 << 24
+
+# Which sums a statistic is made from. `spread` is sum((x - mean)^2), `norm` sqrt(sum(x^2)), `logs` sum(log2|x|).
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "min": ("low",), "max": ("high",), "mean": ("total",), "median": ("median",), "sum": ("total",),
+    "std": ("total", "spread"), "variance": ("total", "spread"), "prod": ("logs", "negatives"),
+    "l1": ("magnitude",), "l2": ("norm",),
+    "abs_min": ("abs_low",), "abs_max": ("low", "high"), "abs_mean": ("magnitude",), "abs_median": ("abs_median",),
+    "abs_std": ("magnitude", "abs_spread"), "abs_variance": ("magnitude", "abs_spread"), "abs_sum": ("magnitude",),
+    "abs_prod": ("logs",), "abs_l1": ("magnitude",), "abs_l2": ("norm",),
+    "nan_count": ("nans",), "inf_count": ("infs",), "zero_count": ("zeros",),
+}  # fmt: skip
+
+
+@torch.no_grad()
+def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor:
+    """Return a row for each tensor and a column for each name: shape (len(tensors), len(names)), on their device.
+
+    The tensors are dense, of any shape and dtype, and on one device. The result is float64, on MPS float32. What is
+    not defined is NaN: most of an empty tensor, the order of complex numbers, all of a packed or quantised dtype.
+    ConfigurationError for a name that is not a statistic.
+    """
+    columns = [parse_statistic(name) for name in names]
+    if not tensors:
+        return torch.empty((0, len(columns)), dtype=torch.float64)
+    rows: list[Tensor | None] = [None] * len(tensors)
+    for members in _groups(tensors):
+        matrix = _of_group([tensors[i] for i in members], columns)
+        for i, row in zip(members, matrix.unbind(0), strict=True):
+            rows[i] = row
+    return torch.stack([row for row in rows if row is not None])
+
+
+def _groups(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Return the places of the tensors that can be stacked: of one size and dtype, and not too much at once."""
+    groups: list[list[int]] = []
+    last: dict[tuple[int, torch.dtype], list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        key = (tensor.numel(), tensor.dtype)
+        group = last.get(key)
+        if group is None or (len(group) + 1) * tensor.numel() > _CHUNK:
+            group = last[key] = []
+            groups.append(group)
+        group.append(i)
+    return groups
+
+
+def _of_group(tensors: list[Tensor], columns: list[str]) -> Tensor:
+    """Return shape (len(tensors), len(columns)) for tensors of one size and dtype."""
+    first = tensors[0]
+    wide = torch.float32 if first.device.type == "mps" else torch.float64
+    defined = _defined(first.dtype)
+    undefined = torch.full((len(tensors),), math.nan, dtype=wide, device=first.device)
+    found: Sums = {}
+    if first.numel() == 0:
+        found = {name: torch.zeros_like(undefined) for name in COUNTS if name in defined}
+    elif wanted := [column for column in columns if column in defined]:
+        found = _real_or_complex([_flat(tensor) for tensor in tensors], wanted, wide)
+    if not columns:
+        return undefined.new_empty((len(tensors), 0))
+    return torch.stack([found.get(column, undefined) for column in columns], dim=1)
+
+
+def _defined(dtype: torch.dtype) -> frozenset[str]:
+    if dtype.is_complex:
+        return COMPLEX_STATISTICS
+    real = dtype in _INTEGERS or (dtype.is_floating_point and dtype not in _PACKED)
+    return frozenset(_NEEDS) if real else frozenset()
+
+
+def _known_dtypes(*names: str) -> frozenset[torch.dtype]:
+    # Older releases of torch lack some of them.
+    return frozenset(getattr(torch, name) for name in names if hasattr(torch, name))
+
+
+_INTEGERS = _known_dtypes("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_PACKED = _known_dtypes("float4_e2m1fn_x2")
+_SORTABLE = _known_dtypes("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Return all elements in the order of memory, so that a transposed tensor needs no copy."""
+    strides = tensor.stride()
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    return tensor.permute(order).reshape(-1)
+
+
+def _real_or_complex(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums:
+    """Return the named statistics, each of shape (len(flats),), of one-dimensional tensors of one size and dtype."""
+    if not flats[0].dtype.is_complex:
+        return _of_real(flats, columns, wide)
+    values = _stack(flats).to(torch.complex64 if wide == torch.float32 else torch.complex128)
+    nan = torch.isnan(values)
+    magnitudes = values.abs().masked_fill(nan, math.nan)
+    simple = [name for name in columns if name not in ("std", "variance")]
+    found = _of_real(list(magnitudes.unbind(0)), [name.removeprefix("abs_") for name in simple], wide)
+    result = {name: found[name.removeprefix("abs_")] for name in simple}
+    if len(simple) < len(columns):
+        distances = (values - values.mean(dim=1, keepdim=True)).abs()
+        # inf - inf is NaN in one part only, which the magnitude of a complex number may hide.
+        distances.masked_fill_(~torch.isfinite(magnitudes), math.nan)
+        result["variance"] = distances.square().mean(dim=1)
+        result["std"] = result["variance"].sqrt()
+    return result
+
+
+def _stack(flats: list[Tensor]) -> Tensor:
+    return torch.stack(flats) if len(flats) > 1 else flats[0].unsqueeze(0)
+
+
+def _of_real(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums:
+    needs = {need for column in columns for need in _NEEDS[column]}
+    count = flats[0].numel()
+    if count <= _CHUNK:
+        sums = _sums(_stack(flats).to(wide), needs)
+    else:  # such a tensor is alone in its group
+        parts = torch.split(flats[0], _CHUNK)
+        sums = _merge([_sums(part.unsqueeze(0).to(wide), needs) for part in parts], [part.numel() for part in parts])
+    if "median" in needs:
+        sums["median"] = _median(_sortable(_stack(flats)), wide)
+    if "abs_median" in needs:
+        sums["abs_median"] = _median(_absolute(_sortable(_stack(flats))), wide)
+    return {column: _FINISHERS[column](sums, count) for column in columns}
+
+
+def _sums(values: Tensor, needs: set[str]) -> Sums:
+    """Reduce each row of a float matrix to the sums that are needed, each of shape (rows,)."""
+    sums: Sums = {}
+    if needs >= {"low", "high"}:
+        sums["low"], sums["high"] = torch.aminmax(values, dim=1)
+    for need in needs - sums.keys() & _REDUCERS.keys():
+        sums[need] = _REDUCERS[need](values)
+    if needs & {"abs_low", "abs_spread", "logs"}:
+        magnitudes = values.abs()
+        for need in needs & _REDUCERS_OF_MAGNITUDES.keys():
+            sums[need] = _REDUCERS_OF_MAGNITUDES[need](magnitudes)
+    return {need: value.to(values.dtype) for need, value in sums.items()}
+
+
+def _vector_norm(values: Tensor, order: int) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(values, order, dim=1)
+    return norm
+
+
+def _norm(values: Tensor) -> Tensor:
+    if values.dtype == torch.float64:
+        return _vector_norm(values, 2)
+    greatest = values.abs().amax(dim=1, keepdim=True)
+    scale = torch.where((greatest > 0) & torch.isfinite(greatest), greatest, torch.ones_like(greatest))
+    return _vector_norm(values / scale, 2) * scale.squeeze(1)
+
+
+def _spread(values: Tensor) -> Tensor:
+    return torch.var(values, dim=1, correction=0) * values.shape[1]
+
+
+_REDUCERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "low": lambda x: x.amin(dim=1),
+    "high": lambda x: x.amax(dim=1),
+    "total": lambda x: x.sum(dim=1),
+    "magnitude": lambda x: _vector_norm(x, 1),
+    "norm": _norm,
+    "spread": _spread,
+    "negatives": lambda x: (x < 0).sum(dim=1),
+    "nans": lambda x: torch.isnan(x).sum(dim=1),
+    "infs": lambda x: torch.isinf(x).sum(dim=1),
+    "zeros": lambda x: (x == 0).sum(dim=1),
+}
+_REDUCERS_OF_MAGNITUDES: dict[str, Callable[[Tensor], Tensor]] = {
+    "abs_low": lambda x: x.amin(dim=1),
+    "abs_spread": _spread,
+    # log2(0) is -inf, so a zero makes the product 0, and NaN beside an infinity: just as multiplication would.
+    "logs": lambda x: x.log2().sum(dim=1),
+}
+
+
+def _merge(parts: list[Sums], counts: list[int]) -> Sums:
+    """Join the sums of the disjoint parts of one tensor."""
+    joined = {need: torch.cat([part[need] for part in parts]) for need in parts[0]}
+    merged = {need: _MERGERS.get(need, torch.sum)(values).reshape(1) for need, values in joined.items()}
+    for spread, total in (("spread", "total"), ("abs_spread", "magnitude")):
+        if spread in merged:
+            # sum(n_i (mean_i - mean)^2), without a tensor of counts, which would have to travel to the device.
+            mean = merged[total] / sum(counts)
+            between = [(part[total] / n - mean).square() * n for part, n in zip(parts, counts, strict=True)]
+            merged[spread] = merged[spread] + torch.stack(between).sum(dim=0)
+    return merged
+
+
+_MERGERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "low": torch.amin,
+    "high": torch.amax,
+    "abs_low": torch.amin,
+    "norm": lambda x: _norm(x.unsqueeze(0)),
+}
+
+
+def _sortable(values: Tensor) -> Tensor:
+    """Return the values in a dtype that every device can sort, and that holds them."""
+    if values.dtype in _SORTABLE:
+        return values
+    small = values.dtype.itemsize <= 2 or values.device.type == "mps"
+    return values.to(torch.float32 if small else torch.float64)
+
+
+def _absolute(values: Tensor) -> Tensor:
+    # The magnitude of the least integer does not fit its own dtype.
+    if not values.dtype.is_floating_point:
+        values = values.to(torch.float32 if values.device.type == "mps" else torch.float64)
+    return values.abs()
+
+
+def _median(values: Tensor, wide: torch.dtype) -> Tensor:
+    """Return the mean of the two middle values of each row; NaN if the row has one."""
+    if values.device.type != "cpu":  # a GPU sorts in parallel, but selects in one block of threads
+        return _middle_of_sorted(values, wide)
+    count = values.shape[1]
+    low, high = (torch.kthvalue(values, 1 + k, dim=1).values.to(wide) for k in ((count - 1) // 2, count // 2))
+    return ((low + high) / 2).masked_fill(torch.isnan(values.amax(dim=1)), math.nan)
+
+
+def _middle_of_sorted(values: Tensor, wide: torch.dtype) -> Tensor:
+    ordered = torch.sort(values, dim=1).values
+    count = values.shape[1]
+    low, high = ordered[:, (count - 1) // 2].to(wide), ordered[:, count // 2].to(wide)
+    return ((low + high) / 2).masked_fill(torch.isnan(ordered[:, -1]), math.nan)  # NaN sorts last
+
+
+def _product(sums: Sums) -> Tensor:
+    return torch.exp2(sums["logs"]) * (1 - 2 * (sums["negatives"] % 2))
+
+
+_FINISHERS: dict[str, Callable[[Sums, int], Tensor]] = {
+    "min": lambda s, n: s["low"],
+    "max": lambda s, n: s["high"],
+    "mean": lambda s, n: s["total"] / n,
+    "median": lambda s, n: s["median"],
+    "std": lambda s, n: (s["spread"] / n).sqrt(),
+    "variance": lambda s, n: s["spread"] / n,
+    "sum": lambda s, n: s["total"],
+    "prod": lambda s, n: _product(s),
+    "l1": lambda s, n: s["magnitude"],
+    "l2": lambda s, n: s["norm"],
+    "abs_min": lambda s, n: s["abs_low"],
+    "abs_max": lambda s, n: torch.maximum(-s["low"], s["high"]),
+    "abs_mean": lambda s, n: s["magnitude"] / n,
+    "abs_median": lambda s, n: s["abs_median"],
+    "abs_std": lambda s, n: (s["abs_spread"] / n).sqrt(),
+    "abs_variance": lambda s, n: s["abs_spread"] / n,
+    "abs_sum": lambda s, n: s["magnitude"],
+    "abs_prod": lambda s, n: torch.exp2(s["logs"]),
+    "abs_l1": lambda s, n: s["magnitude"],
+    "abs_l2": lambda s, n: s["norm"],
+    "nan_count": lambda s, n: s["nans"],
+    "inf_count": lambda s, n: s["infs"],
+    "zero_count": lambda s, n: s["zeros"],
+}

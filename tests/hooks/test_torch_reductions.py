@@ -1,0 +1,184 @@
+"""torch's statistics are numpy's, on every dtype, and never wait for the device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensortrial.errors import ConfigurationError
+from tensortrial.reductions import STATISTICS, statistics
+
+torch = pytest.importorskip("torch")
+torch_reductions = pytest.importorskip("tensortrial.hooks.torch_reductions")
+device_statistics = torch_reductions.device_statistics
+
+QUICK = settings(max_examples=40, deadline=None, derandomize=True)
+
+FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+          "float8_e5m2fnuz"]
+INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+def dtypes(names: list[str]) -> list[Any]:
+    return [getattr(torch, name) for name in names if hasattr(torch, name)]
+
+
+def check(tensors: list[Any], rtol: float = 1e-9) -> None:
+    """Compare the rows with numpy's statistics of the same numbers, a sum on the scale of its magnitudes."""
+    found = device_statistics(tensors, STATISTICS)
+    assert found.shape == (len(tensors), len(STATISTICS))
+    assert found.dtype == torch.float64
+    for row, tensor in zip(found.tolist(), tensors, strict=True):
+        wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+        expected = statistics(wide.numpy(), STATISTICS)
+        for name, value in zip(STATISTICS, row, strict=True):
+            close(value, expected.get(name, math.nan), scale_of(name, expected), rtol, name)
+
+
+def scale_of(name: str, expected: dict[str, float]) -> float:
+    if name in ("sum", "mean"):
+        return expected["l1" if name == "sum" else "abs_mean"] if name in expected else 0.0
+    if name.endswith(("std", "variance")):
+        floor = 1e-5 * expected["abs_mean"]
+        return expected[name] + (floor if name.endswith("std") else floor**2)
+    return abs(expected.get(name, 0.0))
+
+
+def close(found: float, expected: float, scale: float, rtol: float, name: str) -> None:
+    if math.isfinite(expected):
+        assert abs(found - expected) <= rtol * scale + 1e-300, f"{name}: {found} for {expected}"
+    else:
+        assert repr(found) == repr(expected), f"{name}: {found} for {expected}"
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+SPECIAL = st.sampled_from([0.0, -0.0, 1.0, -2.5, 1e30, -1e-30, math.inf, -math.inf, math.nan])
+NUMBERS = st.one_of(SPECIAL, st.floats(-100, 100, width=32))
+
+
+@pytest.mark.parametrize("dtype", dtypes(FLOATS), ids=str)
+@QUICK
+@given(values=st.lists(NUMBERS, max_size=40))
+def test_floats(dtype: Any, values: list[float]) -> None:
+    check([torch.tensor(values, dtype=torch.float64).to(dtype)])
+
+
+@pytest.mark.parametrize("dtype", dtypes(INTEGERS), ids=str)
+@QUICK
+@given(values=st.lists(st.integers(0, 255), max_size=40))
+def test_integers(dtype: Any, values: list[int]) -> None:
+    check([torch.tensor(values, dtype=torch.int64).to(dtype)])
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex(dtype: Any) -> None:
+    bad = torch.tensor([complex(math.inf, math.nan), 3 + 4j, 0])
+    check([torch.complex(normal(50), normal(50, seed=1)).to(dtype), bad.to(dtype), bad[1:].to(dtype),
+           torch.tensor([complex(1, -math.inf), 1j], dtype=dtype)])
+
+
+def test_many_tensors_keep_their_order() -> None:
+    tensors = [normal(7), normal(3, 4).to(torch.bfloat16), normal(7, seed=2), torch.zeros(0), normal(12, seed=3),
+               torch.tensor(3.5), torch.ones(0, 2, dtype=torch.complex64), torch.tensor(2), normal(7, seed=4),
+               torch.tensor(True), torch.tensor(-1.5)]
+    check(tensors)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_parts_of_a_large_tensor_join_without_a_seam(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(torch_reductions, "_CHUNK", chunk)
+    check([normal(100), normal(100, seed=1) + 1e6, normal(7), normal(13, 11).T, normal(100, seed=2) * 1e-3])
+    check([torch.tensor([1.0, math.nan] * 40), torch.tensor([1.0, 0.0, -2.0, math.inf, 5.0] * 14)])
+
+
+def test_every_memory_layout() -> None:
+    base = normal(6, 7, 8)
+    check([base.permute(2, 0, 1), base[::2, :, 1::3], base[:, 3], base.flip(0), base[:, :1, :1].expand(6, 7, 8),
+           base.to(memory_format=torch.contiguous_format).mT])
+
+
+def test_a_transposed_tensor_is_not_copied() -> None:
+    base = normal(6, 7, 8)
+    assert torch_reductions._flat(base.permute(2, 0, 1)).data_ptr() == base.data_ptr()
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30, 3e38])
+def test_the_ends_of_float32(scale: float) -> None:
+    check([torch.full((5000,), scale), normal(1000).clamp(-1, 1) * scale])
+
+
+def test_a_small_spread_around_a_large_mean() -> None:
+    check([normal(200_000) + 1e6])
+
+
+def test_the_product_never_overflows_half_way() -> None:
+    check([torch.cat([torch.full((5000,), 0.5), torch.full((5010,), 2.0)]), 1 + normal(5001) * 1e-3, normal(9) * 3])
+
+
+def test_the_medians_by_sorting_as_on_a_gpu() -> None:
+    for values in (normal(3, 10), normal(2, 11), torch.tensor([[1.0, math.nan, 3.0]]), torch.tensor([[1, 2, 4, 9]])):
+        by_selection = torch_reductions._median(values, torch.float64)
+        by_sorting = torch_reductions._middle_of_sorted(values, torch.float64)
+        assert torch.equal(by_sorting.nan_to_num(-1e9), by_selection.nan_to_num(-1e9))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_without_float64_as_on_mps(scale: float) -> None:
+    values = normal(2000).clamp(-5, 5) * scale
+    names = ["min", "max", "median", "l1", "l2", "mean", "abs_mean", "abs_max", "zero_count"]
+    found = torch_reductions._of_real([values], names, torch.float32)
+    expected = statistics(values.numpy(), names)
+    for name in names:
+        assert found[name].dtype == torch.float32
+        assert found[name].item() == pytest.approx(expected[name], rel=1e-5, abs=1e-6 * scale)
+    zeros = torch_reductions._of_real([torch.zeros(4)], ["l2", "std", "prod"], torch.float32)
+    assert [zeros[name].item() for name in ("l2", "std", "prod")] == [0.0, 0.0, 0.0]
+
+
+def test_names() -> None:
+    assert device_statistics([torch.tensor([3.0, 4.0])], ["l2_norm", "min", "l2"]).tolist() == [[5.0, 3.0, 5.0]]
+    assert device_statistics([], ["min", "l2"]).shape == (0, 2)
+    assert device_statistics([torch.ones(3)], []).shape == (1, 0)
+    assert set(torch_reductions._NEEDS) == set(torch_reductions._FINISHERS) == set(STATISTICS)
+    with pytest.raises(ConfigurationError, match="did you mean 'median'"):
+        device_statistics([torch.ones(3)], ["medain"])
+
+
+def test_a_packed_dtype_has_no_statistics() -> None:
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("an older torch")
+    packed = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    assert torch.isnan(device_statistics([packed], STATISTICS)).all()
+
+
+def test_no_gradient_is_recorded_and_nothing_is_changed() -> None:
+    weight = normal(5, 5).requires_grad_()
+    before = weight.detach().clone()
+    found = device_statistics([weight, weight * 2], STATISTICS)
+    assert not found.requires_grad
+    assert torch.equal(weight, before)
+    with torch.inference_mode():
+        assert device_statistics([normal(3)], ["sum"]).shape == (1, 1)
+
+
+def test_nothing_is_read_back_from_the_device() -> None:
+    # The meta device has shapes and no values, so any branch on a value, and any copy to the host, is an error there.
+    tensors = [torch.empty(shape, device="meta", dtype=dtype) for shape in [(3, 4), (12,), (), (0,)]
+               for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.complex64)]
+    found = device_statistics(tensors, STATISTICS)
+    assert found.device.type == "meta"
+    assert found.shape == (len(tensors), len(STATISTICS))
+
+
+def test_it_agrees_with_numpy_on_the_tensors_own_memory() -> None:
+    values = normal(1000)
+    own: np.ndarray[Any, Any] = values.numpy()
+    assert device_statistics([values], ["l2"]).item() == pytest.approx(statistics(own, ("l2",))["l2"], rel=1e-12)
