@@ -1,0 +1,134 @@
+# `make` needs a Python 3.11 or newer and nothing else. Everything it makes is in .venv, .venv-min, build and dist.
+PYTHON ?= python3
+
+VENV := .venv
+PY := $(VENV)/bin/python
+VENV_MIN := .venv-min
+PY_MIN := $(VENV_MIN)/bin/python
+PINS_MIN := duckdb==1.5.5 pyarrow==25.0.1 numpy==1.26.4
+CEPH := ceph-mon ceph-osd ceph-mgr radosgw ceph-common
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+PYTEST_ARGS ?=
+
+# The folders at the root are packages of another name (see pyproject.toml): keep the root off sys.path, so that nobody
+# imports them by accident.
+export PYTHONSAFEPATH := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+.PHONY: help
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | awk -F '\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# ---------------------------------------------------------------------------------------------------- environments
+
+.PHONY: env
+env: build/env-links  ## Make .venv: the store, its tests, PyTorch, S3 and the linters
+
+%/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "tensortrial needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $*
+	touch $@
+
+# The stamps are in build/ because the editable install is there too: a link tree of one link a file, the only layout in
+# which import, pytest, mypy and the wheel agree on the names. A file added or removed asks for new links, not an edit.
+build/env: pyproject.toml $(VENV)/pyvenv.cfg
+	$(PY) -m pip install --quiet 'setuptools>=77'
+	$(PY) -m pip install --quiet --no-build-isolation --config-settings editable_mode=strict -e '.[test,lint]'
+	@touch $@
+
+build/env-links: build/env build/files
+	$(PY) -m pip install --quiet --no-build-isolation --config-settings editable_mode=strict --no-deps -e .
+	@touch $@
+
+build/files: FORCE
+	@mkdir -p build
+	@find tensorstore hooks queries -name '*.py' -o -name '*.sql' -o -name py.typed | sort > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+.PHONY: FORCE
+FORCE:
+
+# The oldest versions that the core supports, without any framework. It gets the wheel.
+build/env-min: pyproject.toml $(VENV_MIN)/pyvenv.cfg
+	@mkdir -p build
+	$(PY_MIN) -m pip install --quiet build 'setuptools>=77'
+	@touch $@
+
+build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks queries -name '*.py' -o -name '*.sql')
+	rm -rf build/wheel-min
+	$(PY_MIN) -m build --no-isolation --outdir build/wheel-min . > build/wheel-min.log || { cat build/wheel-min.log; exit 1; }
+	wheel=$$(ls build/wheel-min/*.whl); \
+	$(PY_MIN) -m pip install --quiet $(PINS_MIN) "$$wheel[test-core]"; \
+	$(PY_MIN) -m pip install --quiet --no-deps --force-reinstall "$$wheel"
+	@touch $@
+
+.PHONY: servers
+servers:  ## Install the S3 server that the tests start: Ceph's RADOS Gateway, by apt-get, if it is missing
+	@if command -v radosgw > /dev/null; then exit 0; \
+	elif ! command -v apt-get > /dev/null; then echo "No apt-get here. Install by hand what provides: $(CEPH)"; exit 1; fi; \
+	export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -y -qq --no-install-recommends $(CEPH)"; \
+	$$install || { $(SUDO) apt-get update -qq && $$install; }
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+.PHONY: demo
+demo: env  ## Train a CNN in one process and watch it from a second
+	$(PY) examples/digits.py
+
+.PHONY: test
+test: env servers  ## Run the tests, all but the slow ones
+	$(PY) -m pytest -m 'not slow' $(PYTEST_ARGS)
+
+.PHONY: test-slow
+test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
+	$(PY) -m pytest -m slow $(PYTEST_ARGS)
+
+.PHONY: test-min
+test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
+	$(PY_MIN) -m pytest -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
+
+.PHONY: lint
+lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which
+
+.PHONY: lint-style
+lint-style: env
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+# mypy sees the links; the sed names the files behind them.
+.PHONY: lint-types
+lint-types: env
+	$(VENV)/bin/mypy | sed -E 's,^build/__editable__[^/]*/tensortrial/,tensorstore/,; s,^tensorstore/(hooks|queries)/,\1/,'
+
+.PHONY: lint-rooms
+lint-rooms: env
+	$(VENV)/bin/lint-imports
+
+.PHONY: format
+format: env  ## Rewrite the files in the project's format
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+.PHONY: bench
+bench: env  ## Run the benchmarks
+	for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
+
+# --------------------------------------------------------------------------------------------------------- release
+
+.PHONY: dist
+dist: env  ## Build the source distribution and, from it, the wheel
+	rm -rf dist
+	$(PY) -m build --no-isolation
+
+.PHONY: clean
+clean:  ## Remove everything that make has made
+	rm -rf $(VENV) $(VENV_MIN) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
