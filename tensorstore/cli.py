@@ -1,0 +1,204 @@
+"""The command line: `tensortrial info RUN`, `names`, `steps`, `sql`, `mark-ended`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import __version__
+from .errors import MissingExtra, TensorTrialError
+from .mode import ModeKeys
+from .trial import Trial, create_trial
+
+try:
+    import click
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+except ImportError as exc:
+    # Said here and not by a traceback: the reader of this is at a shell.
+    sys.exit(str(MissingExtra(exc.name or "click", "ui", "the command line")))
+
+_MODES = click.Choice([mode.name for mode in ModeKeys], case_sensitive=False)
+
+
+class _Commands(click.Group):
+    """Prints the errors of this project as one sentence."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TensorTrialError as exc:
+            raise click.ClickException(str(exc)) from exc
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tensortrial")
+def main() -> None:
+    """Look into training runs.
+
+    RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be looked into while
+    it is being written.
+    """
+
+
+_run = click.argument("run")
+_storage = click.option(
+    "-o",
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="For fsspec, e.g. endpoint_url=http://localhost:9000. May be given several times.",
+)
+_mode = click.option("--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: over all modes]")
+
+
+@main.command()
+@_run
+@_storage
+def info(run: str, storage_options: tuple[str, ...]) -> None:
+    """What a run is: workers, modes, steps, tensors, collections."""
+    trial = _open(run, storage_options)
+    console = _console()
+    table = Table.grid(padding=(0, 2))
+    for name, value in _facts(trial):
+        table.add_row(name, value)
+    console.print(table)
+    rows = [(c.name, str(len(trial.tensor_names(collection=c.name)))) for c in trial.collections().values()]
+    _print_table(console, ["collection", "tensors"], sorted(row for row in rows if row[1] != "0"))
+    for error in trial.damaged.values():
+        click.echo(f"damaged: {error}", err=True)
+
+
+@main.command()
+@_run
+@click.option("--step", type=int, help="Only tensors saved at this step.")
+@_mode
+@click.option("--regex", multiple=True, help="Only names in which this is found. May be given several times.")
+@click.option("--collection", help="Only tensors of this collection.")
+@_storage
+def names(
+    run: str, step: int | None, mode: str, regex: tuple[str, ...], collection: str | None, storage_options: tuple[str, ...]
+) -> None:
+    """The names of saved tensors, one a line."""
+    trial = _open(run, storage_options)
+    found = trial.tensor_names(step=step, mode=ModeKeys[mode], regex=list(regex) or None, collection=collection)
+    for name in found:
+        click.echo(name)
+
+
+@main.command()
+@_run
+@_mode
+@click.option("--all", "incomplete", is_flag=True, help="Also steps that some worker has not written yet.")
+@_storage
+def steps(run: str, mode: str, incomplete: bool, storage_options: tuple[str, ...]) -> None:
+    """The saved steps, as ranges: `0-90:10` means 0, 10, … 90."""
+    for text in _ranges(_open(run, storage_options).steps(ModeKeys[mode], show_incomplete_steps=incomplete)):
+        click.echo(text)
+
+
+@main.command()
+@_run
+@click.argument("query")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="How to print."
+)
+@_storage
+def sql(run: str, query: str, form: str, storage_options: tuple[str, ...]) -> None:
+    """Run one SELECT on a run's views.
+
+    The views are tensors, reductions, scalars, steps, collections and tensor_values; `SELECT * FROM reductions LIMIT 5`
+    shows what is in one, `DESCRIBE tensors` its columns.
+    """
+    relation = _open(run, storage_options).sql(query)
+    columns, rows = relation.columns, relation.fetchall()
+    if form == "csv":
+        _print_csv(columns, rows)
+    elif form == "json":
+        for row in rows:
+            click.echo(json.dumps(dict(zip(columns, row, strict=True)), default=str))
+    else:
+        _print_table(_console(), columns, [[_cell(value) for value in row] for row in rows])
+
+
+@main.command("mark-ended")
+@_run
+@_storage
+def mark_ended(run: str, storage_options: tuple[str, ...]) -> None:
+    """Say that a job that crashed will write no more, so that nobody waits for it."""
+    _open(run, storage_options).mark_ended()
+
+
+def _open(run: str, storage_options: Sequence[str]) -> Trial:
+    options = {}
+    for option in storage_options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="--storage-option")
+        options[key] = value
+    return create_trial(run, storage_options=options or None)
+
+
+def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
+    run = trial.info
+    made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
+    yield "run", trial.path
+    yield "begun", run.created_at
+    yield "state", "ended" if trial.loaded_all_steps() else "running"
+    yield "framework", f"{run.framework} ({made_with})"
+    yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
+    for mode in trial.modes():
+        yield f"steps {mode.name}", ", ".join(_ranges(trial.steps(mode))) or "none"
+    yield "tensors", str(len(trial.tensor_names()))
+    if run.metadata:
+        yield "metadata", json.dumps(run.metadata)
+
+
+def _ranges(numbers: Sequence[int]) -> list[str]:
+    """Ascending numbers as ranges of equal distance."""
+    found: list[str] = []
+    start = 0
+    while start < len(numbers):
+        end = start + 1
+        width = numbers[end] - numbers[start] if end < len(numbers) else 1
+        while end + 1 < len(numbers) and numbers[end + 1] - numbers[end] == width:
+            end += 1
+        if end - start < 2:
+            found.append(str(numbers[start]))
+            start += 1
+        else:
+            found.append(f"{numbers[start]}-{numbers[end]}" + (f":{width}" if width > 1 else ""))
+            start = end + 1
+    return found
+
+
+def _console() -> Console:
+    # Into a pipe or a file, lines must not be cut at the width of a terminal that is not there.
+    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False, emoji=False)
+
+
+def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    import csv
+
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    writer.writerows(rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes"
+    return "" if value is None else str(value)

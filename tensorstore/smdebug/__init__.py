@@ -1,0 +1,120 @@
+"""smdebug's names, for scripts that were written for it.
+
+    import tensortrial.smdebug            # from here on `import smdebug.pytorch as smd` gives this project
+    python -m tensortrial.smdebug train.py      # or run a script as it is
+
+An installed smdebug stays what `import smdebug` gives, unless `install(shadow=True)` or TENSORTRIAL_SHADOW_SMDEBUG=1 asks
+for it to be shadowed; running a script as above asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+SHADOW_VARIABLE = "TENSORTRIAL_SHADOW_SMDEBUG"
+
+# What each of smdebug's modules offers: names by the module that has them here, or all public names of a module.
+_SETTINGS = {
+    "SaveConfig": "tensortrial.save_config",
+    "SaveConfigMode": "tensortrial.save_config",
+    "ReductionConfig": "tensortrial.reduction_config",
+    "Collection": "tensortrial.collection",
+    "CollectionKeys": "tensortrial.collection",
+    "ModeKeys": "tensortrial.mode",
+    "modes": "tensortrial.mode",
+}
+_MODULES: dict[str, dict[str, str] | str] = {
+    "smdebug": {**_SETTINGS, "__version__": "tensortrial"},
+    "smdebug.pytorch": "tensortrial.hooks.pytorch",
+    "smdebug.trials": {"create_trial": "tensortrial.trial", "Trial": "tensortrial.trial"},
+    "smdebug.exceptions": "tensortrial.errors",
+    "smdebug.analysis": {},
+    "smdebug.analysis.utils": {"no_refresh": "tensortrial.refreshing", "refresh": "tensortrial.refreshing"},
+    "smdebug.core": {},
+    "smdebug.core.tensor": {"Tensor": "tensortrial.tensor", "StepState": "tensortrial.availability"},
+    "smdebug.core.modes": {"ModeKeys": "tensortrial.mode", "modes": "tensortrial.mode"},
+    "smdebug.core.collection": {"Collection": "tensortrial.collection", "CollectionKeys": "tensortrial.collection"},
+    "smdebug.core.collection_manager": {"CollectionManager": "tensortrial.hooks.collection_manager"},
+    "smdebug.core.save_config": {
+        "SaveConfig": "tensortrial.save_config",
+        "SaveConfigMode": "tensortrial.save_config",
+    },
+    "smdebug.core.reduction_config": {"ReductionConfig": "tensortrial.reduction_config"},
+}
+
+
+def install(shadow: bool = False) -> bool:
+    """Make `smdebug` and its public submodules importable. True if they are now aliases of this project.
+
+    An installed smdebug is left alone, with a warning, unless `shadow`.
+    """
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return True
+    if _is_installed():
+        if not shadow:
+            warnings.warn(
+                "smdebug is installed and stays what `import smdebug` gives; set "
+                f"{SHADOW_VARIABLE}=1, or uninstall it, to get tensortrial under that name",
+                stacklevel=2,
+            )
+            return False
+        print("tensortrial: the installed smdebug is shadowed; `import smdebug` gives tensortrial", file=sys.stderr)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "smdebug"]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Finder())
+    return True
+
+
+def modules() -> list[str]:
+    """The modules of smdebug that have an alias here."""
+    return sorted(_MODULES)
+
+
+def _is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("smdebug") is not None
+    except ValueError:  # it is imported, and has no spec
+        return True
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes each alias when it is first imported: a script that reads loads no framework."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _MODULES:
+            return None
+        is_package = any(name.startswith(f"{fullname}.") for name in _MODULES)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
+
+    def exec_module(self, module: ModuleType) -> None:
+        names = _MODULES[module.__name__]
+        if isinstance(names, str):
+            source = importlib.import_module(names)
+            offered = getattr(source, "__all__", None) or [name for name in vars(source) if not name.startswith("_")]
+            names = dict.fromkeys(offered, names)
+        homes = names
+
+        def lookup(name: str) -> Any:
+            if name not in homes:
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            value = getattr(importlib.import_module(homes[name]), name)
+            setattr(module, name, value)
+            return value
+
+        module.__getattr__ = lookup  # type: ignore[method-assign]
+        module.__all__ = sorted(homes)  # type: ignore[attr-defined]
+        module.__doc__ = f"The names of {module.__name__}, from tensortrial."
+
+
+install(shadow=os.environ.get(SHADOW_VARIABLE, "0") not in ("", "0"))

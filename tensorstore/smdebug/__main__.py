@@ -1,0 +1,47 @@
+"""`python -m tensortrial.smdebug script.py …` runs a script that imports smdebug, unchanged."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from . import SHADOW_VARIABLE
+
+_USAGE = """\
+usage: python -m tensortrial.smdebug [-m] SCRIPT [ARGUMENT ...]
+
+Run a script (with -m, a module) in which `import smdebug` gives tensortrial.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="", file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    if arguments[0] == "-m":
+        if len(arguments) < 2:
+            print(_USAGE, end="", file=sys.stderr)
+            return 2
+        sys.argv = arguments[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return 0
+    script = arguments[0]
+    if not os.path.exists(script):
+        print(f"python -m tensortrial.smdebug: there is no script {script!r}", file=sys.stderr)
+        return 2
+    sys.argv = arguments
+    # As if Python had been given the script: its own folder comes first.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    from . import install
+
+    # The package itself was imported without asking for it; running a script this way does ask.
+    os.environ[SHADOW_VARIABLE] = "1"
+    install(shadow=True)
+    sys.exit(main(sys.argv[1:]))
