@@ -1,0 +1,57 @@
+"""What the benchmarks share: small runs to measure, ratios, and what to say of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+
+def header(title: str) -> None:
+    """Say what is measured, and on what."""
+    packages = "  ".join(f"{name} {version(name)}" for name in ("duckdb", "pyarrow", "numpy"))
+    print(f"{title}\n{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {packages}")
+
+
+def line(what: str, measured: str, aim: str = "") -> None:
+    print(f"  {what:<58} {measured:<24} {f'aim: {aim}' if aim else ''}".rstrip())
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the disk, removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="tensortrial-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def median_seconds(call: Callable[[], object], repeat: int) -> float:
+    return statistics.median(seconds(call) for _ in range(repeat))
+
+
+def in_fresh_process(program: str, *arguments: object) -> str:
+    """What another run of a benchmark prints: fresh caches, fresh memory."""
+    command = [sys.executable, program, *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

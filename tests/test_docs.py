@@ -1,0 +1,65 @@
+"""What the documentation shows is run as it stands, on a run of the example's own."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["saving.md", "reading.md", "sql.md"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the demo has run."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("docs")
+    demo = subprocess.run(
+        [sys.executable, ROOT / "examples" / "digits.py"], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert demo.returncode == 0, demo.stderr
+    assert "step 50 is here, the job is still training" in demo.stdout
+    assert "gradient/Net_conv1.weight" in demo.stdout
+    accuracy = float(demo.stdout.partition("EVAL accuracy")[2].split("\n")[0].split()[-1])
+    assert accuracy > 0.9
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run(page: str, folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert blocks
+    program = "\n".join(blocks)
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_session_of_the_readme_gives_what_it_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (session,) = re.findall(r"```pycon\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(folder)
+    test = doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
+    assert result.attempted > 5
+    assert result.failed == 0
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_view_is_documented_with_its_columns(folder: Path) -> None:
+    import tensortrial
+
+    trial = tensortrial.create_trial(folder / "runs" / "digits")
+    text = (ROOT / "docs" / "sql.md").read_text()
+    for view in ("reductions", "scalars", "steps", "collections", "tensor_values"):
+        columns = " ".join(trial.sql(f"select * from {view} limit 0").columns)
+        assert f"| `{view}` |" in text
+        assert f"`{columns}`" in text, view

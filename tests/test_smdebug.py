@@ -1,0 +1,120 @@
+"""smdebug's names: a script written for it runs here, and an installed smdebug is left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+# As its documentation shows it: nothing here knows of another package.
+SCRIPT = """
+import sys
+import torch
+import smdebug.pytorch as smd
+from smdebug.analysis.utils import no_refresh
+from smdebug.core.tensor import StepState
+from smdebug.exceptions import *
+from smdebug.trials import create_trial
+
+out_dir = sys.argv[1]
+hook = smd.Hook(
+    out_dir=out_dir,
+    save_config=smd.SaveConfig(save_interval=2),
+    reduction_config=smd.ReductionConfig(reductions=["mean"], norms=["l2"]),
+    include_collections=["weights", "gradients"],
+)
+model, loss = torch.nn.Linear(4, 1), torch.nn.MSELoss()
+hook.register_module(model)
+hook.register_loss(loss)
+hook.set_mode(smd.modes.TRAIN)
+for _ in range(5):
+    loss(model(torch.randn(3, 4)), torch.randn(3, 1)).backward()
+hook.close()
+
+trial = create_trial(path=out_dir, name="job")
+with no_refresh(trial):
+    print(trial.name, trial.steps(mode=smd.modes.TRAIN), trial.has_passed_step(2) == StepState.AVAILABLE)
+    print(trial.tensor_names(collection="gradients"))
+    print(sorted(trial.tensor("Linear_weight").reduction_values(2)))
+try:
+    trial.tensor("absent")
+except TensorUnavailable as e:
+    print("unavailable", e.tname)
+"""
+PRINTED = """job [0, 2, 4] True
+['gradient/Linear_bias', 'gradient/Linear_weight']
+[('l2', False), ('mean', False)]
+unavailable absent
+"""
+
+
+def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+def test_a_script_runs_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = python("-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run")
+    assert done.stdout == PRINTED, done.stderr
+
+
+def test_one_import_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import tensortrial.smdebug\n" + SCRIPT)
+    assert python(tmp_path / "train.py", tmp_path / "run").stdout == PRINTED
+
+
+def test_every_alias_imports_and_has_what_it_names() -> None:
+    program = """
+import importlib, tensortrial.smdebug
+for name in tensortrial.smdebug.modules():
+    module = importlib.import_module(name)
+    for offered in module.__all__:
+        assert getattr(module, offered) is not None, (name, offered)
+import smdebug
+assert smdebug.modes.TRAIN.value == 1
+print(len(tensortrial.smdebug.modules()))
+"""
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 13
+
+
+def test_an_installed_smdebug_is_not_shadowed_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "smdebug").mkdir()
+    (tmp_path / "smdebug" / "__init__.py").write_text("installed = True")
+    program = "import tensortrial.smdebug, smdebug; print(hasattr(smdebug, 'installed'))"
+    left = python("-c", program, PYTHONPATH=_path(tmp_path))
+    assert left.stdout == "True\n"
+    assert "smdebug is installed and stays" in left.stderr
+    asked = python("-c", program, PYTHONPATH=_path(tmp_path), TENSORTRIAL_SHADOW_SMDEBUG="1")
+    assert asked.stdout == "False\n"
+    assert "the installed smdebug is shadowed" in asked.stderr
+
+
+def test_running_a_script_asks_for_the_alias(tmp_path: Path) -> None:
+    (tmp_path / "smdebug").mkdir()
+    (tmp_path / "smdebug" / "__init__.py").write_text("installed = True")
+    (tmp_path / "show.py").write_text("import smdebug; print(hasattr(smdebug, 'installed'), __name__)")
+    done = python("-m", "tensortrial.smdebug", tmp_path / "show.py", PYTHONPATH=_path(tmp_path))
+    assert done.stdout == "False __main__\n"
+    assert "is shadowed" in done.stderr
+
+
+def test_a_missing_script_is_said(tmp_path: Path) -> None:
+    done = python("-m", "tensortrial.smdebug", tmp_path / "nothing.py")
+    assert done.returncode == 2
+    assert "there is no script" in done.stderr
+    assert python("-m", "tensortrial.smdebug").returncode == 2
+
+
+def _path(folder: Path) -> str:
+    import os
+
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
