@@ -1,4 +1,6 @@
-"""The SQL of the project, one `.sql` file a question. Each opens with a comment: the question, parameters and columns."""
+"""The SQL of the project, one `.sql` file a question. Each opens with a comment: the question, parameters and
+columns.
+"""
 
 from __future__ import annotations
 

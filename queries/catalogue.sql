@@ -18,7 +18,7 @@ create table catalogue.names (name_id integer, name varchar, collections varchar
 create table catalogue.name_sets (name_set integer, name_id integer);
 
 create table catalogue.steps (
-    file_id integer, worker varchar, mode varchar, mode_step bigint, global_step bigint, saved_at timestamptz,
+    file_id integer, worker varchar, mode varchar, mode_step bigint, global_step bigint, saved_at timestamp,
     name_set integer
 );
 

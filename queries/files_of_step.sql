@@ -1,7 +1,8 @@
 -- Which index files hold a global step?
--- Parameters: $step. Columns: path.
+-- Parameters: $step. Columns: file_id, path; in the order they were found.
 
-select files.path
+select files.file_id, files.path
 from catalogue.steps
 join catalogue.files on files.file_id = steps.file_id
 where steps.global_step = $step
+order by files.file_id

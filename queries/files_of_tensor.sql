@@ -1,5 +1,5 @@
 -- Which index files hold a tensor?
--- Parameters: $name. Columns: path; in the order they were written.
+-- Parameters: $name. Columns: file_id, path; in the order they were found.
 
 select distinct files.file_id, files.path
 from catalogue.names

@@ -1,29 +1,37 @@
 -- Which steps are there, and which of them are complete?
--- Parameters: $mode ('GLOBAL' counts over all modes), $num_workers, $job_ended, $window (more incomplete steps than this
---   are not waited for: the older half of them counts as complete).
+-- Parameters: $mode ('GLOBAL' counts over all modes), $num_workers, $session_start (the first global step of the newest
+--   session; nothing before it is still being written), $job_ended, $window (more incomplete steps than this are not waited
+--   for: the older half of them counts as complete).
 -- Columns: step, complete; ascending.
 
 with written as (
     select
-        case when $mode = 'GLOBAL' then global_step else mode_step end as step,
-        count(distinct worker) >= $num_workers as whole
+        global_step,
+        global_step < $session_start or count(distinct worker) >= $num_workers as whole
     from catalogue.steps
-    where $mode = 'GLOBAL' or mode = $mode
-    group by 1
+    group by global_step
 ),
--- A step that a worker skipped is never written by all: it is complete once a later one is.
+-- Workers write in the order of global steps: a step that one of them skipped is never written by all, and is complete once
+-- a later one is, in whatever mode.
 reached as (
-    select step, coalesce(step <= (select max(step) from written where whole), false) as passed
+    select global_step, coalesce(global_step <= (select max(global_step) from written where whole), false) as passed
     from written
 ),
 incomplete as (
-    select step, row_number() over (order by step) as position, count(*) over () as total
+    select global_step, row_number() over (order by global_step) as position, count(*) over () as total
     from reached
     where not passed
+),
+states as (
+    select
+        reached.global_step,
+        reached.passed or $job_ended or coalesce(total > $window and position <= total / 2, false) as complete
+    from reached
+    left join incomplete on incomplete.global_step = reached.global_step
 )
-select
-    reached.step,
-    reached.passed or $job_ended or coalesce(total > $window and position <= total / 2, false) as complete
-from reached
-left join incomplete on incomplete.step = reached.step
-order by reached.step
+select case when $mode = 'GLOBAL' then steps.global_step else mode_step end as step, bool_or(complete) as complete
+from catalogue.steps
+join states on states.global_step = steps.global_step
+where $mode = 'GLOBAL' or mode = $mode
+group by step
+order by step

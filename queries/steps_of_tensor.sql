@@ -1,14 +1,8 @@
--- Everything the index says of one tensor at all steps.
--- Parameters: $paths (the index files that hold the tensor), $name.
--- Columns: those of SavedTensor; the statistics as one list, in the order of the index's columns.
+-- Where are the values of one tensor, at all steps?
+-- Parameters: $paths (index files), $name.
+-- Columns: those of SavedTensor without statistics and histogram, which take longer to read than all the rest.
 
 select
-    name, mode, mode_step, global_step, worker, dtype, shape, nbytes, scalar, chunk, "offset", row_group, "row", parts,
-    [
-        "min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2", "abs_min", "abs_max",
-        "abs_mean", "abs_median", "abs_std", "abs_variance", "abs_sum", "abs_prod", "abs_l1", "abs_l2",
-        "nan_count", "inf_count", "zero_count"
-    ] as statistics,
-    histogram
+    name, mode, mode_step, global_step, worker, dtype, shape, nbytes, scalar, chunk, "offset", row_group, "row", parts
 from read_parquet($paths, hive_partitioning = false)
 where name = $name

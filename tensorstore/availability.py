@@ -16,8 +16,8 @@ class StepState(Enum):
 def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_ended: bool) -> StepState:
     """The state of `step`, given all existing `steps`, ascending, and which of them are complete.
 
-    With n the least existing step >= `step`: without n the step may come until the job ends. If n is a later step, `step`
-    was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not yet.
+    With n the least existing step >= `step`: without n the step may come until the job ends. If n is a later step,
+    `step` was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not yet.
     """
     position = bisect_left(steps, step)
     if position == len(steps):

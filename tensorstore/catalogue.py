@@ -9,8 +9,9 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import duckdb
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from .errors import CorruptFile, FileError, QueryRefused, StorageError
+from .errors import CorruptFile, FileError, MissingChunk, QueryError, QueryRefused, StorageError
 from .index import IndexSummary, NamedTensor, SavedTensor, read_summary
 from .schema import INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, index_folder
 from .storage import Storage
@@ -32,8 +33,27 @@ _VIEWS = ("reductions", "scalars", "steps", "collections")
 
 Rows = list[tuple[Any, ...]]
 StepRange = tuple[int | None, int | None]
-Block = dict[Any, list[SavedTensor]]
 _T = TypeVar("_T")
+
+# A question about the index, and the one that tells which of its files hold the answer.
+_FILES = {
+    "steps_of_tensor": "files_of_tensor",
+    "statistics_of_tensor": "files_of_tensor",
+    "steps_of_tensors": "files_of_tensors",
+    "tensors_of_step": "files_of_step",
+    "statistics_of_step": "files_of_step",
+}
+
+
+@dataclass(slots=True)
+class _Block:
+    """The rows that answer one question about the index, as far as they were read."""
+
+    rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
+    """By global step, or, of one step, by name."""
+    last_file: int = -1
+    version: int = -1
+
 
 _STEPS = pa.schema(
     [
@@ -42,7 +62,7 @@ _STEPS = pa.schema(
         ("mode", pa.string()),
         ("mode_step", pa.int64()),
         ("global_step", pa.int64()),
-        ("saved_at", pa.timestamp("us", tz="UTC")),
+        ("saved_at", pa.timestamp("us")),
         ("name_set", pa.int32()),
     ]
 )
@@ -67,7 +87,8 @@ class Catalogue:
         self._chunks: set[str] = set()
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._derived: dict[tuple[Any, ...], Any] = {}
-        self._blocks: OrderedDict[tuple[str, Any], Block] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, Any], _Block] = OrderedDict()
+        self._unread: dict[str, str] = {}
         self._last_name: str | None = None
         self._views_of_version: int | None = None
         self.version = 0
@@ -78,13 +99,17 @@ class Catalogue:
     def refresh(self, workers: Iterable[str]) -> bool:
         """Read the index files that are new since the last time. True if there were any."""
         with self._lock:
-            worker_of = {path: worker for worker in workers for path in self._new_files(worker)}
+            new = {path: worker for worker in workers for path in self._new_files(worker)}
+            worker_of = {**self._unread, **new}
             if not worker_of:
                 return False
-            found = [(worker_of[path], path, summary) for path, summary in self._summaries(list(worker_of))]
+            found = [(worker_of[path], path, summary) for path, summary in self._summaries(worker_of)]
             self._insert(found)
-            self.changed()
-            return True
+            for path, worker in new.items():
+                self._last_file[worker] = path.removeprefix(f"{index_folder(worker)}/")
+            if found:
+                self.changed()
+            return bool(found)
 
     def changed(self) -> None:
         """Forget what was answered: something is new."""
@@ -92,11 +117,10 @@ class Catalogue:
             self.version += 1
             self._answers.clear()
             self._derived.clear()
-            self._blocks.clear()
 
     def ask(self, question: str, **parameters: Any) -> Rows:
         """The rows that answer a question about the small tables. Answers are kept until something is new."""
-        key = (question, *parameters.items())
+        key = (question, *parameters.values())
         with self._lock:
             rows = self._answers.get(key)
             if rows is None:
@@ -110,23 +134,38 @@ class Catalogue:
                 self._derived[key] = make()
             return self._derived[key]  # type: ignore[no-any-return]
 
-    def rows(self, name: str, global_step: int) -> list[SavedTensor]:
-        """Everything the index says of one tensor at one step, one row a worker.
+    def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
+        """What the index says of one tensor at one step, one row a worker; with its `statistics` only if asked for.
 
-        One query reads a whole step or all steps of a tensor. Which of them pays depends on what is asked next: who asks
-        for another step of the same tensor is taken to go through its steps.
+        One query reads a whole step or all steps of a tensor. Which of them pays depends on what is asked next: who
+        asks for another step of the same tensor is taken to go through its steps.
         """
+        if not self._in_range(global_step):
+            return []
+        of_tensor = "statistics_of_tensor" if statistics else "steps_of_tensor"
+        of_step = "statistics_of_step" if statistics else "tensors_of_step"
         with self._lock:
-            of_tensor, of_step = ("steps_of_tensor", name), ("tensors_of_step", global_step)
-            if of_tensor in self._blocks or (of_step not in self._blocks and self._last_name == name):
-                return self._block("steps_of_tensor", "files_of_tensor", name=name).get(global_step, [])
+            tensor_is_known, step_is_known = (of_tensor, name) in self._blocks, (of_step, global_step) in self._blocks
+            goes_through_steps = self._last_name == name and not step_is_known
             self._last_name = name
-            return self._block("tensors_of_step", "files_of_step", step=global_step).get(name, [])
+            if tensor_is_known or goes_through_steps:
+                return self._block(of_tensor, "name", name).get(global_step, [])
+            return self._block(of_step, "step", global_step).get(name, [])
 
     def steps_of_tensor(self, name: str) -> list[SavedTensor]:
-        """Everything the index says of one tensor, at every step and of every worker."""
-        block = self._block("steps_of_tensor", "files_of_tensor", name=name)
-        return [row for global_step, rows in block.items() if self._in_range(global_step) for row in rows]
+        """Where the values of one tensor are, at every step and of every worker."""
+        with self._lock:
+            block = self._block("steps_of_tensor", "name", name)
+            return [row for step, rows in block.items() if self._in_range(step) for row in rows]
+
+    def steps_of_tensors(self, names: Sequence[str]) -> list[SavedTensor]:
+        """The same of several tensors, in one pass over the index."""
+        if len(names) == 1:
+            return self.steps_of_tensor(names[0])
+        with self._lock:
+            paths = [path for _, path in self._execute(load("files_of_tensors"), {"names": list(names)}).fetchall()]
+            rows = self._read_index("steps_of_tensors", paths, {"names": list(names)})
+            return [row for row in rows if self._in_range(row.global_step)]
 
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
         """What each worker was told to save, as rows of the view `collections`."""
@@ -136,13 +175,19 @@ class Catalogue:
                 self._execute("insert into catalogue.collections values (?, ?, ?, ?, ?, ?, ?, ?)", list(row))
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
-        """The answer to the user's query on the views of the run. Raises QueryRefused for anything but one SELECT."""
+        """The answer to the user's query on the views of the run. Raises QueryRefused for anything but one SELECT, and
+        QueryError for one that DuckDB cannot run."""
         with self._lock:
             self._make_views()
             # A cursor of its own: a relation is evaluated lazily, while the catalogue goes on asking.
             cursor = self._connection.cursor()
             _refuse_all_but_select(cursor, query)
-            return cursor.sql(query, params=parameters)
+            try:
+                return cursor.sql(query, params=parameters)
+            except duckdb.PermissionException as exc:
+                raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
+            except duckdb.Error as exc:
+                raise QueryError(str(exc)) from exc
 
     def close(self) -> None:
         with self._lock:
@@ -151,34 +196,43 @@ class Catalogue:
     # New files.
 
     def _new_files(self, worker: str) -> list[str]:
-        folder = index_folder(worker)
-        after = self._last_file.get(worker, "")
-        paths = [path for path in self._storage.list_after(folder, after) if path.endswith(".parquet")]
-        if paths:
-            self._last_file[worker] = paths[-1][len(folder) + 1 :]
-        return paths
+        paths = self._storage.list_after(index_folder(worker), self._last_file.get(worker, ""))
+        return [path for path in paths if path.endswith(".parquet")]
 
-    def _summaries(self, paths: list[str]) -> Iterator[tuple[str, IndexSummary]]:
+    def _summaries(self, worker_of: Mapping[str, str]) -> Iterator[tuple[str, IndexSummary]]:
+        paths = list(worker_of)
         for path, tail in zip(paths, self._storage.read_tails(paths, _TAIL_BYTES), strict=True):
             try:
-                if isinstance(tail, Exception):
-                    raise tail
-                summary = read_summary(path, *tail)
-                if isinstance(summary, int):
-                    summary = read_summary(path, *self._storage.read_tail(path, summary))
-                assert isinstance(summary, IndexSummary)
-                yield path, summary
+                summary = self._summary(path, tail)
+            except (StorageError, FileNotFoundError) as exc:
+                # Whatever keeps it from being read may pass: it is tried again at each refresh.
+                self._unread[path] = worker_of[path]
+                gone = StorageError(path, "it was listed, and is gone")
+                self._set_aside(path, exc if isinstance(exc, FileError) else gone)
             except FileError as exc:
                 self._set_aside(path, exc)
-            except FileNotFoundError as exc:
-                self._set_aside(path, StorageError(path, f"it was listed and is gone: {exc}"))
+            else:
+                if self._unread.pop(path, None):
+                    self.damaged.pop(path, None)
+                yield path, summary
+
+    def _summary(self, path: str, tail: tuple[bytes, int] | Exception) -> IndexSummary:
+        if isinstance(tail, Exception):
+            raise tail
+        summary = read_summary(path, *tail)
+        if isinstance(summary, int):
+            summary = read_summary(path, *self._storage.read_tail(path, summary))
+        assert isinstance(summary, IndexSummary)
+        return summary
 
     def _set_aside(self, path: str, error: FileError) -> None:
-        self.damaged[path] = error
-        logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
+        if path not in self.damaged:
+            self.damaged[path] = error
+            logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
 
     def _insert(self, found: Sequence[tuple[str, str, IndexSummary]]) -> None:
-        files, steps, names, name_sets, chunks = [], [], [], [], []
+        files, steps, chunks = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+        names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         for worker, path, summary in found:
             kept = [step for step in summary.steps if self._in_range(step.global_step)]
             if not kept:
@@ -243,22 +297,20 @@ class Catalogue:
         logger.debug("%s %s", statement, parameters)
         return self._connection.execute(statement, parameters)
 
-    def _block(self, question: str, which_files: str, **key: Any) -> Block:
-        """The rows that answer a question about the index, grouped by the other half of their key."""
-        (value,) = key.values()
-        with self._lock:
-            block = self._blocks.get((question, value))
-            if block is None:
-                paths = [row[-1] for row in self.ask(which_files, **key)]
-                block = {}
-                for row in self._read_index(question, paths, key):
-                    block.setdefault(row.name if "step" in key else row.global_step, []).append(row)
-                self._blocks[question, value] = block
-                if len(self._blocks) > _CACHED_BLOCKS:
-                    self._blocks.popitem(last=False)
-            else:
-                self._blocks.move_to_end((question, value))
-            return block
+    def _block(self, question: str, parameter: str, value: Any) -> dict[Any, list[SavedTensor]]:
+        """The rows that answer a question about the index, by the other half of their key. What was read stays read:
+        when the run has grown, only its new files are asked."""
+        block = self._blocks.setdefault((question, value), _Block())
+        self._blocks.move_to_end((question, value))
+        if block.version != self.version:
+            files = [each for each in self.ask(_FILES[question], **{parameter: value}) if each[0] > block.last_file]
+            for row in self._read_index(question, [path for _, path in files], {parameter: value}):
+                block.rows.setdefault(row.name if parameter == "step" else row.global_step, []).append(row)
+            block.last_file = max((number for number, _ in files), default=block.last_file)
+            block.version = self.version
+            if len(self._blocks) > _CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+        return block.rows
 
     def _read_index(self, question: str, paths: list[str], key: dict[str, Any]) -> list[SavedTensor]:
         if not paths:
@@ -267,7 +319,8 @@ class Catalogue:
         try:
             rows = self._execute(load(question), {"paths": uris, **key}).fetchall()
         except duckdb.Error as exc:
-            raise CorruptFile(_named_in(str(exc), paths), f"its rows cannot be read: {exc}") from exc
+            path = _named_in(str(exc), paths)
+            raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
         return [SavedTensor(*row) for row in rows]
 
     # Views.
@@ -275,7 +328,9 @@ class Catalogue:
     def _make_views(self) -> None:
         if self._views_of_version == self.version:
             return
-        index = [path for _, path in self._execute("select file_id, path from catalogue.files order by 1", {}).fetchall()]
+        index = [
+            path for _, path in self._execute("select file_id, path from catalogue.files order by 1", {}).fetchall()
+        ]
         chunks = [path for (path,) in self._execute("select path from catalogue.chunks", {}).fetchall()]
         self._view_over_files("tensors", index, INDEX_SCHEMA)
         self._view_over_files("tensor_values", self._readable(chunks), TENSORS_SCHEMA)
@@ -284,22 +339,22 @@ class Catalogue:
         self._views_of_version = self.version
 
     def _view_over_files(self, view: str, paths: list[str], schema: pa.Schema) -> None:
-        if not paths:
-            self._connection.from_arrow(schema.empty_table()).create(f"no_{view}") if not self._exists(f"no_{view}") else None
-            self._execute(f"create or replace view {view} as from no_{view}", {})
-            return
-        uris = [self._storage.uri(path) for path in paths]
-        relation = self._connection.read_parquet(uris, hive_partitioning=False)
-        # An index file holds whole steps; the range is of steps.
+        if paths:
+            # An index file may hold steps of both sides of the range.
+            uris = [self._storage.uri(path) for path in paths]
+            relation = self._connection.read_parquet(uris, hive_partitioning=False)
+        else:
+            # The table of an Arrow object lives as long as the connection knows it by name.
+            self._connection.register(f"no_{view}", schema.empty_table())
+            relation = self._connection.table(f"no_{view}")
+        if "saved_at" in schema.names:
+            # DuckDB gives a time with zone to Python through pytz, which need not be there.
+            relation = relation.project("* replace (make_timestamp(epoch_us(saved_at)) as saved_at)")
         if self._first is not None:
             relation = relation.filter(f"global_step >= {int(self._first)}")
         if self._end is not None:
             relation = relation.filter(f"global_step < {int(self._end)}")
         relation.create_view(view, replace=True)
-
-    def _exists(self, table: str) -> bool:
-        found = self._execute("select 1 from information_schema.tables where table_name = ?", [table]).fetchall()
-        return bool(found)
 
     def _readable(self, chunks: list[str]) -> list[str]:
         """Chunks that are there and whole: one bad file would make the view useless for all."""
@@ -307,8 +362,11 @@ class Catalogue:
         for path, tail in zip(chunks, self._storage.read_tails(chunks, 8), strict=True):
             if not isinstance(tail, Exception) and tail[0][-4:] == b"PAR1":
                 kept.append(path)
-            elif path not in self.damaged:
-                self._set_aside(path, CorruptFile(path, f"this chunk is torn or missing: {tail if isinstance(tail, Exception) else ''}"))
+            elif isinstance(tail, FileNotFoundError):
+                self._set_aside(path, MissingChunk(path, "the index names this chunk, and it is not there"))
+            else:
+                reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
+                self._set_aside(path, CorruptFile(path, f"this chunk is torn: {reason}"))
         return kept
 
 
@@ -337,7 +395,7 @@ def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str) ->
     try:
         statements = connection.extract_statements(query)
     except duckdb.Error as exc:
-        raise QueryRefused(f"this is not SQL that DuckDB understands: {exc}") from exc
+        raise QueryError(f"this is not SQL that DuckDB understands: {exc}") from exc
     kinds = [statement.type for statement in statements]
     if kinds != [duckdb.StatementType.SELECT]:
         found = ", ".join(str(kind).rpartition(".")[2] for kind in kinds) or "nothing"

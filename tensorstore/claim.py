@@ -12,6 +12,7 @@ from .mode import ModeKeys
 from .schema import (
     COLLECTIONS,
     END,
+    MARKED_END,
     RUN_FILE,
     TENSORS,
     RunInfo,
@@ -55,7 +56,9 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
 
 
 def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
-    """Begin a new run, or join it as a further worker. Raises WorkerClaimed if another process writes as this worker."""
+    """Begin a new run, or join it as a further worker. Raises WorkerClaimed if another process writes as this
+    worker.
+    """
     try:
         storage.create(RUN_FILE, run.to_bytes())
     except AlreadyPublished:
@@ -78,6 +81,7 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo) -> int:
         RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
     storage.replace(collections_path(worker.worker), worker.to_bytes())
     storage.remove(end_path(worker.worker))
+    storage.remove(MARKED_END)
     return next_flush(storage, worker.worker)
 
 

@@ -130,7 +130,8 @@ class Collection:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"Collection({self.name!r}, include_regex={self.include_regex}, tensor_names={sorted(self._tensor_names)[:5]})"
+        names = sorted(self._tensor_names)[:5]
+        return f"Collection({self.name!r}, include_regex={self.include_regex}, tensor_names={names})"
 
 
 def compile_regex(text: str, collection: str) -> re.Pattern[str]:

@@ -17,27 +17,44 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _EXTENDED: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
     for name in (
-        "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
-        "float8_e5m2fnuz float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn int2 int4 uint2 uint4"
-    ).split()
+        *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
+        *("int2", "int4", "uint2", "uint4"),
+    )
     if (kind := getattr(ml_dtypes, name, None)) is not None
 }
 
 
 @lru_cache(maxsize=256)
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The stored name of a dtype: `float32`, `bfloat16`, `U12` (12 unicode characters), `datetime64[ns]`, or, for a
-    structured dtype, its description as JSON. Raises UnsupportedValue for dtypes that hold Python objects."""
+    """The stored name of a dtype: `float32`, `bfloat16`, `U12` (12 unicode characters), `datetime64[ns]`; or, for a
+    structured dtype, a JSON list of its fields, each [name, dtype] or [name, dtype, shape].
+
+    Raises UnsupportedValue for dtypes that hold Python objects.
+    """
     if dtype.hasobject or dtype.kind == "T":
         raise UnsupportedValue(
             f"arrays of dtype {dtype} hold Python objects and cannot be stored; convert them to numbers or to "
             "fixed-width strings first, for example with .astype('U')"
         )
-    if dtype.names is not None or dtype.subdtype is not None:
-        return json.dumps(np.lib.format.dtype_to_descr(dtype.newbyteorder("<")))
+    if dtype.names is not None:
+        return json.dumps(_description(dtype), separators=(",", ":"))
     if dtype.kind in "US" or (dtype.kind == "V" and dtype.name not in _EXTENDED):
         return dtype.str.lstrip("<>|=")
     return dtype.name
+
+
+def _description(dtype: np.dtype[Any]) -> list[list[Any]]:
+    described = []
+    for name, field in _fields(dtype):
+        kind = _description(field.base) if field.base.names is not None else dtype_name(field.base)
+        described.append([name, kind, list(field.shape)] if field.shape else [name, kind])
+    return described
+
+
+def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any]]]:
+    assert dtype.fields is not None
+    return [(name, dtype.fields[name][0]) for name in dtype.names or ()]
 
 
 @lru_cache(maxsize=256)
@@ -46,27 +63,33 @@ def parse_dtype(name: str) -> np.dtype[Any]:
     if name in _EXTENDED:
         return _EXTENDED[name]
     try:
-        dtype = np.dtype(_tuples(json.loads(name)) if name.startswith("[") else name)
-    except (TypeError, ValueError, SyntaxError) as exc:
+        dtype = _described(json.loads(name)) if name.startswith("[") else np.dtype(name)
+    except (TypeError, ValueError, SyntaxError, RecursionError) as exc:
         raise UnsupportedValue(f"{name!r} is not a dtype that this release or this machine knows") from exc
     if dtype.hasobject:
         raise UnsupportedValue(f"dtype {name!r} would hold Python objects")
     return dtype.newbyteorder("<")
 
 
-def _tuples(description: Any) -> Any:
-    """JSON has lists only; numpy wants fields and shapes as tuples."""
+def _described(description: list[list[Any]]) -> np.dtype[Any]:
     fields = []
     for name, kind, *shape in description:
-        kind = _tuples(kind) if isinstance(kind, list) else kind
-        fields.append((name, kind, *(tuple(s) for s in shape)))
-    return fields
+        field = _described(kind) if isinstance(kind, list) else parse_dtype(kind)
+        fields.append((name, field, *(tuple(each) for each in shape)))
+    return np.dtype(fields)
+
+
+def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that values are stored in: little-endian, and fields one after another, without gaps or overlaps."""
+    if dtype.names is None:
+        return dtype.newbyteorder("<")
+    return np.dtype([(name, _stored(field.base), field.shape) for name, field in _fields(dtype)])
 
 
 def storable(array: Array) -> Array:
     """The same values, C-contiguous and little-endian; the array itself when it is so already."""
-    if array.dtype.byteorder == ">" or (array.dtype.names is not None and array.dtype.newbyteorder("<") != array.dtype):
-        array = array.astype(array.dtype.newbyteorder("<"))
+    if array.dtype.byteorder == ">" or array.dtype.names is not None:
+        array = array.astype(_stored(array.dtype), copy=False)
     # ascontiguousarray would make a 0-d array 1-d.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
@@ -75,24 +98,25 @@ def to_bytes(array: Array) -> memoryview:
     """The stored bytes of an array that is `storable` already, without a copy."""
     if array.nbytes == 0:
         return memoryview(b"")
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def from_bytes(data: bytes | bytearray | memoryview, dtype: str, shape: tuple[int, ...]) -> Array:
     """The array that was stored as `data`. It shares the memory of `data` and is writable when that is."""
-    return np.frombuffer(data, dtype=parse_dtype(dtype)).reshape(shape)
+    kind = parse_dtype(dtype)
+    if kind.itemsize == 0 and not data:
+        return np.empty(shape, kind)
+    return np.frombuffer(data, dtype=kind).reshape(shape)
 
 
 def as_scalar(array: Array) -> float | None:
     """The one element of a number array as a double, if the double holds it exactly; else None."""
-    if array.size != 1 or array.dtype.kind in "cUSMmV" and array.dtype.name not in _EXTENDED:
+    if array.size != 1 or (array.dtype.kind in "cUSMmV" and array.dtype.name not in _EXTENDED):
         return None
     element = array.reshape(-1)[0]
-    try:
-        value = float(element)
-    except OverflowError:
-        return None
-    if value != value:
-        return value
-    # An int of more than 53 bits, or a long double, does not survive the way through a double.
-    return value if array.dtype.type(value) == element else None
+    if array.dtype.kind in "iu":
+        number = int(element)
+        return float(number) if int(float(number)) == number else None
+    value = float(element)
+    # A long double may not survive the way through a double.
+    return value if value != value or array.dtype.type(value) == element else None

@@ -1,34 +1,35 @@
 """Every error that tensortrial raises on purpose, in one tree.
 
-    TensorTrialError
-    ├── UnavailableError                    what was asked for is not in the run (yet); ask for something else, or wait
-    │   ├── TensorUnavailable               (KeyError) no tensor of this name was saved
-    │   ├── TensorUnavailableForStep        (KeyError) the tensor exists, but not at this step, or not in this form
-    │   ├── ShapeUnavailableForStep         (KeyError) the same, for its shape
-    │   ├── StepUnavailable                 (LookupError) the step was skipped and will never be there
-    │   ├── StepNotYetAvailable             (LookupError) the step may still come
-    │   ├── NoMoreData                      the job has ended before the step
-    │   └── InvalidWorker                   (KeyError) no such worker wrote this
-    ├── RunError                            the run as a whole cannot be opened, or cannot be written to
-    │   ├── RunNotFound                     (FileNotFoundError) nothing is at the path
-    │   ├── NotARun                         (ValueError) something else is at the path
-    │   ├── MissingCollectionFiles          (FileNotFoundError) a run is there, but no worker ever began
-    │   ├── UnknownFormat                   (ValueError) written by a later release
-    │   ├── RunExists                       (FileExistsError) out_dir holds a run already
-    │   └── WorkerClaimed                   (FileExistsError) another process writes as this worker
-    ├── FileError                           one file of the run is bad; the rest stays readable
-    │   ├── CorruptFile                     (ValueError) torn, foreign or malicious
-    │   ├── MissingChunk                    (FileNotFoundError) the index names a chunk that is not there
-    │   ├── AlreadyPublished                (FileExistsError) a published file is never overwritten
-    │   └── StorageError                    (OSError) the file system or the object store refused
-    ├── ConfigurationError                  (ValueError) what the hook or the reader was told makes no sense
-    │   ├── InvalidCollectionConfiguration  a collection that can never match, or an unknown key
-    │   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
-    ├── QueryRefused                        (PermissionError) SQL that is not one SELECT on the run's views
-    ├── MissingExtra                        (ImportError) an optional dependency is not installed
-    └── RuleError
-        ├── RuleEvaluationConditionMet      a rule fired; not a failure
-        └── InsufficientInformationForRuleInvocation
+TensorTrialError
+├── UnavailableError                    what was asked for is not in the run (yet); ask for something else, or wait
+│   ├── TensorUnavailable               (KeyError) no tensor of this name was saved
+│   ├── TensorUnavailableForStep        (KeyError) the tensor exists, but not at this step, or not in this form
+│   ├── ShapeUnavailableForStep         (KeyError) the same, for its shape
+│   ├── StepUnavailable                 (LookupError) the step was skipped and will never be there
+│   ├── StepNotYetAvailable             (LookupError) the step may still come
+│   ├── NoMoreData                      the job has ended before the step
+│   └── InvalidWorker                   (KeyError) no such worker wrote this
+├── RunError                            the run as a whole cannot be opened, or cannot be written to
+│   ├── RunNotFound                     (FileNotFoundError) nothing is at the path
+│   ├── NotARun                         (ValueError) something else is at the path
+│   ├── MissingCollectionFiles          (FileNotFoundError) a run is there, but no worker ever began
+│   ├── UnknownFormat                   (ValueError) written by a later release
+│   ├── RunExists                       (FileExistsError) out_dir holds a run already
+│   └── WorkerClaimed                   (FileExistsError) another process writes as this worker
+├── FileError                           one file of the run is bad; the rest stays readable
+│   ├── CorruptFile                     (ValueError) torn, foreign or malicious
+│   ├── MissingChunk                    (FileNotFoundError) the index names a chunk that is not there
+│   ├── AlreadyPublished                (FileExistsError) a published file is never overwritten
+│   └── StorageError                    (OSError) the file system or the object store refused
+├── ConfigurationError                  (ValueError) what the hook or the reader was told makes no sense
+│   ├── InvalidCollectionConfiguration  a collection that can never match, or an unknown key
+│   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
+├── QueryError                          (ValueError) SQL that cannot be run; the message is DuckDB's
+│   └── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
+├── MissingExtra                        (ImportError) an optional dependency is not installed
+└── RuleError
+    ├── RuleEvaluationConditionMet      a rule fired; not a failure
+    └── InsufficientInformationForRuleInvocation
 """
 
 from __future__ import annotations
@@ -184,7 +185,11 @@ class UnsupportedValue(ConfigurationError, TypeError):
     """A value that the format cannot hold, such as an array of Python objects."""
 
 
-class QueryRefused(TensorTrialError, PermissionError):
+class QueryError(TensorTrialError, ValueError):
+    """SQL that cannot be run: a wrong name, a wrong type. The message is DuckDB's."""
+
+
+class QueryRefused(QueryError, PermissionError):
     """SQL that is not one SELECT on the run's own views."""
 
 

@@ -59,7 +59,7 @@ class StepSummary(NamedTuple):
 
 
 class SavedTensor(NamedTuple):
-    """One row of the index as a reader sees it."""
+    """One row of the index as a reader sees it. What a foreign hand wrote into it is not checked yet."""
 
     name: str
     mode: str
@@ -75,9 +75,9 @@ class SavedTensor(NamedTuple):
     row_group: int | None
     row: int | None
     parts: int | None
-    statistics: list[float | None]
-    """In the order of STATISTICS."""
-    histogram: dict[str, Any] | None
+    statistics: list[float | None] | None = None
+    """In the order of STATISTICS; None if the question did not ask for them."""
+    histogram: dict[str, Any] | None = None
 
     @property
     def has_raw(self) -> bool:
@@ -192,11 +192,15 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
     except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
         raise CorruptFile(path, f"it has no index footer: {exc}") from exc
     if number > FORMAT:
-        raise UnknownFormat(path, f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial")
+        raise UnknownFormat(
+            path, f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
+        )
     try:
         name_sets = _name_sets(footer[FOOTER_NAMES])
         steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
-        return IndexSummary(metadata.num_rows, steps, name_sets, [str(path) for path in json.loads(footer[FOOTER_CHUNKS])])
+        return IndexSummary(
+            metadata.num_rows, steps, name_sets, [str(path) for path in json.loads(footer[FOOTER_CHUNKS])]
+        )
     except (KeyError, ValueError, TypeError) as exc:
         raise CorruptFile(path, f"its footer cannot be understood: {exc}") from exc
 

@@ -23,6 +23,9 @@ _OPEN_FILES = 64
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 """What os.link raises on a file system without hard links (exFAT, some FUSE mounts)."""
 
+_TRUSTED_LENGTH = 1 << 20
+"""Memory for so many bytes is set aside unasked."""
+
 _PATTERN = re.compile(r"([*?\[])")
 
 
@@ -78,13 +81,13 @@ class LocalStorage(Storage):
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         return [self._read_range(wanted) for wanted in ranges]
 
-    def _read_range(self, wanted: ByteRange) -> bytes:
+    def _read_range(self, wanted: ByteRange) -> bytes | bytearray:
         if not wanted.length:
             return b""
         file = self._full(wanted.path)
         try:
             descriptor = self._open_files.get(file)
-            return _pread(descriptor.number, wanted.start, wanted.length)
+            return _pread_owned(descriptor.number, wanted.start, wanted.length)
         except OSError:
             with translated(wanted.path, "read"):  # entered on errors only: it costs as much as the read itself
                 raise
@@ -245,6 +248,20 @@ def _pread(number: int, start: int, length: int) -> bytes:
         parts.append(data)
         got += len(data)
     return b"".join(parts)
+
+
+def _pread_owned(number: int, start: int, length: int) -> bytearray:
+    """The same in memory of the caller's own. No more is set aside than the file has: an index may claim anything."""
+    if length > _TRUSTED_LENGTH:
+        length = max(0, min(length, os.fstat(number).st_size - start))
+    data = bytearray(length)
+    view = memoryview(data)
+    got = 0
+    while got < length and (count := os.preadv(number, [view[got:]], start + got)):
+        got += count
+    view.release()
+    del data[got:]
+    return data
 
 
 def _write_all(number: int, data: bytes | memoryview) -> None:

@@ -25,7 +25,7 @@ class ModeKeys(Enum):
             return cls(value)
         except (KeyError, ValueError):
             # The same name imported through a second module path is another class: go by its name.
-            name = getattr(value, "name", None)
+            name = str(getattr(value, "name", ""))
             if name in cls.__members__:
                 return cls[name]
             known = ", ".join(cls.__members__)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .dtypes import Array
+from .errors import UnsupportedValue
 from .mode import ModeKeys
 
 
@@ -19,6 +20,13 @@ class Plan:
     raw: bool
     statistics: tuple[str, ...] = ()
     histogram: bool = False
+
+    def __post_init__(self) -> None:
+        for text in (self.name, *self.collections):
+            try:
+                text.encode()
+            except UnicodeEncodeError as exc:
+                raise UnsupportedValue(f"{text!r} is no name for a tensor or a collection: {exc.reason}") from None
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ class _Merged:
     span: ByteRange
     serves: Sequence[tuple[int, ByteRange]]
 
-    def cut(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+    def cut(self, data: bytes | bytearray) -> Iterator[tuple[int, bytes | bytearray]]:
         """The part of `data` for each place."""
         for place, wanted in self.serves:
             start = wanted.start - self.span.start
@@ -131,7 +131,7 @@ class FsspecStorage(Storage):
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         merged = merge(ranges)
-        found = [b""] * len(ranges)
+        found: Blocks = [b""] * len(ranges)
         for read, data in zip(merged, self._read_spans([each.span for each in merged]), strict=True):
             for place, part in read.cut(data):
                 found[place] = part

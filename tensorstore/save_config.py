@@ -26,17 +26,25 @@ class SaveConfigMode:
         end_step: int | str | None = None,
         save_steps: Iterable[int | str] | str | None = None,
     ) -> None:
-        self.save_interval = DEFAULT_SAVE_INTERVAL if save_interval is None else _integer("save_interval", save_interval, 1)
+        self.save_interval = (
+            DEFAULT_SAVE_INTERVAL if save_interval is None else _integer("save_interval", save_interval, 1)
+        )
         self.start_step = 0 if start_step is None else _integer("start_step", start_step)
         self.end_step = None if end_step is None else _integer("end_step", end_step)
         self.save_steps = [_integer("save_steps", step) for step in _parts(save_steps)]
         if self.end_step and self.start_step >= self.end_step:
-            raise ConfigurationError(f"start_step={self.start_step} is not below end_step={self.end_step}: nothing would be saved")
+            raise ConfigurationError(
+                f"start_step={self.start_step} is not below end_step={self.end_step}: nothing would be saved"
+            )
 
     def should_save_step(self, step: int) -> bool:
         if step in self.save_steps:
             return True
-        return step % self.save_interval == 0 and step >= self.start_step and (self.end_step is None or step < self.end_step)
+        return (
+            step % self.save_interval == 0
+            and step >= self.start_step
+            and (self.end_step is None or step < self.end_step)
+        )
 
     def copy(self) -> SaveConfigMode:
         return SaveConfigMode(self.save_interval, self.start_step, self.end_step, self.save_steps)
@@ -71,8 +79,8 @@ class SaveConfig:
     """When to save, for each mode.
 
     The four plain arguments hold for every mode; `mode_save_configs` sets modes apart, as SaveConfigMode objects or
-    dictionaries of the same four. A mode that is set nowhere follows the hook's configuration, and in the hook's own the
-    defaults: every 500th step.
+    dictionaries of the same four. A mode that is set nowhere follows the hook's configuration, and in the hook's own
+    the defaults: every 500th step.
     """
 
     def __init__(
@@ -86,7 +94,9 @@ class SaveConfig:
         plain = (save_interval, start_step, end_step, save_steps)
         given = {ModeKeys.parse(mode): _mode_config(config) for mode, config in (mode_save_configs or {}).items()}
         inherits = bool(given) and all(value is None for value in plain)
-        self._modes: dict[ModeKeys, SaveConfigMode] = {mode: given.get(mode) or SaveConfigMode(*plain) for mode in ModeKeys}
+        self._modes: dict[ModeKeys, SaveConfigMode] = {
+            mode: given.get(mode) or SaveConfigMode(*plain) for mode in ModeKeys
+        }
         self._unset = {mode for mode in ModeKeys if inherits and mode not in given}
 
     @classmethod

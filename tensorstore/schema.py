@@ -21,6 +21,8 @@ COLLECTIONS = "collections"
 INDEX = "index"
 TENSORS = "tensors"
 END = "end"
+# Stands for the end marks of all workers, when somebody other than them says that the job has ended.
+MARKED_END = f"{END}/_marked.json"
 
 # Keys of an index file's Parquet footer.
 FOOTER_FORMAT = b"tensortrial.format"
@@ -141,8 +143,13 @@ class RunInfo:
         if not marked:
             raise NotARun(url, f"its {RUN_FILE} was not written by tensortrial, so this is not a run")
         if number > FORMAT:
-            raise UnknownFormat(url, f"the run has format {number}, this release reads up to {FORMAT}: upgrade tensortrial")
-        return cls(**{name: document[name] for name in cls.__dataclass_fields__ if name in document})
+            raise UnknownFormat(
+                url, f"the run has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
+            )
+        try:
+            return cls(**{name: document[name] for name in cls.__dataclass_fields__ if name in document})
+        except TypeError as exc:
+            raise NotARun(url, f"its {RUN_FILE} is incomplete: {exc}") from exc
 
 
 @dataclass(frozen=True)

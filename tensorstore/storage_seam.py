@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 Action = Literal["read", "write", "list", "delete"]
 # Aliases, because inside a class with a method `list` that name is the method.
 Paths: TypeAlias = list[str]
-Blocks: TypeAlias = list[bytes]
+Blocks: TypeAlias = list[bytes | bytearray]
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
 
 
@@ -88,7 +88,10 @@ class Storage(ABC):
 
     @abstractmethod
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
-        """The bytes of each range, in the order asked for. A file that ends early gives fewer; the caller checks."""
+        """The bytes of each range, in the order asked for. A file that ends early gives fewer; the caller checks.
+
+        A bytearray is the caller's own, to keep and to write to.
+        """
 
     @abstractmethod
     def list(self, folder: str) -> Paths:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .dtypes import Array
 from .errors import TensorUnavailableForStep
+from .index import SavedTensor
 from .mode import ModeKeys
 from .reductions import STATISTICS, parse_statistic, statistic
 
@@ -20,8 +21,8 @@ GLOBAL = ModeKeys.GLOBAL
 class Tensor:
     """The tensor `name` of a trial.
 
-    `mode` says in which mode a step number is counted; GLOBAL, the default, counts over all modes. Where several workers
-    saved the tensor, `worker` says whose is meant; without it, the first that has it, in natural order.
+    `mode` says in which mode a step number is counted; GLOBAL, the default, counts over all modes. Where several
+    workers saved the tensor, `worker` says whose is meant; without it, the first that has it, in natural order.
     """
 
     def __init__(self, name: str, trial: Trial) -> None:
@@ -53,20 +54,24 @@ class Tensor:
 
     def shapes(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, tuple[int, ...]]:
         """The shape at every step."""
-        return {step: tuple(row.shape) for step, row in self.trial._rows_of(self.name, mode, worker).items()}
+        self.trial._look()
+        rows = self.trial._rows_of([self.name], mode, worker)[self.name]
+        return {step: tuple(row.shape) for step, row in rows.items()}
 
     def reduction_value(
         self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
     ) -> Array:
         """One statistic, as a float64 array without dimensions: the saved one, else computed from the raw value.
 
-        `reduction_name` is min, max, mean, median, std, variance, sum, prod, l1, l2 (with `abs`, of the absolute value),
-        nan_count, inf_count or zero_count; ConfigurationError for another. Raises TensorUnavailableForStep if neither the
-        statistic nor the raw value was saved, or if it is not defined for the dtype.
+        `reduction_name` is min, max, mean, median, std, variance, sum, prod, l1, l2 (with `abs`, of the absolute
+        value), nan_count, inf_count or zero_count; ConfigurationError for another. Raises TensorUnavailableForStep if
+        neither the statistic nor the raw value was saved, or if it is not defined for the dtype.
         """
-        name = parse_statistic(f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name)
-        row = self.trial._row(self.name, step_num, mode, worker)
-        value = row.statistics[STATISTICS.index(name)]
+        name = parse_statistic(
+            f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
+        )
+        row = self.trial._row(self.name, step_num, mode, worker, statistics=True)
+        value = dict(_saved(row)).get(name)
         if value is None and row.has_raw:
             value = statistic(self.trial._read([row])[0], name)
             if value is None:
@@ -81,13 +86,14 @@ class Tensor:
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
     ) -> dict[tuple[str, bool], Array]:
         """The saved statistics, by (name, whether of the absolute value). Nothing is computed."""
-        row = self.trial._row(self.name, step_num, mode, worker)
-        saved = zip(STATISTICS, row.statistics, strict=True)
-        return {_key(name): np.array(value) for name, value in saved if value is not None}
+        row = self.trial._row(self.name, step_num, mode, worker, statistics=True)
+        return {_key(name): np.array(value) for name, value in _saved(row)}
 
-    def histogram(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[Array, Array] | None:
+    def histogram(
+        self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
+    ) -> tuple[Array, Array] | None:
         """The saved histogram as (edges, counts), one edge more than counts; None if none was asked for."""
-        saved: dict[str, Any] | None = self.trial._row(self.name, step_num, mode, worker).histogram
+        saved: dict[str, Any] | None = self.trial._row(self.name, step_num, mode, worker, statistics=True).histogram
         return None if saved is None else (np.array(saved["edges"]), np.array(saved["counts"]))
 
     def workers(self, step_num: int, mode: ModeKeys = GLOBAL) -> list[str]:
@@ -100,6 +106,12 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, trial={self.trial.name!r})"
+
+
+def _saved(row: SavedTensor) -> list[tuple[str, float]]:
+    """The statistics that were saved, by their names."""
+    values = zip(STATISTICS, row.statistics or (), strict=bool(row.statistics))
+    return [(name, value) for name, value in values if value is not None]
 
 
 def _key(statistic_name: str) -> tuple[str, bool]:

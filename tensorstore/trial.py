@@ -6,7 +6,6 @@ import os
 import re
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -57,10 +56,10 @@ def create_trial(
 ) -> Trial:
     """Open the run at `path`, a folder or an fsspec URL such as `s3://bucket/run`.
 
-    `name` defaults to the last part of the path. `range_steps` (a, b) restricts the trial to global steps a <= s < b; None
-    for either leaves that side open. `timeout` waits so many seconds for a run to appear; without it, a path with no run is
-    an error at once. `storage_options` go to fsspec. Further arguments that smdebug knew (`parallel`, `check`, `index_mode`,
-    `cache`, `profiler`, `output_dir`) are accepted and have no effect.
+    `name` defaults to the last part of the path. `range_steps` (a, b) restricts the trial to global steps a <= s < b;
+    None for either leaves that side open. `timeout` waits so many seconds for a run to appear; without it, a path with
+    no run is an error at once. `storage_options` go to fsspec. Further arguments that smdebug knew (`parallel`,
+    `check`, `index_mode`, `cache`, `profiler`, `output_dir`) are accepted and have no effect.
 
     Raises RunNotFound, NotARun, MissingCollectionFiles (a run whose training has not begun), UnknownFormat.
     """
@@ -117,8 +116,8 @@ class Trial:
         """Names of saved tensors, sorted: at any step or at one, in any mode or in one, that match any of the regular
         expressions (`re.search`) or belong to a collection, whichever is given.
 
-        `show_prefixed_tensors` is accepted for smdebug's sake; no name here has a prefix. Raises ConfigurationError for a
-        regular expression that does not compile, or when both `regex` and `collection` are given.
+        `show_prefixed_tensors` is accepted for smdebug's sake; no name here has a prefix. Raises ConfigurationError
+        for a regular expression that does not compile, or when both `regex` and `collection` are given.
         """
         if regex is not None and collection is not None:
             raise ConfigurationError("tensor_names takes regex or collection, not both")
@@ -209,7 +208,9 @@ class Trial:
         self._look()
         return self._state(step, mode)
 
-    def wait_for_steps(self, required_steps: Iterable[int], mode: ModeKeys = GLOBAL, timeout: float | None = None) -> None:
+    def wait_for_steps(
+        self, required_steps: Iterable[int], mode: ModeKeys = GLOBAL, timeout: float | None = None
+    ) -> None:
         """Return once every one of the steps is there.
 
         Raises StepUnavailable for a step that was skipped, NoMoreData for one past the end of an ended job, and
@@ -247,14 +248,20 @@ class Trial:
     ) -> dict[str, dict[int, Array]]:
         """Raw values of many tensors at many steps, read together: `{name: {step: array}}`.
 
-        What was not saved raw at a step is left out. `steps` defaults to all.
+        What was not saved raw at a step is left out. `steps` defaults to all. Raises TensorUnavailable for a name that
+        was saved at no step.
         """
+        self._look()
         names = list(dict.fromkeys(names))
-        wanted = None if steps is None else set(steps)
-        rows: list[tuple[str, int, SavedTensor]] = []
         for name in names:
-            by_step = self._rows_of(name, mode, worker)
-            rows += [(name, step, row) for step, row in by_step.items() if row.has_raw and (wanted is None or step in wanted)]
+            if name not in self._all_names():
+                raise TensorUnavailable(name, self._nearest(name))
+        rows = [
+            (name, step, row)
+            for name, by_step in self._rows_of(names, mode, worker, steps).items()
+            for step, row in by_step.items()
+            if row.has_raw
+        ]
         found: dict[str, dict[int, Array]] = {name: {} for name in names}
         for (name, step, _), array in zip(rows, self._read([row for *_, row in rows]), strict=True):
             found[name][step] = array
@@ -324,6 +331,7 @@ class Trial:
                 "step_states",
                 mode=mode.name,
                 num_workers=self._workers.num_workers,
+                session_start=self._workers.session_start,
                 job_ended=self._workers.job_ended,
                 window=self._window,
             )
@@ -382,21 +390,21 @@ class Trial:
         saved = self._catalogue.ask("tensor_steps", name=name, mode=mode.name)
         steps, complete = self._states(mode)
         # The complete steps are the first ones.
-        last = -1 if show_incomplete_steps or not any(complete) else steps[bisect_left(complete, False) - 1]
+        last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for (step,) in saved if show_incomplete_steps or step <= last]
 
-    def _rows_at(self, name: str, step: int, mode: ModeKeys) -> list[SavedTensor]:
+    def _rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
         """What each worker saved of a tensor at a step, in natural order of the workers. Raises if there is nothing."""
         self._look()
         mode = ModeKeys.parse(mode)
         global_step = step if mode is GLOBAL else self._global_steps(mode).get(step)
-        rows = [] if global_step is None else self._catalogue.rows(name, global_step)
+        rows = [] if global_step is None else self._catalogue.rows(name, global_step, statistics)
         if not rows:
             raise self._not_at_step(name, step, mode)
         return sorted(rows, key=_by_worker) if len(rows) > 1 else rows
 
-    def _row(self, name: str, step: int, mode: ModeKeys, worker: str | None) -> SavedTensor:
-        rows = self._rows_at(name, step, mode)
+    def _row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
+        rows = self._rows_at(name, step, mode, statistics)
         if worker is None:
             return rows[0]
         for row in rows:
@@ -412,24 +420,35 @@ class Trial:
             return StepUnavailable(step, mode)
         return TensorUnavailableForStep(name, step, mode)
 
-    def _rows_of(self, name: str, mode: ModeKeys, worker: str | None) -> dict[int, SavedTensor]:
-        """What was saved of a tensor, by step; of one worker, or at each step of the first that has it."""
-        self._look()
+    def _rows_of(
+        self, names: Sequence[str], mode: ModeKeys, worker: str | None, steps: Iterable[int] | None = None
+    ) -> dict[str, dict[int, SavedTensor]]:
+        """What was saved of some tensors, by name and step; of one worker, or at each step of the first that has it."""
         mode = ModeKeys.parse(mode)
-        rows = self._catalogue.steps_of_tensor(name)
+        wanted = None if steps is None else set(steps)
+        rows = self._all_rows(names, mode, wanted)
         if worker is not None:
-            known = sorted({row.worker for row in rows}, key=natural)
+            known = {row.worker for row in rows}
             if worker not in known:
-                raise InvalidWorker(worker, known)
+                raise InvalidWorker(worker, sorted(known, key=natural))
             rows = [row for row in rows if row.worker == worker]
         if mode is not GLOBAL:
             rows = [row for row in rows if row.mode == mode.name]
         if len({row.worker for row in rows}) > 1:
             rows = sorted(rows, key=_by_worker)
-        found: dict[int, SavedTensor] = {}
+        found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
         for row in rows:
-            found.setdefault(row.global_step if mode is GLOBAL else row.mode_step, row)
-        return dict(sorted(found.items()))
+            step = row.global_step if mode is GLOBAL else row.mode_step
+            if wanted is None or step in wanted:
+                found[row.name].setdefault(step, row)
+        return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
+
+    def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
+        if wanted is None or len(wanted) >= len(names):
+            return self._catalogue.steps_of_tensors(names) if names else []
+        # A few steps of many tensors: step by step.
+        global_steps = wanted if mode is GLOBAL else {self._global_steps(mode).get(step, -1) for step in wanted}
+        return [row for step in sorted(global_steps) for name in names for row in self._catalogue.rows(name, step)]
 
     def _read(self, rows: Sequence[SavedTensor]) -> list[Array]:
         return read_values(self._storage, rows)
@@ -452,7 +471,9 @@ def _run_info(storage: Storage) -> RunInfo:
     except FileNotFoundError as exc:
         if not storage.exists_any():
             raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
-        raise NotARun(storage.url, f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial") from exc
+        raise NotARun(
+            storage.url, f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"
+        ) from exc
     if not storage.list(COLLECTIONS):
         raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info

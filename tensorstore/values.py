@@ -13,16 +13,20 @@ import pyarrow.parquet as pq
 from .dtypes import Array, from_bytes, parse_dtype
 from .errors import CorruptFile, MissingChunk
 from .index import SavedTensor
+from .schema import INDEX, TENSORS
 from .storage import ByteRange, Storage
 
 _LENGTH_PREFIX = 4
+# A value is read with the 16 bytes before it, of which the last 4 are its length. So the value itself begins on a
+# multiple of 16 in memory, as the processor, and whoever gets the array, want it. Every value has so much before it.
+_LEAD = 16
 
 
 def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:
     """The arrays of rows that have a raw value, writable, in the order of `rows`.
 
-    A value is one byte range of its chunk; ranges of several rows are read together. Compressed values, and those of 1 GB
-    and more, come through their row group. Raises MissingChunk or CorruptFile, naming the chunk.
+    A value is one byte range of its chunk; ranges of several rows are read together. Compressed values, and those of 1
+    GB and more, come through their row group. Raises MissingChunk or CorruptFile, naming the chunk.
     """
     ranged = [row for row in rows if _is_range(row)]
     requests = [_request(row) for row in ranged]
@@ -39,30 +43,48 @@ def _is_range(row: SavedTensor) -> bool:
 
 def _request(row: SavedTensor) -> ByteRange:
     """The value with its length before it, which tells whether the chunk is what the index says."""
-    assert row.chunk is not None
+    chunk = _checked_chunk(row)
     assert row.offset is not None
-    return ByteRange(row.chunk, row.offset - _LENGTH_PREFIX, row.nbytes + _LENGTH_PREFIX)
+    if row.offset < _LEAD or row.nbytes < 0:
+        raise _misplaced(row)
+    return ByteRange(chunk, row.offset - _LEAD, row.nbytes + _LEAD)
 
 
 def _array(row: SavedTensor, block: bytes | bytearray) -> Array:
-    assert row.chunk is not None
-    if len(block) != row.nbytes + _LENGTH_PREFIX or int.from_bytes(block[:_LENGTH_PREFIX], "little") != row.nbytes:
-        raise CorruptFile(row.chunk, f"the value of {row.name!r} at step {row.global_step} is not where the index says")
+    if (
+        len(block) != row.nbytes + _LEAD
+        or int.from_bytes(block[_LEAD - _LENGTH_PREFIX : _LEAD], "little") != row.nbytes
+    ):
+        raise _misplaced(row)
     # A bytearray is writable memory of our own; of bytes the caller gets a copy that it may write to.
-    view = memoryview(block)[_LENGTH_PREFIX:]
+    view = memoryview(block)[_LEAD:]
     return _shaped(row, view if isinstance(block, bytearray) else bytearray(view))
+
+
+def _checked_chunk(row: SavedTensor) -> str:
+    """The path of the chunk, which a forged index could let lead anywhere. Raises CorruptFile."""
+    path = row.chunk or ""
+    if not path.startswith(f"{TENSORS}/") or "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
+        raise CorruptFile(path, f"the index names this as the chunk of {row.name!r}, and it is no path of a chunk")
+    return path
+
+
+def _misplaced(row: SavedTensor) -> CorruptFile:
+    return CorruptFile(
+        str(row.chunk), f"the value of {row.name!r} at step {row.global_step} is not where the index says"
+    )
 
 
 def _read_other(storage: Storage, row: SavedTensor) -> Array:
     if row.scalar is not None:
         return _from_scalar(row)
-    assert row.chunk is not None
+    chunk = _checked_chunk(row)
     try:
         data = b"".join(_rows_of_chunk(storage, row))
     except FileNotFoundError as exc:
         raise _missing(exc, [row]) from exc
-    except (pa.ArrowException, OSError, IndexError) as exc:
-        raise CorruptFile(row.chunk, f"the value of {row.name!r} at step {row.global_step} cannot be read: {exc}") from exc
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
+        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} cannot be read: {exc}") from exc
     return _shaped(row, bytearray(data))
 
 
@@ -119,11 +141,17 @@ class _ChunkFile(io.RawIOBase):
             self._position, size = here, end - here
         (data,) = self._storage.read_ranges([ByteRange(self._chunk, self._position, size)])
         self._position += len(data)
-        return data
+        return bytes(data)
 
 
 def _from_scalar(row: SavedTensor) -> Array:
-    return np.full(tuple(row.shape), row.scalar, dtype=np.float64).astype(parse_dtype(row.dtype))
+    try:
+        with np.errstate(invalid="raise"):
+            return np.array([row.scalar]).astype(parse_dtype(row.dtype)).reshape(tuple(row.shape))
+    except (ArithmeticError, TypeError, ValueError) as exc:
+        raise CorruptFile(
+            INDEX, f"{row.name!r} at step {row.global_step} is no number of its dtype and shape: {exc}"
+        ) from exc
 
 
 def _shaped(row: SavedTensor, data: bytearray | memoryview) -> Array:
@@ -131,7 +159,8 @@ def _shaped(row: SavedTensor, data: bytearray | memoryview) -> Array:
         return from_bytes(data, row.dtype, tuple(row.shape))
     except ValueError as exc:
         raise CorruptFile(
-            str(row.chunk), f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}"
+            str(row.chunk),
+            f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}",
         ) from exc
 
 

@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from .errors import CorruptFile, FileError
-from .schema import COLLECTIONS, END, WorkerInfo, end_path
+from .errors import CorruptFile, FileError, StorageError
+from .schema import COLLECTIONS, END, MARKED_END, WorkerInfo, end_path
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
 
-# Stands for all workers, when somebody other than them says that the job has ended.
-_MARK = f"{END}/_marked.json"
+_MARK_NAME = MARKED_END.rpartition("/")[2]
 
 
 class Workers:
@@ -25,6 +24,7 @@ class Workers:
         self._storage = storage
         self._files: dict[str, WorkerInfo] = {}
         self._ended_files: frozenset[str] = frozenset()
+        self._marked_ended = False
         self.damaged: dict[str, FileError] = {}
 
     @property
@@ -38,9 +38,15 @@ class Workers:
         return self._newest().num_workers if self._files else 1
 
     @property
+    def session_start(self) -> int:
+        """The first global step of the newest session. Whoever wrote the steps before it has ended, in whatever way."""
+        newest = self._newest() if self._files else None
+        return newest.first_global_step if newest and newest.session else 0
+
+    @property
     def job_ended(self) -> bool:
         """Whether every worker of the newest session is done, or the job was marked as ended."""
-        if _MARK.rpartition("/")[2] in self._ended_files:
+        if self._marked_ended or _MARK_NAME in self._ended_files:
             return True
         if not self._files or len(self._files) < self.num_workers:
             return False
@@ -52,9 +58,12 @@ class Workers:
         """Look who has come and who is done. True if anything changed."""
         names = [name for name in self._storage.list(COLLECTIONS) if name.endswith(".json")]
         ended = frozenset(self._storage.list(END))
-        changed = ended != self._ended_files or any(name not in self._files for name in names)
+        # An end mark that goes belongs to a worker that resumes, and has said anew what it saves.
+        resumed = bool(self._ended_files - ended)
+        new = [name for name in names if resumed or name not in self._files]
+        changed = ended != self._ended_files or bool(new)
         self._ended_files = ended
-        self._read([name for name in names if name not in self._files])
+        self._read(new)
         return changed
 
     def reread(self) -> bool:
@@ -64,9 +73,15 @@ class Workers:
         return self._files != before
 
     def mark_ended(self) -> None:
-        """Say, in the run, that no worker will write any more."""
+        """Say, in the run, that no worker will write any more. Where the run cannot be written to, only this reader
+        knows.
+        """
         document = {"ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
-        self._storage.replace(_MARK, json.dumps(document).encode())
+        try:
+            self._storage.replace(MARKED_END, json.dumps(document).encode())
+        except StorageError as exc:
+            self._marked_ended = True
+            logger.warning("run %s: marked as ended for this reader only: %s", self._storage.url, exc)
 
     def _newest(self) -> WorkerInfo:
         return max(self._files.values(), key=lambda info: (info.session, info.started_at))
@@ -84,6 +99,4 @@ class Workers:
 
 def natural(name: str) -> list[tuple[int, int | str]]:
     """A sort key that puts worker_2 before worker_10."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name)]
-
-
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name)]

@@ -50,9 +50,9 @@ class Writer:
     writer's own computes statistics, encodes and publishes.
 
     A flush happens `flush_seconds` after a step has closed (0: as each step closes), when `flush_bytes` have gathered,
-    on `flush()` and on `close()`. Chunks of values are published before the index file that names them, so a reader never
-    sees a row whose value is not there. When more than `queue_bytes` wait, `put` waits too: memory stays bounded and
-    nothing is dropped.
+    on `flush()` and on `close()`. Chunks of values are published before the index file that names them, so a reader
+    never sees a row whose value is not there. When more than `queue_bytes` wait, `put` waits too: memory stays bounded
+    and nothing is dropped.
 
     An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it. What was
     published before stays readable.
@@ -229,7 +229,11 @@ class Writer:
             value.shape if record.shape is None else record.shape,
             value.nbytes,
             record.saved_at,
-            statistics=dict(saved) if saved is not None else statistics(value, plan.statistics) if plan.statistics else None,
+            statistics=dict(saved)
+            if saved is not None
+            else statistics(value, plan.statistics)
+            if plan.statistics
+            else None,
             histogram=histogram(value) if plan.histogram else None,
         )
         if plan.raw:

@@ -1,0 +1,10 @@
+-- Which index files hold any of several tensors?
+-- Parameters: $names. Columns: file_id, path; in the order they were found.
+
+select distinct files.file_id, files.path
+from catalogue.names
+join catalogue.name_sets on name_sets.name_id = names.name_id
+join catalogue.steps on steps.name_set = name_sets.name_set
+join catalogue.files on files.file_id = steps.file_id
+where names.name in (select unnest($names))
+order by files.file_id
