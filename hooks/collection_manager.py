@@ -12,9 +12,7 @@ from tensortrial.save_config import SaveConfig
 class CollectionManager:
     """Collections by name. New ones are made by `factory`, and follow `save_config` until they are given their own."""
 
-    def __init__(
-        self, builtin: Iterable[str], save_config: SaveConfig, factory: type[Collection] = Collection
-    ) -> None:
+    def __init__(self, builtin: Iterable[str], save_config: SaveConfig, factory: type[Collection] = Collection) -> None:
         self._factory = factory
         self._save_config = save_config
         self._collections: dict[str, Collection] = {}
@@ -30,13 +28,23 @@ class CollectionManager:
             self.add(self._factory(name))
         return self._collections.get(name)
 
+    def require(self, name: str) -> Collection:
+        """The collection of that name, made if there is none."""
+        collection = self.get(name)
+        assert collection is not None
+        return collection
+
     def add(self, collection: Collection) -> None:
         """Add a collection, or put it in the place of the one of its name."""
+        self._complete(collection)
+        self._collections[collection.name] = collection
+
+    def _complete(self, collection: Collection) -> None:
+        """What the collection's save configuration leaves open is the hook's."""
         if collection.save_config is None:
             collection.save_config = self._save_config.copy()
         else:
             collection.save_config.inherit(self._save_config)
-        self._collections[collection.name] = collection
 
     def save(self, names: Iterable[str]) -> None:
         """Have the collections of these names saved."""
@@ -50,6 +58,11 @@ class CollectionManager:
 
     def saved(self) -> list[Collection]:
         return [self._collections[name] for name in self.saved_names]
+
+    def complete(self) -> None:
+        """Fill in what the save configurations leave open: they may have been exchanged since the last step."""
+        for collection in self._collections.values():
+            self._complete(collection)
 
     def by_name(self) -> dict[str, Collection]:
         return dict(self._collections)

@@ -52,7 +52,8 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
 
     A later layer overrides an earlier one, key by key: the hook's plain keys, the hook's keys with a mode
     (`train.save_interval`), the collection's plain keys, the collection's keys with a mode. Raises ConfigurationError,
-    naming the file, for a file that is not there or not JSON, an unknown key (with the nearest known one) or a bad value.
+    naming the file, for a file that is not there or not JSON, an unknown key (with the nearest known one) or a bad
+    value.
     """
     path = path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH
     try:

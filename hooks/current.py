@@ -17,8 +17,8 @@ def get_hook(
 ) -> Any:
     """The current hook, or None.
 
-    With `create_if_not_exists` one is made from the JSON configuration, if there is none yet. `hook_type` is accepted for
-    smdebug's sake: each framework's module has its own `get_hook`, which passes how to `create` one.
+    With `create_if_not_exists` one is made from the JSON configuration, if there is none yet. `hook_type` is accepted
+    for smdebug's sake: each framework's module has its own `get_hook`, which passes how to `create` one.
     """
     global _hook
     if _hook is None and create_if_not_exists and create is not None:

@@ -1,46 +1,48 @@
 """The PyTorch hook.
 
-    import tensortrial.hooks.pytorch as tt
+import tensortrial.hooks.pytorch as tt
 
-    hook = tt.Hook(out_dir="runs/digits", include_collections=["weights", "gradients"])
-    hook.register_module(model)
-    hook.register_loss(criterion)
+hook = tt.Hook(out_dir="runs/digits", include_collections=["weights", "gradients"])
+hook.register_module(model)
+hook.register_loss(criterion)
 """
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensortrial.collection import Collection as CoreCollection
 from tensortrial.collection import CollectionKeys
-from tensortrial.dtypes import Array, parse_dtype
-from tensortrial.errors import ConfigurationError, MissingExtra
+from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.records import Plan, Step
+from tensortrial.records import Plan
 from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
 from .configuration import read_configuration
 from .current import del_hook, set_hook
+from .hook import BaseHook, guarded
 from .rank import Rank, rank_from_environment
-from .recorder import HasRecorder, Recorder, guarded, logger
+from .recorder import Recorder, logger
 
 try:
     import torch
 except ImportError as exc:
     raise MissingExtra("torch", "torch", "the PyTorch hook") from exc
 
-from torch.compiler import is_compiling
+from torch.nn.parameter import is_lazy
 
+from .torch_names import Numbering, Root, is_compiled, kind_of, modules_of, tensors_of, unwrapped
 from .torch_reductions import device_statistics
+from .torch_taps import BeginStep, CompiledCall, Gradient, Inputs, Outputs
+from .torch_tensors import host_copy, host_dtype, local_part, tensors_in, to_array
 
 if TYPE_CHECKING:
     from tensortrial.trial import create_trial
@@ -69,12 +71,7 @@ _BUILTIN = (
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
 )
-# What data-parallel training and torch.compile put around a module, as a part of its path.
-_WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_orig_mod"})
-_HOST_DTYPES = {torch.bfloat16: ("bfloat16", torch.int16)}
-for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
-    if hasattr(torch, _name):
-        _HOST_DTYPES[getattr(torch, _name)] = (_name, torch.uint8)
+_NOTHING = np.empty(0)
 
 
 class Collection(CoreCollection):
@@ -96,6 +93,8 @@ class Collection(CoreCollection):
 
     def resolve(self, paths: Mapping[torch.nn.Module, str]) -> None:
         """Turn modules into the names of their tensors, now that their paths are known."""
+        if not self._modules:
+            return
         unknown = []
         for module, inputs, outputs in self._modules:
             if module not in paths:
@@ -109,17 +108,17 @@ def _kinds(inputs: bool, outputs: bool) -> list[tuple[str, bool]]:
     return [("input", inputs), ("output", outputs)]
 
 
-class Hook(HasRecorder):
+class Hook(BaseHook):
     """Saves the tensors of a PyTorch job.
 
     `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the collections in
-    `include_collections` and the losses, tensors that match `include_regex`, or everything with `save_all`; at the steps
-    of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both. `include_workers` is
-    "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
+    `include_collections` and the losses, tensors that match `include_regex`, or everything with `save_all`; at the
+    steps of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both.
+    `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
 
-    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec; `flush_seconds`
-    is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s remote); `codec` is
-    none, lz4 or zstd; `metadata` is kept with the run.
+    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
+    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
 
     Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
     the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
@@ -168,16 +167,20 @@ class Hook(HasRecorder):
             codec=codec,
             metadata=metadata,
         )
-        self._paths: dict[torch.nn.Module, str] = {}
-        self._roots: dict[str, int] = {}
-        self._counted_step: Step | None = None
-        self._counts: dict[tuple[str, str], Iterator[int]] = {}
+        self._roots: list[Root] = []
+        self._losses: set[torch.nn.Module] = set()
+        self._classes: dict[str, int] = {}
+        self._module_names: dict[torch.nn.Module, str] = {}
+        self._parameter_names: set[str] = set()
+        self._gradients: dict[str, tuple[weakref.ref[torch.Tensor], Any]] = {}
+        self._numbering = Numbering()
         if current.get_hook() is None:
             set_hook(self)
 
     @classmethod
     def create_from_json_file(cls, json_file_path: str | None = None) -> Hook:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current hook."""
+        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
+        hook."""
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
         hook.recorder.apply(configuration)
@@ -188,7 +191,11 @@ class Hook(HasRecorder):
 
     def register_module(self, module: torch.nn.Module) -> None:
         """Save the tensors of a model: its parameters, their gradients, and what goes in and out of its modules. Each
-        forward of the model begins a step."""
+        forward of the model begins a step. Register it after it is wrapped for distributed training or compiled.
+
+        Several models may be registered; the second of a class Net is called Net_1. Registering one twice changes
+        nothing.
+        """
         _check_module(module, "register_module")
         self._register_module(module)
 
@@ -200,50 +207,65 @@ class Hook(HasRecorder):
         self._register_loss(loss_module)
 
     @guarded
-    def save_tensor(self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default") -> None:
-        """Save an array, a torch tensor, or a (nested) list or tuple of numbers at the open step, whatever the save
-        configuration says, in the form that the collections ask for."""
-        self.recorder.save_tensor(tensor_name, _as_array(tensor_value), collections_to_write)
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
+    ) -> None:
+        """Save an array, a torch tensor, or a (nested) list or tuple of numbers, whatever the save configuration says:
+        at the open step, or, when none is open, at the one that begins next in this mode; in the form that the
+        collections ask for."""
+        try:
+            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(tensor_name, exc)
 
     @guarded
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
-        """Save a tensor that no module gives, a functional loss say, as `<tensor_name>_output_<i>`."""
-        collections = [CollectionKeys.LOSSES] if "loss" in tensor_name.lower() else []
-        name = f"{tensor_name}_output_{self._next_index(tensor_name, 'output')}"
-        if collections:
-            self._collection(CollectionKeys.LOSSES).add_tensor_names([name])
+        """Save a tensor that no module gives, such as a functional loss, as `<tensor_name>_output_<i>`, if it is due at
+        the open step. With `loss` in its name it is one of the losses."""
+        if not self.saving:
+            return
+        name = f"{tensor_name}_output_{self._number(tensor_name, 'output')}"
+        if "loss" in tensor_name.lower():
+            self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
         self._capture(name, torch.as_tensor(tensor_value))
 
-    # What PyTorch calls.
+    # What the taps call.
+
+    @property
+    def saving(self) -> bool:
+        """Whether anything is due at the open step."""
+        return self.recorder.saving
 
     @guarded
-    def begin_step(self, slots: Iterable[_Slot]) -> None:
-        """A registered model with these parameters and buffers is about to run."""
+    def begin_step(self, root: Root) -> None:
+        """For a model's taps: it is about to run."""
+        if not self.recorder.active:
+            return
         self._resolve_modules()
         self.recorder.begin_step()
-        if self.recorder.step is not self._counted_step:
-            self._counted_step, self._counts = self.recorder.step, {}
-        if self.recorder.saving:
-            for slot in slots:
-                tensor = slot.tensor()
-                if tensor is not None:
-                    self._capture(slot.name, tensor)
+        self.recorder.awaited.discard(root.name)
+        step = self.recorder.step
+        # A model that runs again in the step may have been updated in between.
+        if self.saving and root.seen_at is not step:
+            root.seen_at = step
+            for name, tensor in self._follow(root):
+                self._capture(name, tensor)
 
     @guarded
     def inputs_of(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """The module at `path` is about to run on these."""
+        """For a module's taps: it is about to run on these."""
         self._capture_all(path, "input", args)
         if kwargs:
             self._capture_all(path, "input", kwargs)
 
     @guarded
     def outputs_of(self, path: str, output: Any) -> None:
-        """The module at `path` gave this."""
+        """For a module's taps: it gave this."""
         self._capture_all(path, "output", output)
 
     @guarded
     def gradient_of(self, name: str, parameter: torch.Tensor) -> None:
-        """The gradient of a parameter is there."""
+        """For a parameter's taps: its gradient is there."""
         if parameter.grad is not None:
             self._capture(name, parameter.grad)
 
@@ -251,166 +273,135 @@ class Hook(HasRecorder):
 
     @guarded
     def _register_module(self, module: torch.nn.Module) -> None:
-        root = self._root_name(module)
-        parameters = [_Slot(f"{root}_{_path(path)}", *_owner(module, path)) for path, _ in module.named_parameters()]
-        buffers = [_Slot(f"{root}_{_path(path)}", *_owner(module, path)) for path, _ in module.named_buffers()]
+        if any(unwrapped(root.module) is unwrapped(module) for root in self._roots):
+            return
+        root = Root(self._class_name(module), module)
+        taken = set(self._module_names.values())
+        if any(path in taken for path, _ in modules_of(module) if path):
+            root.prefix = f"{root.name}."
+        self._roots.append(root)
+        self.recorder.awaited.add(root.name)
         # First of all hooks, so that what the others see belongs to the step.
-        module.register_forward_pre_hook(_BeginStep(self, [*parameters, *buffers]), prepend=True)
-        for path, inner in _modules(module):
-            if inner not in self._paths:
-                self._tap(inner, path or root)
-        for slot in parameters:
-            self._name_parameter(slot)
-        self._collection(CollectionKeys.BUFFERS).add_tensor_names(slot.name for slot in buffers)
-        if _is_compiled(module):
+        module.register_forward_pre_hook(BeginStep(self, root), prepend=True)
+        if module._compiled_call_impl is not None:
+            module._compiled_call_impl = CompiledCall(self, root, module._compiled_call_impl)
+        self._follow(root)
+        if any(is_compiled(each) for each in module.modules()):
             logger.warning(
-                "%s is compiled: what goes in and out of its inner modules is not captured; its parameters, their "
-                "gradients, and its own inputs and outputs are",
-                root,
+                "%s is compiled: what goes in and out of the modules inside is not captured; parameters, their "
+                "gradients, and the model's own inputs and outputs are",
+                root.name,
             )
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:
-        name = self._root_name(loss_module)
+        if loss_module in self._losses:
+            return
+        self._losses.add(loss_module)
+        name = self._class_name(loss_module)
+        self._module_names.setdefault(loss_module, name)
         self._tap(loss_module, name)
-        self._collection(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
+        self.recorder.collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
 
-    def _root_name(self, module: torch.nn.Module) -> str:
-        name = type(_unwrapped(module)).__name__
-        count = self._roots.get(name, 0)
-        self._roots[name] = count + 1
+    def _class_name(self, module: torch.nn.Module) -> str:
+        name = type(unwrapped(module)).__name__
+        count = self._classes.get(name, 0)
+        self._classes[name] = count + 1
         return f"{name}_{count}" if count else name
 
-    def _tap(self, module: torch.nn.Module, path: str) -> None:
-        self._paths[module] = path
-        module.register_forward_pre_hook(_Inputs(self, path), with_kwargs=True)
-        module.register_forward_hook(_Outputs(self, path))
+    def _follow(self, root: Root) -> Iterable[tuple[str, torch.Tensor]]:
+        """Tap what is new in a model, and give its parameters and buffers: a module or a parameter may have been
+        exchanged since the last step, and a frozen parameter set free."""
+        state: dict[int, tuple[str, torch.Tensor]] = {}
+        paths = set()
+        for path, module in modules_of(root.module):
+            if module not in self._module_names:
+                self._module_names[module] = root.module_name(path)
+                if path not in paths:
+                    self._tap(module, root.module_name(path))
+            paths.add(path)
+            for inner, tensor, is_parameter in tensors_of(path, module):
+                # A tied parameter is saved once, under its first name.
+                if id(tensor) not in state:
+                    name = root.tensor_name(inner)
+                    state[id(tensor)] = (name, tensor)
+                    self._name(name, inner, is_parameter)
+                    if is_parameter:
+                        self._follow_gradient(f"gradient/{name}", tensor)
+        return state.values()
 
-    def _name_parameter(self, slot: _Slot) -> None:
-        last = slot.name.rpartition(".")[2]
-        kind = CollectionKeys.BIASES if "bias" in last else CollectionKeys.WEIGHTS if "weight" in last else None
+    def _tap(self, module: torch.nn.Module, name: str) -> None:
+        module.register_forward_pre_hook(Inputs(self, name), with_kwargs=True)
+        module.register_forward_hook(Outputs(self, name))
+
+    def _name(self, name: str, path: str, is_parameter: bool) -> None:
+        """Put a parameter with its gradient, or a buffer, into the collections that are meant for it."""
+        if name in self._parameter_names:
+            return
+        self._parameter_names.add(name)
+        kind = kind_of(path) if is_parameter else CollectionKeys.BUFFERS
         if kind is not None:
-            self._collection(kind).add_tensor_names([slot.name])
-        gradient = f"gradient/{slot.name}"
-        self._collection(CollectionKeys.GRADIENTS).add_tensor_names([gradient])
-        parameter = slot.tensor()
-        if parameter is not None and parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(_Gradient(self, gradient))
+            self.recorder.collections.require(kind).add_tensor_names([name])
+        if is_parameter:
+            self.recorder.collections.require(CollectionKeys.GRADIENTS).add_tensor_names([f"gradient/{name}"])
 
-    def _collection(self, name: str) -> CoreCollection:
-        collection = self.get_collection(name)
-        assert collection is not None
-        return collection
-
-    # Capturing.
+    def _follow_gradient(self, name: str, parameter: torch.Tensor) -> None:
+        known, handle = self._gradients.get(name, (None, None))
+        if known is not None and known() is parameter:
+            return
+        if handle is not None:
+            handle.remove()
+            del self._gradients[name]
+        if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
+            register: Any = parameter.register_post_accumulate_grad_hook
+            self._gradients[name] = (weakref.ref(parameter), register(Gradient(self, name)))
 
     def _resolve_modules(self) -> None:
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
-                collection.resolve(self._paths)
+                collection.resolve(self._module_names)
+
+    # Capturing.
 
     def _capture_all(self, path: str, kind: str, value: Any) -> None:
-        if not self.recorder.saving:
-            return
-        for key, tensor in _tensors(value):
-            label = self._next_index(path, kind) if key is None else self._next_key(path, kind, key)
+        for key, tensor in tensors_in(value):
+            if key is None:
+                label: object = self._number(path, kind)
+            else:
+                # The key itself, and when the module runs again in the step, the key with a number.
+                count = self._number(path, f"{kind}_{key}")
+                label = f"{key}_{count}" if count else key
             self._capture(f"{path}_{kind}_{label}", tensor)
 
+    def _number(self, path: str, kind: str) -> int:
+        return self._numbering.next(self.recorder.step, path, kind)
+
     def _capture(self, name: str, tensor: torch.Tensor) -> None:
-        plan = self.recorder.plan(name) if self.recorder.saving else None
-        if plan is None:
+        plan = self.recorder.plan(name)
+        if plan is None or is_lazy(tensor):
             return
-        with torch.no_grad():
-            self._record(plan, _local(tensor.detach()))
+        try:
+            self._record(plan, local_part(tensor))
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
 
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
-        if tensor.device.type == "cpu":
-            self.recorder.record(plan, _to_numpy(tensor))
-            return
-        statistics = _statistics_on_device(plan, tensor) if plan.statistics else None
-        if plan.raw or plan.histogram or statistics is None:
-            self.recorder.record(plan, _to_numpy(tensor.cpu()), owned=True, statistics=statistics)
+        statistics = None
+        if plan.statistics and tensor.device.type != "cpu":
+            # A few numbers travel instead of the whole tensor. On the CPU the writer's thread computes them from the
+            # copy.
+            values = device_statistics([tensor], plan.statistics)[0].tolist()
+            statistics = dict(zip(plan.statistics, values, strict=True))
+        if statistics is None or plan.raw or plan.histogram:
+            self.recorder.record(plan, host_copy(tensor), owned=True, statistics=statistics)
         else:
-            dtype, shape = _to_numpy(tensor.new_empty(0).cpu()).dtype, tuple(tensor.shape)
-            nothing = _to_numpy(torch.empty(0))
-            self.recorder.record(plan, nothing, owned=True, statistics=statistics, dtype=dtype.name, shape=shape)
-
-    def _next_index(self, path: str, kind: str) -> int:
-        # Both are atomic: a model may run in several threads at once.
-        return next(self._counts.setdefault((path, kind), itertools.count()))
-
-    def _next_key(self, path: str, kind: str, key: str) -> str:
-        """The key itself, and when the module runs again in the step, the key with a number."""
-        count = self._next_index(path, f"{kind}_{key}")
-        return f"{key}_{count}" if count else key
+            dtype, shape = host_dtype(tensor), tuple(tensor.shape)
+            self.recorder.record(plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape)
 
 
-class _Tap:
-    """What is registered with PyTorch. A copied, pickled or saved module takes along a tap that does nothing: the copy
-    is another model, and must not write into this run.
-
-    Compiled code cannot call back into Python, so each tap asks `is_compiling` first, and nothing that the compiler would
-    have to watch before that.
-    """
-
-    __slots__ = ("_hook", "_what")
-
-    def __init__(self, hook: Hook | None = None, what: Any = None) -> None:
-        self._hook, self._what = hook, what
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Tap:
-        return type(self)()
-
-    def __reduce__(self) -> tuple[type[_Tap], tuple[()]]:
-        return type(self), ()
-
-
-class _BeginStep(_Tap):
-    __slots__ = ()
-
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if not is_compiling() and self._hook is not None:
-            self._hook.begin_step(self._what)
-
-
-class _Inputs(_Tap):
-    __slots__ = ()
-
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not is_compiling() and self._hook is not None and self._hook.recorder.saving:
-            self._hook.inputs_of(self._what, args, kwargs)
-
-
-class _Outputs(_Tap):
-    __slots__ = ()
-
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not is_compiling() and self._hook is not None and self._hook.recorder.saving:
-            self._hook.outputs_of(self._what, output)
-
-
-class _Gradient(_Tap):
-    __slots__ = ()
-
-    def __call__(self, parameter: torch.Tensor) -> None:
-        if not is_compiling() and self._hook is not None and self._hook.recorder.saving:
-            self._hook.gradient_of(self._what, parameter)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where a module keeps a parameter or a buffer: the tensor in it may be exchanged."""
-
-    name: str
-    owner: torch.nn.Module
-    attribute: str
-
-    def tensor(self) -> torch.Tensor | None:
-        found = self.owner._parameters.get(self.attribute)
-        return self.owner._buffers.get(self.attribute) if found is None else found
-
-
-def get_hook(hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False) -> Any:
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
@@ -433,87 +424,3 @@ def _rank() -> Rank:
 def _check_module(module: Any, method: str) -> None:
     if not isinstance(module, torch.nn.Module):
         raise ConfigurationError(f"{method} takes a torch.nn.Module, not {type(module).__name__}")
-
-
-def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    children = dict(module.named_children())
-    if len(children) == 1 and _WRAPPERS.issuperset(children):
-        wrappers = (torch.nn.parallel.DataParallel, torch.nn.parallel.DistributedDataParallel)
-        if isinstance(module, wrappers) or "module" not in children or "Fully" in type(module).__name__:
-            return _unwrapped(*children.values())
-    return module
-
-
-def _is_compiled(module: torch.nn.Module) -> bool:
-    return any(
-        type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None for each in module.modules()
-    )
-
-
-def _owner(root: torch.nn.Module, path: str) -> tuple[torch.nn.Module, str]:
-    parent, _, attribute = path.rpartition(".")
-    return root.get_submodule(parent), attribute
-
-
-def _modules(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules of a model with their paths, each path once: of a wrapper and what it wraps, the inner one. The model
-    itself has the empty path, and is the wrapper: it runs in plain Python also when what it wraps is compiled."""
-    found: dict[str, torch.nn.Module] = {}
-    for path, module in root.named_modules():
-        stripped = _path(path)
-        if stripped or not path:
-            found[stripped] = module
-    return iter(found.items())
-
-
-def _path(path: str) -> str:
-    return ".".join(part for part in path.split(".") if part not in _WRAPPERS)
-
-
-def _tensors(value: Any, key: str | None = None) -> Iterator[tuple[str | None, torch.Tensor]]:
-    """The tensors in what a module takes or gives, with their keys; those by position have none."""
-    if isinstance(value, torch.Tensor):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _tensors(each, _joined(key, name))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name), _joined(key, field.name))
-    elif isinstance(value, (tuple, list)):
-        for position, each in enumerate(value):
-            yield from _tensors(each, None if key is None else _joined(key, position))
-
-
-def _joined(key: str | None, name: object) -> str:
-    return str(name) if key is None else f"{key}_{name}"
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this process holds, dense."""
-    if hasattr(tensor, "to_local"):
-        tensor = tensor.to_local()
-    return tensor if tensor.layout == torch.strided else tensor.to_dense()
-
-
-def _to_numpy(tensor: torch.Tensor) -> Array:
-    """The same memory as an array. The tensor is dense and on the CPU."""
-    special = _HOST_DTYPES.get(tensor.dtype)
-    if special is None:
-        return tensor.resolve_conj().resolve_neg().numpy()
-    name, same_size = special
-    return tensor.contiguous().view(same_size).numpy().view(parse_dtype(name))
-
-
-def _as_array(value: Any) -> Array:
-    if isinstance(value, torch.Tensor):
-        return _to_numpy(_local(value.detach()).cpu())
-    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
-        return np.stack([_as_array(each) for each in value])
-    return np.asarray(value)
-
-
-def _statistics_on_device(plan: Plan, tensor: torch.Tensor) -> dict[str, float]:
-    """The statistics of the plan, computed where the tensor is: a few numbers travel instead of all of it."""
-    values = device_statistics([tensor], plan.statistics)[0].tolist()
-    return dict(zip(plan.statistics, values, strict=True))

@@ -1,21 +1,19 @@
 """The recorder: what every hook does, whatever the framework.
 
-It counts steps, decides what of a tensor is saved when, copies it, and hands it to the writer. A framework's hook has one
-and pushes into it; the recorder never calls back.
+It counts steps, decides what of a tensor is saved when, copies it, and hands it to the writer. A framework's hook has
+one and pushes into it; the recorder never calls back.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +21,10 @@ from tensortrial import __version__
 from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
 from tensortrial.collection import Collection, CollectionKeys
 from tensortrial.dtypes import Array, dtype_name, storable
-from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Record, Step
-from tensortrial.reduction_config import ReductionConfig, boolean
+from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import SaveConfig
 from tensortrial.schema import RunInfo, WorkerInfo
 from tensortrial.storage import open_storage
@@ -34,34 +32,20 @@ from tensortrial.writer import Writer
 
 from .collection_manager import CollectionManager
 from .configuration import HookConfiguration
+from .planner import Planner
 from .rank import Rank
-from .shutdown import close_at_exit
+from .shutdown import close_at_exit, closed, watch
 
 logger = logging.getLogger("tensortrial.hooks")
 
 CODECS = ("none", "lz4", "zstd")
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
+_SM_METRICS = (CollectionKeys.SM_METRICS,)
 
-# Scalars by nature: a statistic instead of them would save nothing.
-_ALWAYS_RAW = frozenset(
-    {
-        CollectionKeys.LOSSES,
-        CollectionKeys.METRICS,
-        CollectionKeys.SM_METRICS,
-        CollectionKeys.FEATURE_IMPORTANCE,
-        CollectionKeys.AVERAGE_SHAP,
-    }
-)
-_TRAINING_ONLY = frozenset({CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES})
-_NOT_TRAINING = (ModeKeys.EVAL, ModeKeys.PREDICT)
 # Captured tensors go to the writer before their step closes once there are so many bytes of them: memory stays bounded
 # however large a step is, and the writer works while the step runs.
 _HAND_OVER_BYTES = 4 << 20
-
-_S = TypeVar("_S", bound="HasRecorder")
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 class Recorder:
@@ -110,9 +94,9 @@ class Recorder:
         self.reduction_config = reduction_config or ReductionConfig()
         self.collections = CollectionManager(builtin, self.save_config, collection_factory)
         self.collections.save(always_saved)
-        self.collections.save(include_collections or ())
+        self.collections.save(names(include_collections))
         if include_regex:
-            self._collection(CollectionKeys.DEFAULT).include(include_regex)
+            self.collections.require(CollectionKeys.DEFAULT).include(include_regex)
             self.collections.save([CollectionKeys.DEFAULT])
         if boolean("save_all", save_all):
             self.collections.save([CollectionKeys.ALL])
@@ -121,7 +105,9 @@ class Recorder:
         self.mode = ModeKeys.GLOBAL
         self._framework, self._versions, self._metadata = framework, dict(versions), dict(metadata or {})
         self._codec, self._flush_seconds = codec, flush_seconds
-        self._histograms = boolean("export_tensorboard", export_tensorboard)
+        self._planner = Planner(
+            self.collections, self.reduction_config, boolean("export_tensorboard", export_tensorboard)
+        )
 
         self._storage = open_storage(self.out_dir, storage_options)
         self._lock = threading.RLock()
@@ -140,17 +126,16 @@ class Recorder:
         self._next_mode_steps = {mode: self._progress.mode_step(mode) for mode in ModeKeys}
         self._step: Step | None = None
         self._step_is_adoptable = False
-        self._step_is_held = False
+        self._holds = 0
         self._handed_over = 0
         self._waiting_bytes = 0
-        self._due: frozenset[str] = frozenset()
-        self._plans: dict[str, Plan | None] = {}
-        self._plans_by_due: dict[frozenset[str], dict[str, Plan | None]] = {}
-        self._fingerprint: tuple[object, ...] = ()
-        self._unsupported: set[str] = set()
+        self._refused: set[str] = set()
+        self.awaited: set[str] = set()
+        """Models that a hook was told of, and that have not run yet."""
         self.saving = False
         """Whether anything is due at the open step. Hooks look here first: most steps save nothing."""
-        close_at_exit(self)
+        if self._active:
+            watch(self)
 
     # Steps.
 
@@ -168,7 +153,7 @@ class Recorder:
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""
         with self._lock:
-            if not self._active or self._step_is_held:
+            if not self._active or (self._holds and self._step is not None):
                 return
             if self._step is not None and self._step_is_adoptable:
                 # Values were saved ahead of the step that now begins: it is theirs.
@@ -178,34 +163,28 @@ class Recorder:
             self._open_step()
 
     def hold_step(self) -> None:
-        """Begin a step that lasts until `release_step`, whatever begins meanwhile."""
+        """Begin a step that lasts until `release_step`, whatever begins meanwhile. Inside another one it is a part of
+        it."""
         with self._lock:
             self.begin_step()
-            self._step_is_held = True
+            self._holds += 1
 
     def release_step(self) -> None:
         with self._lock:
-            self._step_is_held = False
-            self._close_step()
+            self._holds -= 1
+            if not self._holds:
+                self._close_step()
 
     def _open_step(self) -> None:
+        self.collections.complete()
         self._start()
-        in_mode = self._next_mode_steps[self.mode]
-        self._step = Step(self.mode, in_mode, self._next_global_step)
+        step = Step(self.mode, self._next_mode_steps[self.mode], self._next_global_step)
         self._next_mode_steps[self.mode] += 1
         self._next_global_step += 1
-        self._step_is_adoptable = False
-        self._plan_step(self._step)
-
-    def _plan_step(self, step: Step) -> None:
-        fingerprint = self.collections.fingerprint()
-        if fingerprint != self._fingerprint:
-            self._plans_by_due.clear()
-            self._fingerprint = fingerprint
+        self._step, self._step_is_adoptable = step, False
+        if self._planner.look():
             self._announce()
-        self._due = frozenset(c.name for c in self.collections.saved() if _is_due(c, step))
-        self._plans = self._plans_by_due.setdefault(self._due, {})
-        self.saving = bool(self._due)
+        self.saving = self._planner.turn_to(step)
 
     def _close_step(self) -> None:
         step, self._step = self._step, None
@@ -222,11 +201,7 @@ class Recorder:
 
     def plan(self, name: str) -> Plan | None:
         """What of the tensor is due at the open step; None if nothing is."""
-        try:
-            return self._plans[name]
-        except KeyError:
-            plan = self._plans[name] = self._make_plan(name)
-            return plan
+        return self._planner.plan(name)
 
     def record(
         self,
@@ -248,38 +223,42 @@ class Recorder:
         try:
             dtype_name(value.dtype)
         except UnsupportedValue as exc:
-            self._refuse(plan.name, exc)
+            self.refuse(plan.name, exc)
             return
-        # The one copy: training goes on to overwrite its tensors while the writer still reads them.
-        kept = storable(value) if owned else np.array(storable(value), copy=True, order="C", subok=False)
+        kept = storable(value)
+        if kept is value and not owned:
+            # The one copy: training goes on to overwrite its tensors while the writer still reads them.
+            kept = np.array(value, order="C")
         self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape), kept.nbytes)
 
-    def save_scalar(self, name: str, value: float, sm_metric: bool = False, timestamp: float | None = None) -> None:
+    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         """Keep a number at the open step, or, if none is open, at the one that begins next in this mode."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as exc:
+            self.refuse(name, UnsupportedValue(f"{value!r:.200} is not a number: {exc}"))
+            return
+        saved_at = time.time_ns() if timestamp is None else int(timestamp * 1e9)
         with self._lock:
-            if not self._ready_to_save():
-                return
-            extra = (CollectionKeys.SM_METRICS,) if sm_metric else ()
-            plan = self._explicit_plan(name, extra, always_raw=True)
-            saved_at = time.time_ns() if timestamp is None else int(timestamp * 1e9)
-            self._add(Record(plan, float(value), saved_at), 0)
+            if self._ready_to_save():
+                plan = self._planner.explicit(name, _SM_METRICS if sm_metric else (), True)
+                self._add(Record(plan, number, saved_at), 0)
 
-    def save_tensor(self, name: str, value: Array, collections_to_write: Iterable[str] | str = CollectionKeys.DEFAULT) -> None:
+    def save_tensor(
+        self, name: str, value: Array, collections_to_write: Iterable[str] | str = CollectionKeys.DEFAULT
+    ) -> None:
         """Keep an array at the open step, or, if none is open, at the one that begins next in this mode."""
         with self._lock:
             if not self._ready_to_save():
                 return
-            names = [collections_to_write] if isinstance(collections_to_write, str) else list(collections_to_write)
-            for collection in names:
-                self._collection(collection)
-            self.record(self._explicit_plan(name, tuple(names)), value)
+            self.record(self._planner.explicit(name, tuple(names(collections_to_write))), value)
 
     def _ready_to_save(self) -> bool:
         if not self._active:
             return False
         if self._step is None:
             self._open_step()
-            self._step_is_adoptable = not self._step_is_held
+            self._step_is_adoptable = not self._holds
         return True
 
     def _add(self, record: Record, nbytes: int) -> None:
@@ -295,39 +274,6 @@ class Recorder:
                 self._waiting_bytes = 0
                 self._writer.put(step, records)
 
-    # Plans.
-
-    def _make_plan(self, name: str) -> Plan | None:
-        matching = self._matching(name)
-        due = [collection for collection in matching if collection.name in self._due]
-        return self._plan_of(name, matching, due) if due else None
-
-    def _explicit_plan(self, name: str, collections: tuple[str, ...], always_raw: bool = False) -> Plan:
-        """The plan of a tensor that the user saves by a call: it is due, whatever the collections say of steps."""
-        key = f"{name}\0{collections}{always_raw}"
-        plan = self._plans.get(key)
-        if plan is None:
-            given = [self._collection(each) for each in collections]
-            matching = list({c.name: c for c in [*self._matching(name), *given]}.values())
-            plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, given)
-            self._plans[key] = plan
-        return plan
-
-    def _plan_of(self, name: str, matching: Sequence[Collection], due: Sequence[Collection]) -> Plan:
-        configs = [(collection, collection.reduction_config or self.reduction_config) for collection in due]
-        statistics = dict.fromkeys(statistic for _, config in configs for statistic in config.statistics)
-        raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
-        histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram)
-
-    def _matching(self, name: str) -> list[Collection]:
-        return [collection for collection in self.collections if collection.matches(name)]
-
-    def _collection(self, name: str) -> Collection:
-        collection = self.collections.get(name)
-        assert collection is not None
-        return collection
-
     # The run.
 
     def _look_at_out_dir(self, resume: bool) -> None:
@@ -342,6 +288,7 @@ class Recorder:
         if self._writer is not None:
             return
         self.collections.check()
+        close_at_exit(self)
         run = RunInfo(
             created_at=_now(),
             framework=self._framework,
@@ -350,7 +297,7 @@ class Recorder:
             versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
             metadata=self._metadata,
         )
-        self._fingerprint = self.collections.fingerprint()
+        self._planner.look()
         self._claimed = self._worker_info(_now())
         first_flush = 0
         if self._resumes:
@@ -388,18 +335,35 @@ class Recorder:
 
     def close(self) -> None:
         """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine."""
+        errors: list[Exception] = []
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            try:
-                self._close_step()
-                if self._writer is not None:
-                    self._writer.close(self._failure)
-            except Exception as exc:
-                self.fail(exc)
-            finally:
-                self._active = self.saving = False
+            self._warn_of_awaited()
+            # The end of the run is written even if the last step could not be.
+            for finish in (self._close_step, self._close_writer):
+                try:
+                    finish()
+                except Exception as exc:
+                    self._note(exc)
+                    errors.append(exc)
+            self._active = self.saving = False
+        closed(self)
+        if errors and strict():
+            raise errors[0]
+
+    def _warn_of_awaited(self) -> None:
+        if self._active and self.awaited:
+            logger.warning(
+                "nothing was saved of %s: it was registered, but never seen to run. If it is compiled, compile it "
+                "before it is registered; if a copy of it runs, register the copy",
+                ", ".join(sorted(self.awaited)),
+            )
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close(self._failure)
 
     def forget(self) -> None:
         """In a forked child: the run belongs to the process that began it."""
@@ -410,134 +374,51 @@ class Recorder:
 
     # Failures.
 
-    def fail(self, exc: BaseException) -> None:
+    def fail(self, exc: Exception) -> None:
         """Turn off after an error inside: training goes on without. In strict mode the error is raised."""
         self._active = self.saving = False
+        self._note(exc)
+        # What was recorded before is still worth having.
+        self.close()
+        if strict():
+            raise exc
+
+    def _note(self, exc: Exception) -> None:
+        """Log the first error that turns the hook off, and keep it for the run's end."""
         if self._failure is None:
             self._failure = f"{type(exc).__name__}: {exc}"
             logger.error(
-                "the hook of %s is off from here on, training is not affected: %s", self.out_dir, self._failure, exc_info=exc
+                "the hook of %s is off from here on, training is not affected: %s",
+                self.out_dir,
+                self._failure,
+                exc_info=exc,
             )
-        # What was recorded before is still worth having.
-        if not self._closed:
-            self.close()
-        if strict():
-            raise exc
 
-    def _refuse(self, name: str, exc: UnsupportedValue) -> None:
-        """Leave out one tensor that cannot be stored; the others go on."""
+    def refuse(self, name: str, exc: UnsupportedValue) -> None:
+        """Leave out one tensor that cannot be stored, and say so once; the others go on. In strict mode it is
+        raised."""
         if strict():
             raise exc
-        if name not in self._unsupported:
-            self._unsupported.add(name)
+        if name not in self._refused:
+            self._refused.add(name)
             logger.error("tensor %r is not saved: %s", name, exc)
 
-    # What is the same in every hook.
+    @property
+    def active(self) -> bool:
+        """Whether this process saves anything: not in a dry run, of a worker left out, switched off, failed or
+        closed."""
+        return self._active
 
     def apply(self, configuration: HookConfiguration) -> None:
         """Save the collections of a JSON configuration, each as it says."""
         for entry in configuration.collections:
-            collection = self._collection(entry.name)
+            collection = self.collections.require(entry.name)
             collection.include(entry.include_regex)
             collection.save_config = entry.save_config
             collection.save_histogram = entry.save_histogram
             if entry.reduction_config is not None:
                 collection.reduction_config = entry.reduction_config
         self.collections.save(entry.name for entry in configuration.collections)
-
-
-def guarded(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R | None]:
-    """For a hook's entry points: an error inside never reaches training, except one that says that the hook was told
-    something that cannot be, before anything was saved."""
-
-    @functools.wraps(method)
-    def call(self: _S, *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
-        try:
-            return method(self, *args, **kwargs)
-        except InvalidCollectionConfiguration:
-            raise
-        except Exception as exc:
-            self.recorder.fail(exc)
-            return None
-
-    return call
-
-
-class HasRecorder:
-    """The part of a hook's public face that is the same in every framework."""
-
-    recorder: Recorder
-
-    @property
-    def out_dir(self) -> str:
-        return self.recorder.out_dir
-
-    @property
-    def mode(self) -> ModeKeys:
-        return self.recorder.mode
-
-    @property
-    def worker(self) -> str:
-        return self.recorder.worker
-
-    @property
-    def save_config(self) -> SaveConfig:
-        return self.recorder.save_config
-
-    @property
-    def reduction_config(self) -> ReductionConfig:
-        return self.recorder.reduction_config
-
-    def add_collection(self, collection: Collection) -> None:
-        """Add a collection of your own; name it in `include_collections` to have it saved."""
-        if not isinstance(collection, Collection):
-            raise ConfigurationError(f"add_collection takes a Collection, not {collection!r}")
-        self.recorder.collections.add(collection)
-
-    def get_collection(self, name: str, create: bool = True) -> Collection | None:
-        """The collection of that name; made if there is none, unless `create` is False."""
-        return self.recorder.collections.get(name, create)
-
-    def get_collections(self) -> dict[str, Collection]:
-        """All collections, by name."""
-        return self.recorder.collections.by_name()
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        """`with hook.step():` makes all that happens inside the block one step: for the accumulation of gradients, or for
-        several models in one step."""
-        self._hold_step()
-        try:
-            yield
-        finally:
-            self._release_step()
-
-    @guarded
-    def set_mode(self, mode: ModeKeys) -> None:
-        """Count the steps from here on in `mode`."""
-        self.recorder.set_mode(mode)
-
-    @guarded
-    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
-        """Save a number at the open step, whatever the save configuration says. `timestamp` is in seconds since 1970."""
-        self.recorder.save_scalar(name, value, sm_metric, timestamp)
-
-    @guarded
-    def flush(self) -> None:
-        """Publish every closed step now."""
-        self.recorder.flush()
-
-    @guarded
-    def _hold_step(self) -> None:
-        self.recorder.hold_step()
-
-    @guarded
-    def _release_step(self) -> None:
-        self.recorder.release_step()
-
-    def close(self) -> None:
-        """Close the open step and the run. Also done at exit. Closing twice is fine."""
-        self.recorder.close()
 
 
 def strict() -> bool:
@@ -547,17 +428,6 @@ def strict() -> bool:
 
 def _switched_on() -> bool:
     return all(os.environ.get(name, "1").lower() not in ("0", "false") for name in _OFF_VARIABLES)
-
-
-def _is_due(collection: Collection, step: Step) -> bool:
-    if collection.name in _TRAINING_ONLY and step.mode in _NOT_TRAINING:
-        return False
-    return collection.save_config is not None and collection.save_config.should_save_step(step.mode, step.mode_step)
-
-
-def _names(collections: Iterable[Collection]) -> tuple[str, ...]:
-    # Every tensor is part of `all`: no need to say so a million times.
-    return tuple(sorted({collection.name for collection in collections} - {CollectionKeys.ALL}))
 
 
 def _now() -> str:

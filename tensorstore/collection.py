@@ -57,7 +57,7 @@ class Collection:
         self._patterns: list[re.Pattern[str]] = []
         self._tensor_names: set[str] = set(tensor_names or ())
         self.reduction_config = reduction_config
-        self.save_config = None if save_config is None else SaveConfig.parse(save_config)
+        self.save_config = save_config
         self.save_histogram = None if save_histogram is None else boolean("save_histogram", save_histogram)
         self.include(include_regex or ())
 
@@ -69,6 +69,14 @@ class Collection:
     def include_regex(self, regexes: Iterable[str] | str) -> None:
         self._patterns = []
         self.include(regexes)
+
+    @property
+    def save_config(self) -> SaveConfig | None:
+        return self._save_config
+
+    @save_config.setter
+    def save_config(self, save_config: SaveConfig | Mapping[Any, Any] | None) -> None:
+        self._save_config = None if save_config is None else SaveConfig.parse(save_config)
 
     @property
     def tensor_names(self) -> set[str]:

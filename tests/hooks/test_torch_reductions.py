@@ -19,8 +19,16 @@ device_statistics = torch_reductions.device_statistics
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 
-FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-          "float8_e5m2fnuz"]
+FLOATS = [
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+]
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
@@ -81,14 +89,30 @@ def test_integers(dtype: Any, values: list[int]) -> None:
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_complex(dtype: Any) -> None:
     bad = torch.tensor([complex(math.inf, math.nan), 3 + 4j, 0])
-    check([torch.complex(normal(50), normal(50, seed=1)).to(dtype), bad.to(dtype), bad[1:].to(dtype),
-           torch.tensor([complex(1, -math.inf), 1j], dtype=dtype)])
+    check(
+        [
+            torch.complex(normal(50), normal(50, seed=1)).to(dtype),
+            bad.to(dtype),
+            bad[1:].to(dtype),
+            torch.tensor([complex(1, -math.inf), 1j], dtype=dtype),
+        ]
+    )
 
 
 def test_many_tensors_keep_their_order() -> None:
-    tensors = [normal(7), normal(3, 4).to(torch.bfloat16), normal(7, seed=2), torch.zeros(0), normal(12, seed=3),
-               torch.tensor(3.5), torch.ones(0, 2, dtype=torch.complex64), torch.tensor(2), normal(7, seed=4),
-               torch.tensor(True), torch.tensor(-1.5)]
+    tensors = [
+        normal(7),
+        normal(3, 4).to(torch.bfloat16),
+        normal(7, seed=2),
+        torch.zeros(0),
+        normal(12, seed=3),
+        torch.tensor(3.5),
+        torch.ones(0, 2, dtype=torch.complex64),
+        torch.tensor(2),
+        normal(7, seed=4),
+        torch.tensor(True),
+        torch.tensor(-1.5),
+    ]
     check(tensors)
 
 
@@ -101,8 +125,16 @@ def test_parts_of_a_large_tensor_join_without_a_seam(monkeypatch: pytest.MonkeyP
 
 def test_every_memory_layout() -> None:
     base = normal(6, 7, 8)
-    check([base.permute(2, 0, 1), base[::2, :, 1::3], base[:, 3], base.flip(0), base[:, :1, :1].expand(6, 7, 8),
-           base.to(memory_format=torch.contiguous_format).mT])
+    check(
+        [
+            base.permute(2, 0, 1),
+            base[::2, :, 1::3],
+            base[:, 3],
+            base.flip(0),
+            base[:, :1, :1].expand(6, 7, 8),
+            base.to(memory_format=torch.contiguous_format).mT,
+        ]
+    )
 
 
 def test_a_transposed_tensor_is_not_copied() -> None:
@@ -171,8 +203,11 @@ def test_no_gradient_is_recorded_and_nothing_is_changed() -> None:
 
 def test_nothing_is_read_back_from_the_device() -> None:
     # The meta device has shapes and no values, so any branch on a value, and any copy to the host, is an error there.
-    tensors = [torch.empty(shape, device="meta", dtype=dtype) for shape in [(3, 4), (12,), (), (0,)]
-               for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.complex64)]
+    tensors = [
+        torch.empty(shape, device="meta", dtype=dtype)
+        for shape in [(3, 4), (12,), (), (0,)]
+        for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
+    ]
     found = device_statistics(tensors, STATISTICS)
     assert found.device.type == "meta"
     assert found.shape == (len(tensors), len(STATISTICS))

@@ -1,0 +1,133 @@
+"""The public face that the hooks of all frameworks share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tensortrial.collection import Collection
+from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.mode import ModeKeys
+from tensortrial.reduction_config import ReductionConfig
+from tensortrial.save_config import SaveConfig
+
+from .recorder import Recorder
+
+_S = TypeVar("_S", bound="BaseHook")
+_P = ParamSpec("_P")
+
+
+def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
+    """For a hook's entry points: an error inside never reaches training, except one that says that the hook was told
+    something that cannot be, before anything was saved."""
+
+    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except InvalidCollectionConfiguration:
+            raise
+        except Exception as exc:
+            self.recorder.fail(exc)
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+class BaseHook:
+    """What a hook can do in every framework."""
+
+    recorder: Recorder
+
+    @property
+    def out_dir(self) -> str:
+        """Where the run is saved."""
+        return self.recorder.out_dir
+
+    @property
+    def mode(self) -> ModeKeys:
+        """The mode that steps are counted in."""
+        return self.recorder.mode
+
+    @property
+    def worker(self) -> str:
+        """The name of this process among those of the job: `worker_0` and so on."""
+        return self.recorder.worker
+
+    @property
+    def save_config(self) -> SaveConfig:
+        """When to save, for collections that have no SaveConfig of their own."""
+        return self.recorder.save_config
+
+    @property
+    def reduction_config(self) -> ReductionConfig:
+        """In what form to save, for collections that have no ReductionConfig of their own."""
+        return self.recorder.reduction_config
+
+    def add_collection(self, collection: Collection) -> None:
+        """Add a collection of your own, in the place of one of the same name; name it in `include_collections` to have
+        it saved."""
+        if not isinstance(collection, Collection):
+            raise ConfigurationError(f"add_collection takes a Collection, not {collection!r}")
+        self.recorder.collections.add(collection)
+
+    def get_collection(self, name: str, create: bool = True) -> Collection | None:
+        """The collection of that name; made if there is none, unless `create` is False. Change it to change what is
+        saved:
+
+        hook.get_collection("losses").save_config.end_step = 0       # no losses
+        hook.get_collection("weights").reduction_config = ReductionConfig(["mean", "std"])
+        hook.get_collection("relu").include("relu.*_output_")        # saved if include_collections names it
+        """
+        return self.recorder.collections.get(name, create)
+
+    def get_collections(self) -> dict[str, Collection]:
+        """All collections, by name."""
+        return self.recorder.collections.by_name()
+
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Close the open step, and count those from here on in `mode`: modes.TRAIN, EVAL, PREDICT or GLOBAL.
+
+        Raises ConfigurationError for what is not a mode.
+        """
+        self._set_mode(ModeKeys.parse(mode))
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """`with hook.step():` makes all that happens inside the block one step: for the accumulation of gradients, or
+        for several models in one step. Of a tensor that comes several times, the last value is kept; of parameters, the
+        first, which is the one before the step's update."""
+        self._hold_step()
+        try:
+            yield
+        finally:
+            self._release_step()
+
+    @guarded
+    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+        """Save a number, whatever the save configuration says: at the open step, or, when none is open, at the one that
+        begins next in this mode. `sm_metric` puts it into the collection `sm_metrics`; `timestamp` is in seconds since
+        1970, and now if not given."""
+        self.recorder.save_scalar(name, value, sm_metric, timestamp)
+
+    @guarded
+    def flush(self) -> None:
+        """Publish every closed step now, and return when other processes can read them."""
+        self.recorder.flush()
+
+    def close(self) -> None:
+        """Close the open step and the run. Also done at exit. Closing twice is fine."""
+        self.recorder.close()
+
+    @guarded
+    def _set_mode(self, mode: ModeKeys) -> None:
+        self.recorder.set_mode(mode)
+
+    @guarded
+    def _hold_step(self) -> None:
+        self.recorder.hold_step()
+
+    @guarded
+    def _release_step(self) -> None:
+        self.recorder.release_step()

@@ -1,0 +1,110 @@
+"""What is due at a step, and in what form: the collections brought down to one plan a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.mode import ModeKeys
+from tensortrial.records import Plan, Step
+from tensortrial.reduction_config import ReductionConfig
+
+from .collection_manager import CollectionManager
+
+# Scalars by nature: a statistic instead of them would save nothing.
+_ALWAYS_RAW = frozenset(
+    {
+        CollectionKeys.LOSSES,
+        CollectionKeys.METRICS,
+        CollectionKeys.SM_METRICS,
+        CollectionKeys.FEATURE_IMPORTANCE,
+        CollectionKeys.AVERAGE_SHAP,
+    }
+)
+_TRAINING_ONLY = frozenset({CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES})
+_NOT_TRAINING = (ModeKeys.EVAL, ModeKeys.PREDICT)
+
+
+class Planner:
+    """Plans for the tensors of one step after another.
+
+    Steps at which the same collections are due share their plans: matching a name against every collection is done
+    once, and afterwards a plan is one look into a dictionary.
+    """
+
+    def __init__(self, collections: CollectionManager, reduction_config: ReductionConfig, histograms: bool) -> None:
+        self._collections = collections
+        self._reduction_config = reduction_config
+        self._histograms = histograms
+        self._training = True
+        self._due: frozenset[str] = frozenset()
+        self._plans: dict[str, Plan | None] = {}
+        self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
+        self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
+        self._fingerprint: tuple[object, ...] = ()
+
+    def look(self) -> bool:
+        """Whether any collection has changed since the last look. Plans made before are then forgotten."""
+        fingerprint = self._collections.fingerprint()
+        if fingerprint == self._fingerprint:
+            return False
+        self._fingerprint = fingerprint
+        self._plans_by_due.clear()
+        self._explicit.clear()
+        return True
+
+    def turn_to(self, step: Step) -> bool:
+        """Plan for this step from here on. Gives whether anything is due at it."""
+        self._training = step.mode not in _NOT_TRAINING
+        self._due = frozenset(
+            collection.name for collection in self._collections.saved() if self._is_due(collection, step)
+        )
+        self._plans = self._plans_by_due.setdefault((self._training, self._due), {})
+        return bool(self._due)
+
+    def plan(self, name: str) -> Plan | None:
+        """What of the tensor is due; None if nothing is."""
+        try:
+            return self._plans[name]
+        except KeyError:
+            plan = self._plans[name] = self._make_plan(name)
+            return plan
+
+    def explicit(self, name: str, collections: tuple[str, ...], always_raw: bool = False) -> Plan:
+        """The plan of a tensor that the user saves by a call: it is due, whatever the collections say of steps."""
+        key = (name, collections, always_raw)
+        plan = self._explicit.get(key)
+        if plan is None:
+            given = [self._collections.require(each) for each in collections]
+            matching = list({c.name: c for c in [*self._matching(name), *given]}.values())
+            plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, given)
+            self._explicit[key] = plan
+        return plan
+
+    def _is_due(self, collection: Collection, step: Step) -> bool:
+        if collection.name in _TRAINING_ONLY and not self._training:
+            return False
+        return collection.save_config is not None and collection.save_config.should_save_step(step.mode, step.mode_step)
+
+    def _make_plan(self, name: str) -> Plan | None:
+        matching = self._matching(name)
+        # Nor are they saved as a part of another collection, such as `all`.
+        if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
+            return None
+        due = [collection for collection in matching if collection.name in self._due]
+        return self._plan_of(name, matching, due) if due else None
+
+    def _plan_of(self, name: str, matching: Sequence[Collection], due: Sequence[Collection]) -> Plan:
+        configs = [(collection, collection.reduction_config or self._reduction_config) for collection in due]
+        statistics = dict.fromkeys(statistic for _, config in configs for statistic in config.statistics)
+        raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
+        histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram)
+
+    def _matching(self, name: str) -> list[Collection]:
+        return [collection for collection in self._collections if collection.matches(name)]
+
+
+def _names(collections: Iterable[Collection]) -> tuple[str, ...]:
+    # Every tensor is part of `all`: no need to say so a million times.
+    return tuple(sorted({collection.name for collection in collections} - {CollectionKeys.ALL}))

@@ -1,0 +1,109 @@
+"""How a PyTorch model is walked, and what its tensors are called."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+# What data-parallel training, checkpointing and torch.compile put around a module, and where they keep it.
+_WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+_PARALLEL = frozenset({"DataParallel", "DistributedDataParallel"})
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A registered model."""
+
+    name: str
+    module: torch.nn.Module
+    prefix: str = ""
+    """Put before the paths of its modules where another root has the same ones."""
+    seen_at: object = None
+    """The step at which its parameters were looked at last."""
+    steps: int = field(default=0)
+    """How many forwards have been seen."""
+
+    def tensor_name(self, path: str) -> str:
+        """Of a parameter or a buffer."""
+        return f"{self.name}_{path}"
+
+    def module_name(self, path: str) -> str:
+        """What stands before `_input_0` and `_output_0`; the root itself has the empty path."""
+        return f"{self.prefix}{path}" if path else self.name
+
+
+class Numbering:
+    """Counts, within a step, how often a module took or gave a value."""
+
+    def __init__(self) -> None:
+        self._step: object = None
+        self._counts: dict[tuple[str, str], Iterator[int]] = {}
+
+    def next(self, step: object, path: str, kind: str) -> int:
+        """0 for the first of the step. A model may run in several threads at once."""
+        if step is not self._step:
+            self._step, self._counts = step, {}
+        # Both calls are atomic.
+        return next(self._counts.setdefault((path, kind), itertools.count()))
+
+
+def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """The modules of a model, each once, with their paths: the model itself has the empty one. A wrapper and what it
+    wraps share a path, and the wrapper comes first."""
+    seen: set[torch.nn.Module] = set()
+
+    def visit(module: torch.nn.Module, path: str) -> Iterator[tuple[str, torch.nn.Module]]:
+        if module in seen:
+            return
+        seen.add(module)
+        yield path, module
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from visit(child, path if _wraps(module, name) else _joined(path, name))
+
+    return visit(root, "")
+
+
+def tensors_of(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """The module's own parameters and buffers: path, tensor, and whether it is a parameter."""
+    for name, parameter in module._parameters.items():
+        if parameter is not None:
+            yield _joined(path, name), parameter, True
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            yield _joined(path, name), buffer, False
+
+
+def kind_of(path: str) -> str | None:
+    """Whether a parameter is one of the weights or of the biases."""
+    last = path.rpartition(".")[2]
+    if ".parametrizations." in f".{path}":
+        # There `linear.weight` is computed from `linear.parametrizations.weight.original0`.
+        last = path.split("parametrizations.")[-1].partition(".")[0]
+    return "biases" if "bias" in last else "weights" if "weight" in last else None
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The user's own module, of whatever is around it."""
+    for name, child in module._modules.items():
+        if child is not None and _wraps(module, name):
+            return unwrapped(child)
+    return module
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether torch.compile took this module: what is inside then runs without Python."""
+    return module._compiled_call_impl is not None or "_orig_mod" in module._modules
+
+
+def _wraps(module: torch.nn.Module, child: str) -> bool:
+    if child in _WRAPPED:
+        return True
+    return child == "module" and any(kind.__name__ in _PARALLEL for kind in type(module).__mro__)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,93 @@
+"""Between torch's tensors and host arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensortrial.dtypes import Array, parse_dtype
+from tensortrial.errors import UnsupportedValue
+
+# numpy has no such numbers of its own: by name, and as what their bytes travel.
+_EXTENDED = {torch.bfloat16: ("bfloat16", torch.int16)}
+for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
+    if hasattr(torch, _name):
+        _EXTENDED[getattr(torch, _name)] = (_name, torch.uint8)
+
+
+def tensors_in(value: Any, key: str | None = None) -> Iterator[tuple[str | None, torch.Tensor]]:
+    """The tensors in what a module takes or gives, with their keys; those by position have none."""
+    if isinstance(value, torch.Tensor):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from tensors_in(each, _joined(key, name))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, field.name, None), _joined(key, field.name))
+    elif isinstance(value, (tuple, list)):
+        for position, each in enumerate(value):
+            yield from tensors_in(each, None if key is None else _joined(key, position))
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this process holds of a tensor, dense and without history. Raises UnsupportedValue."""
+    try:
+        tensor = tensor.detach()
+        if hasattr(tensor, "to_local"):
+            tensor = tensor.to_local()
+        return tensor if tensor.layout == torch.strided else tensor.to_dense()
+    except (RuntimeError, TypeError, ValueError) as exc:
+        raise _unsupported(tensor, exc) from exc
+
+
+def host_copy(tensor: torch.Tensor) -> Array:
+    """An array of its own with the values of a dense tensor on any device. Raises UnsupportedValue."""
+    try:
+        if tensor.device.type != "cpu":
+            return _as_numpy(tensor.cpu())
+        return _as_numpy(tensor.clone(memory_format=torch.contiguous_format))
+    except (RuntimeError, TypeError, ValueError) as exc:
+        raise _unsupported(tensor, exc) from exc
+
+
+def host_dtype(tensor: torch.Tensor) -> str:
+    """The name of the dtype that `host_copy` would have."""
+    return _as_numpy(torch.empty(0, dtype=tensor.dtype)).dtype.name
+
+
+def to_array(value: Any) -> Array:
+    """An array of what a user passes for a tensor: an array, a tensor, numbers, or lists of them. It may share memory
+    with what was passed. Raises UnsupportedValue."""
+    if isinstance(value, torch.Tensor):
+        return host_copy(local_part(value))
+    try:
+        if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
+            return np.stack([to_array(each) for each in value])
+        return np.asarray(value)
+    except ValueError as exc:
+        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+
+
+def _as_numpy(tensor: torch.Tensor) -> Array:
+    """The same memory as an array. The tensor is dense and on the CPU."""
+    extended = _EXTENDED.get(tensor.dtype)
+    if extended is None:
+        array: Array = tensor.resolve_conj().resolve_neg().numpy()
+        return array
+    name, same_size = extended
+    return tensor.contiguous().view(same_size).numpy().view(parse_dtype(name))
+
+
+def _unsupported(tensor: torch.Tensor, exc: Exception) -> UnsupportedValue:
+    return UnsupportedValue(
+        f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device} cannot be read: {exc}"
+    )
+
+
+def _joined(key: str | None, name: object) -> str:
+    return str(name) if key is None else f"{key}_{name}"

@@ -1,0 +1,46 @@
+"""What the tests of hooks share: errors inside a hook are raised, and no hook outlives its test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORTRIAL_STRICT", "1")
+    for name in ("RANK", "WORLD_SIZE", "SMDEBUG_CONFIG_FILE_PATH", "USE_SMDEBUG", "TENSORTRIAL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_current_hook() -> Iterator[None]:
+    yield
+    from tensortrial.hooks.current import del_hook
+
+    del_hook()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> str:
+    return str(tmp_path / "run")
+
+
+@pytest.fixture
+def make_hook(out: str) -> Iterator[Callable[..., Any]]:
+    """Make a hook that saves each step into `out`, unless told otherwise; it is closed after the test."""
+    import tensortrial.hooks.pytorch as tt
+
+    made: list[Any] = []
+
+    def make(out_dir: str = out, **options: Any) -> Any:
+        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
+        made.append(tt.Hook(out_dir, **options))
+        return made[-1]
+
+    yield make
+    for hook in made:
+        hook.close()
