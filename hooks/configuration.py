@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.collection import regexes
+from tensortrial.collection import CollectionKeys, compile_regex, regexes
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 from tensortrial.reduction_config import ReductionConfig, boolean
@@ -65,7 +65,8 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
     except json.JSONDecodeError as exc:
         raise ConfigurationError(f"{path}: the hook's configuration is not JSON: {exc}") from exc
     except InvalidCollectionConfiguration as exc:
-        raise InvalidCollectionConfiguration(exc.name, f"{exc} (in {path})") from exc
+        reason = str(exc).removeprefix(f"collection {exc.name!r}: ")
+        raise InvalidCollectionConfiguration(exc.name, f"{reason} (in {path})") from exc
     except ConfigurationError as exc:
         raise ConfigurationError(f"{path}: {exc}") from exc
 
@@ -77,13 +78,12 @@ def _parse(document: Any) -> HookConfiguration:
     out_dir = document.get("LocalPath") or document.get("S3OutputPath")
     if not out_dir:
         raise ConfigurationError("neither LocalPath nor S3OutputPath says where to save")
-    hook = document.get("HookParameters") or {}
-    _known(hook, _HOOK, "HookParameters")
+    hook = _parameters(document, "HookParameters", _HOOK)
     arguments = {
         "out_dir": out_dir,
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
-        "include_regex": regexes(hook.get("include_regex")),
+        "include_regex": _regexes(hook, CollectionKeys.DEFAULT),
         "include_workers": hook.get("include_workers", "one"),
         "save_all": boolean("save_all", hook.get("save_all", False)),
         "dry_run": boolean("dry_run", hook.get("dry_run", False)),
@@ -91,6 +91,8 @@ def _parse(document: Any) -> HookConfiguration:
         "tensorboard_dir": hook.get("tensorboard_dir"),
     }
     configurations = document.get("CollectionConfigurations") or []
+    if not isinstance(configurations, list):
+        raise ConfigurationError(f"CollectionConfigurations must be a list, not {configurations!r}")
     return HookConfiguration(arguments, [_collection(entry, hook) for entry in configurations])
 
 
@@ -98,16 +100,37 @@ def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
     if not isinstance(entry, dict) or not entry.get("CollectionName"):
         raise ConfigurationError(f"each of CollectionConfigurations needs a CollectionName: {entry!r}")
     _known(entry, _COLLECTION, "CollectionConfigurations")
-    name, own = entry["CollectionName"], entry.get("CollectionParameters") or {}
-    _known(own, _OF_COLLECTION, f"CollectionParameters of {name!r}", name)
+    name = entry["CollectionName"]
+    try:
+        return _named_collection(name, _parameters(entry, "CollectionParameters", _OF_COLLECTION), hook)
+    except InvalidCollectionConfiguration:
+        raise
+    except ConfigurationError as exc:
+        raise InvalidCollectionConfiguration(name, str(exc)) from exc
+
+
+def _named_collection(name: str, own: Mapping[str, Any], hook: Mapping[str, Any]) -> CollectionConfiguration:
     histogram = own.get("save_histogram")
     return CollectionConfiguration(
         name,
-        regexes(own.get("include_regex")),
+        _regexes(own, name),
         _save_config(hook, own),
         _reduction_config(own),
         None if histogram is None else boolean("save_histogram", histogram),
     )
+
+
+def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str]) -> Mapping[str, Any]:
+    parameters = {} if entry.get(key) is None else entry[key]
+    _known(parameters, known, key)
+    return parameters
+
+
+def _regexes(layer: Mapping[str, Any], collection: str) -> list[str]:
+    found = regexes(layer.get("include_regex"))
+    for text in found:
+        compile_regex(text, collection)
+    return found
 
 
 def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:
@@ -128,11 +151,10 @@ def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
     return ReductionConfig.from_names(layer.get("reductions"), **options)
 
 
-def _known(given: Any, known: Iterable[str], where: str, collection: str | None = None) -> None:
+def _known(given: Any, known: Iterable[str], where: str) -> None:
     if not isinstance(given, dict):
         raise ConfigurationError(f"{where} must be a JSON object, not {given!r}")
     for key in given:
         if key not in known:
             near = get_close_matches(key, list(known), n=1, cutoff=0.0)
-            message = f"unknown key {key!r} in {where}; did you mean {near[0]!r}?"
-            raise InvalidCollectionConfiguration(collection, message) if collection else ConfigurationError(message)
+            raise ConfigurationError(f"unknown key {key!r} in {where}; did you mean {near[0]!r}?")
