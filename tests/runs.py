@@ -1,0 +1,114 @@
+"""Writes runs through the real claim and writer, as a hook would, for tests of what reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tensortrial.claim import Progress, claim, claim_again, progress
+from tensortrial.collection import Collection
+from tensortrial.dtypes import storable
+from tensortrial.mode import ModeKeys
+from tensortrial.records import Plan, Record, Step
+from tensortrial.schema import RunInfo, WorkerInfo
+from tensortrial.storage import open_storage
+from tensortrial.writer import Writer
+
+CREATED = "2026-01-01T00:00:00+00:00"
+# Nanoseconds since 1970 of that moment.
+EPOCH = 1_767_225_600_000_000_000
+
+TRAIN, EVAL, PREDICT, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL
+
+
+class Job:
+    """One worker of a job, which begins or resumes a run and writes steps to it."""
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        worker: str = "worker_0",
+        num_workers: int = 1,
+        *,
+        resume: bool = False,
+        collections: Iterable[Collection] = (),
+        saved: Iterable[str] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        codec: str = "none",
+        steps_per_directory: int = 1000,
+        **writer: Any,
+    ) -> None:
+        self.storage = open_storage(url, storage_options)
+        went = progress(self.storage, worker, num_workers) if resume else Progress()
+        run = RunInfo(CREATED, "test", num_workers, codec, steps_per_directory)
+        info = WorkerInfo(
+            worker,
+            num_workers,
+            CREATED,
+            [each.to_json() for each in collections],
+            list(saved),
+            went.session,
+            went.global_step,
+            went.mode_steps,
+        )
+        first_flush = 0
+        if resume:
+            first_flush = claim_again(self.storage, run, info)
+        else:
+            claim(self.storage, run, info)
+        self.next_global_step = went.global_step
+        self.next_mode_steps = {mode: went.mode_step(mode) for mode in ModeKeys}
+        self.writer = Writer(
+            self.storage,
+            worker,
+            codec=codec,
+            first_flush=first_flush,
+            steps_per_directory=steps_per_directory,
+            **writer,
+        )
+
+    def begin(self, mode: ModeKeys = GLOBAL) -> Step:
+        """Count one step further, saving nothing yet."""
+        step = Step(mode, self.next_mode_steps[mode], self.next_global_step)
+        self.next_mode_steps[mode] += 1
+        self.next_global_step += 1
+        return step
+
+    def put(self, step: Step, values: Mapping[str, Any], closes: bool = False, **plan: Any) -> None:
+        """Hand values to the writer. `plan` holds for all of them; a value may be a (plan, value) of its own."""
+        records = []
+        for name, value in values.items():
+            own, value = value if isinstance(value, tuple) else (plan, value)
+            kept = value if isinstance(value, float) else storable(np.array(value, copy=True))
+            planned = Plan(name, own.get("collections", ("default",)), own.get("raw", True), *_reduced(own))
+            records.append(Record(planned, kept, EPOCH + step.global_step * 1_000_000))
+        self.writer.put(step, records, closes)
+
+    def step(self, values: Mapping[str, Any], mode: ModeKeys = GLOBAL, **plan: Any) -> Step:
+        """One whole step."""
+        step = self.begin(mode)
+        self.put(step, values, closes=True, **plan)
+        return step
+
+    def skip(self, mode: ModeKeys = GLOBAL) -> Step:
+        """A step at which nothing is saved."""
+        return self.begin(mode)
+
+    def flush(self) -> None:
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _reduced(plan: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+    return plan.get("statistics", ()), plan.get("histogram", False)

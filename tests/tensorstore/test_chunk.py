@@ -1,0 +1,159 @@
+"""Every value of a chunk is a byte range: the formula is pinned against pyarrow's own reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensortrial.chunk import COMPRESSED_ROW_GROUP_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, ChunkWriter, Place
+from tensortrial.mode import ModeKeys
+from tensortrial.records import Plan, Record, Step
+from tensortrial.schema import TENSORS_SCHEMA
+from tensortrial.storage import open_storage
+
+PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
+
+
+def write(folder: Path, sizes: list[int], codec: str = "none", **options: Any) -> tuple[Path, list[bytes], list[Place]]:
+    """A chunk of values of these sizes in bytes: the file, the values, and where they are said to lie."""
+    sink = open_storage(folder).sink(PATH)
+    writer = ChunkWriter(sink, "w", codec, **options)
+    step = Step(ModeKeys.TRAIN, 3, 4)
+    values, places = [], []
+    for number, size in enumerate(sizes):
+        value = np.arange(number, number + size, dtype=np.int64).astype(np.uint8)
+        values.append(value.tobytes())
+        places.append(writer.append(step, Record(Plan(f"n{number}", (), True), value, 0), "uint8"))
+    writer.finish()
+    writer.publish()
+    return folder / PATH, values, places
+
+
+def columns_of(path: Path) -> list[list[bytes]]:
+    """The values of each row group, as pyarrow reads them."""
+    file = pq.ParquetFile(path)
+    return [file.read_row_group(group, columns=["value"])["value"].to_pylist() for group in range(file.num_row_groups)]
+
+
+def parts_of(columns: list[list[bytes]], place: Place) -> list[bytes]:
+    """The parts of one value."""
+    found: list[bytes] = []
+    group, row = place.row_group, place.row
+    while len(found) < place.parts:
+        column = columns[group]
+        found += column[row : row + place.parts - len(found)]
+        group, row = group + 1, 0
+    return found
+
+
+def check(path: Path, values: list[bytes], places: list[Place]) -> None:
+    data, file = path.read_bytes(), columns_of(path)
+    for value, place in zip(values, places, strict=True):
+        parts = parts_of(file, place)
+        assert b"".join(parts) == value
+        assert place.nbytes == len(value)
+        assert place.offset is not None
+        # The first part, if there are several.
+        assert data[place.offset : place.offset + len(parts[0])] == parts[0]
+        assert int.from_bytes(data[place.offset - 4 : place.offset], "little") == len(parts[0])
+        assert place.offset >= 16
+
+
+SIZES = {
+    "none": [],
+    "one byte": [1],
+    "nothing": [0],
+    "nothings": [0] * 300,
+    "mixed": [0, 1, 3, 4, 5, 1000, 0, 70_000, 2, 65_536],
+    "as large as a row group": [ROW_GROUP_BYTES - 1, ROW_GROUP_BYTES, ROW_GROUP_BYTES + 1, 1, 0],
+    "many": [i % 7 for i in range(ROW_GROUP_ROWS - 1)],
+    "as many as a row group": [1] * ROW_GROUP_ROWS,
+    "more than a page of pyarrow's": [2] * (2 * ROW_GROUP_ROWS + 5001),
+    "row groups of several": [ROW_GROUP_BYTES // 3] * 8,
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_every_value_is_the_byte_range_that_pyarrow_reads(tmp_path: Path, sizes: list[int]) -> None:
+    check(*write(tmp_path, sizes))
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=st.lists(st.integers(0, 3000), max_size=60), part_bytes=st.integers(1, 500))
+def test_values_of_several_parts(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], part_bytes: int) -> None:
+    path, values, places = write(tmp_path_factory.mktemp("chunk"), sizes, part_bytes=part_bytes)
+    check(path, values, places)
+    assert [place.parts for place in places] == [max(1, -(-size // part_bytes)) for size in sizes]
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_values_are_read_through_their_row_group(tmp_path: Path, codec: str) -> None:
+    path, values, places = write(tmp_path, [0, 5, 100_000, COMPRESSED_ROW_GROUP_BYTES + 1, 7], codec, part_bytes=60_000)
+    file = columns_of(path)
+    for value, place in zip(values, places, strict=True):
+        assert b"".join(parts_of(file, place)) == value
+        assert place.offset is None
+    assert path.stat().st_size < 200_000
+
+
+def test_no_row_group_is_longer_than_it_should_be(tmp_path: Path) -> None:
+    path, _, _ = write(tmp_path, [ROW_GROUP_BYTES // 3] * 8 + [0] * (ROW_GROUP_ROWS + 1))
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert max(group.num_rows for group in groups) <= ROW_GROUP_ROWS
+    assert max(group.total_byte_size for group in groups) < ROW_GROUP_BYTES + (1 << 20)
+
+
+def test_the_columns_are_those_of_the_format(tmp_path: Path) -> None:
+    path, _, _ = write(tmp_path, [2, 3])
+    table = pq.ParquetFile(path).read()
+    assert table.schema.equals(TENSORS_SCHEMA)
+    assert table.drop_columns(["value"]).to_pylist()[1] == {
+        "name": "n1",
+        "mode": "TRAIN",
+        "mode_step": 3,
+        "global_step": 4,
+        "worker": "w",
+        "dtype": "uint8",
+        "shape": [3],
+        "part": 0,
+    }
+
+
+def test_the_value_column_is_what_the_formula_needs(tmp_path: Path) -> None:
+    """No dictionary, no levels, nothing compressed, and one data page a row group."""
+    path, _, places = write(tmp_path, SIZES["more than a page of pyarrow's"])
+    metadata = pq.read_metadata(path)
+    position = TENSORS_SCHEMA.get_field_index("value")
+    assert metadata.schema.column(position).max_definition_level == 0
+    for number in range(metadata.num_row_groups):
+        column = metadata.row_group(number).column(position)
+        assert column.path_in_schema == "value"
+        assert (column.compression, column.has_dictionary_page) == ("UNCOMPRESSED", False)
+        # docs/format.md gives this formula.
+        sizes = [place.nbytes for place in places if place.row_group == number]
+        start = column.data_page_offset + column.total_compressed_size - sum(4 + size for size in sizes)
+        offsets = [start + sum(4 + size for size in sizes[:row]) + 4 for row in range(0, len(sizes), 1000)]
+        assert offsets == [place.offset for place in places if place.row_group == number][::1000]
+
+
+def test_other_engines_read_it(tmp_path: Path) -> None:
+    path, values, _ = write(tmp_path, SIZES["mixed"])
+    assert duckdb.sql(f"select value from '{path}'").fetchall() == [(value,) for value in values]
+    assert duckdb.sql(f"select name from '{path}' where name = 'n3'").fetchall() == [("n3",)]
+    assert duckdb.sql(f"select shape, part from '{path}' where mode_step = 3 limit 1").fetchall() == [([0], 0)]
+
+
+def test_an_aborted_chunk_leaves_nothing(tmp_path: Path) -> None:
+    sink = open_storage(tmp_path).sink(PATH)
+    writer = ChunkWriter(sink, "w")
+    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(Plan("a", (), True), np.zeros(9), 0), "float64")
+    writer.abort()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
