@@ -251,6 +251,18 @@ class Hook(BaseHook):
             for name, tensor in self._follow(root):
                 self._capture(name, tensor)
 
+    def compiled(self, root: Root) -> None:
+        """For a model's taps: the compiler takes them along, and they will be silent."""
+        if root.told or not self.recorder.active:
+            return
+        root.told = True
+        self.recorder.awaited.discard(root.name)
+        logger.warning(
+            "nothing will be saved of %s: it was registered first and compiled afterwards; compile it first, and "
+            "register the result",
+            root.name,
+        )
+
     @guarded
     def inputs_of(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """For a module's taps: it is about to run on these."""
@@ -287,6 +299,7 @@ class Hook(BaseHook):
             module._compiled_call_impl = CompiledCall(self, root, module._compiled_call_impl)
         self._follow(root)
         if any(is_compiled(each) for each in module.modules()):
+            root.told = True
             logger.warning(
                 "%s is compiled: what goes in and out of the modules inside is not captured; parameters, their "
                 "gradients, and the model's own inputs and outputs are",

@@ -356,8 +356,8 @@ class Recorder:
     def _warn_of_awaited(self) -> None:
         if self._active and self.awaited:
             logger.warning(
-                "nothing was saved of %s: it was registered, but never seen to run. If it is compiled, compile it "
-                "before it is registered; if a copy of it runs, register the copy",
+                "nothing was saved of %s: it was registered, but never seen to run; if a copy of it runs, register "
+                "the copy",
                 ", ".join(sorted(self.awaited)),
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -23,8 +23,8 @@ class Root:
     """Put before the paths of its modules where another root has the same ones."""
     seen_at: object = None
     """The step at which its parameters were looked at last."""
-    steps: int = field(default=0)
-    """How many forwards have been seen."""
+    told: bool = False
+    """Whether the user was told what compiling it costs."""
 
     def tensor_name(self, path: str) -> str:
         """Of a parameter or a buffer."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import assume_constant_result, is_compiling
 
 from .torch_names import Root
 
@@ -29,6 +29,9 @@ class Listener(Protocol):
 
     def begin_step(self, root: Root) -> None:
         """A registered model is about to run."""
+
+    def compiled(self, root: Root) -> None:
+        """A registered model is being compiled together with its taps: it will not be heard of."""
 
     def inputs_of(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The module at `path` is about to run on these."""
@@ -57,10 +60,17 @@ class _Tap:
 class BeginStep(_Tap):
     """Before a root's forward."""
 
-    __slots__ = ()
+    __slots__ = ("_compiled",)
+
+    def __init__(self, listener: Listener, root: Root) -> None:
+        super().__init__(listener, root)
+        # The compiler calls this one itself, once, and keeps nothing of it in the graph.
+        self._compiled: Any = assume_constant_result(lambda: listener.compiled(root))
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if not is_compiling():
+        if is_compiling():
+            self._compiled()
+        else:
             self._listener.begin_step(self._what)
 
 
