@@ -16,7 +16,16 @@ from .errors import CorruptFile, UnknownFormat
 from .mode import ModeKeys
 from .records import Plan, Step
 from .reductions import STATISTICS
-from .schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, FORMAT, HISTOGRAM, INDEX_SCHEMA
+from .schema import (
+    FOOTER_CHUNKS,
+    FOOTER_FORMAT,
+    FOOTER_NAMES,
+    FOOTER_STEPS,
+    FORMAT,
+    HISTOGRAM,
+    INDEX_SCHEMA,
+    is_chunk_path,
+)
 from .storage import Sink
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
@@ -199,9 +208,9 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         name_sets = _name_sets(footer[FOOTER_NAMES])
         steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
         return IndexSummary(
-            metadata.num_rows, steps, name_sets, [str(path) for path in json.loads(footer[FOOTER_CHUNKS])]
+            metadata.num_rows, steps, name_sets, [_chunk_path(path) for path in json.loads(footer[FOOTER_CHUNKS])]
         )
-    except (KeyError, ValueError, TypeError) as exc:
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be understood: {exc}") from exc
 
 
@@ -210,10 +219,25 @@ def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
     step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at), int(names))
     if not 0 <= step.names < name_sets:
         raise ValueError(f"step {step.global_step} refers to name set {step.names} of {name_sets}")
+    if not all(0 <= number < 1 << 63 for number in step[1:]):
+        raise ValueError(f"there is no step like {step}")
     return step
+
+
+def _chunk_path(path: Any) -> str:
+    if not is_chunk_path(path):
+        raise ValueError(f"{path!r} is no path of a chunk")
+    return str(path)
 
 
 @lru_cache(maxsize=64)
 def _name_sets(text: bytes) -> list[tuple[NamedTensor, ...]]:
     """Flush after flush has the same names: they are parsed once, and shared."""
-    return [tuple(NamedTensor(str(name), tuple(map(str, of))) for name, of in names) for names in json.loads(text)]
+    return [tuple(NamedTensor(_text(name), tuple(map(_text, of))) for name, of in names) for names in json.loads(text)]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    value.encode()  # JSON can spell characters that no text holds
+    return value

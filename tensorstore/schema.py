@@ -82,6 +82,13 @@ def chunk_path(mode: str, mode_step: int, worker: str, flush: int, width: int = 
     return f"{chunk_folder(mode, _directory(mode_step, width), worker)}/{flush:08d}.parquet"
 
 
+def is_chunk_path(path: object) -> bool:
+    """Whether an index may name this as a chunk. One from a foreign hand could let it lead anywhere."""
+    if not isinstance(path, str) or not path.startswith(f"{TENSORS}/") or "\0" in path:
+        return False
+    return {"", ".", ".."}.isdisjoint(path.split("/"))
+
+
 def index_folder(worker: str) -> str:
     return f"{INDEX}/worker={_component(worker)}"
 

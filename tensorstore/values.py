@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from .dtypes import Array, from_bytes, parse_dtype
 from .errors import CorruptFile, MissingChunk
 from .index import SavedTensor
-from .schema import INDEX, TENSORS
+from .schema import INDEX, is_chunk_path
 from .storage import ByteRange, Storage
 
 _LENGTH_PREFIX = 4
@@ -63,10 +63,9 @@ def _array(row: SavedTensor, block: bytes | bytearray) -> Array:
 
 def _checked_chunk(row: SavedTensor) -> str:
     """The path of the chunk, which a forged index could let lead anywhere. Raises CorruptFile."""
-    path = row.chunk or ""
-    if not path.startswith(f"{TENSORS}/") or "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
-        raise CorruptFile(path, f"the index names this as the chunk of {row.name!r}, and it is no path of a chunk")
-    return path
+    if row.chunk is None or not is_chunk_path(row.chunk):
+        raise CorruptFile(str(row.chunk), f"the index names this as the chunk of {row.name!r}, and it can be none")
+    return row.chunk
 
 
 def _misplaced(row: SavedTensor) -> CorruptFile:

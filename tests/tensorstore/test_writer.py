@@ -77,9 +77,13 @@ def test_without_flush_seconds_a_disk_is_published_to_every_second(tmp_path: Pat
 
 def test_flush_bytes_publishes_before_the_time(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600, flush_bytes=100_000) as job:
-        job.step({f"w{i}": np.zeros(10_000) for i in range(3)})
-        job.step({"w": np.zeros(10)})
-        wait_until(lambda: len(files(tmp_path, "tensors")) >= 2)
+        step = job.begin()
+        job.put(step, {f"w{i}": np.zeros(10_000) for i in range(3)})
+        wait_until(lambda: files(tmp_path, "tensors"))
+        assert not files(tmp_path, "index")
+        job.put(step, {"w3": np.zeros(10_000)}, closes=True)
+        job.step({"w": np.zeros(20_000)})
+        wait_until(lambda: files(tmp_path, "index"))
     trial = tensortrial.create_trial(tmp_path)
     assert trial.steps() == [0, 1]
     assert trial.tensor("w2").value(0).shape == (10_000,)
