@@ -39,7 +39,7 @@ except ImportError as exc:
 
 from torch.nn.parameter import is_lazy
 
-from .torch_names import Numbering, Root, is_compiled, kind_of, modules_of, tensors_of, unwrapped
+from .torch_names import Numbering, Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
 from .torch_reductions import device_statistics
 from .torch_taps import BeginStep, CompiledCall, Gradient, Inputs, Outputs
 from .torch_tensors import host_copy, host_dtype, local_part, tensors_in, to_array
@@ -287,7 +287,7 @@ class Hook(BaseHook):
     def _register_module(self, module: torch.nn.Module) -> None:
         if any(unwrapped(root.module) is unwrapped(module) for root in self._roots):
             return
-        root = Root(self._class_name(module), module)
+        root = Root(self._root_name(module), module)
         taken = set(self._module_names.values())
         if any(path in taken for path, _ in modules_of(module) if path):
             root.prefix = f"{root.name}."
@@ -311,13 +311,13 @@ class Hook(BaseHook):
         if loss_module in self._losses:
             return
         self._losses.add(loss_module)
-        name = self._class_name(loss_module)
+        name = self._root_name(loss_module)
         self._module_names.setdefault(loss_module, name)
         self._tap(loss_module, name)
         self.recorder.collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
 
-    def _class_name(self, module: torch.nn.Module) -> str:
-        name = type(unwrapped(module)).__name__
+    def _root_name(self, module: torch.nn.Module) -> str:
+        name = class_name(module)
         count = self._classes.get(name, 0)
         self._classes[name] = count + 1
         return f"{name}_{count}" if count else name

@@ -10,6 +10,7 @@ import torch
 
 # What data-parallel training, checkpointing and torch.compile put around a module, and where they keep it.
 _WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+_SHARDED = frozenset({"FSDPModule", "ReplicateModule"})
 _PARALLEL = frozenset({"DataParallel", "DistributedDataParallel"})
 
 
@@ -92,6 +93,14 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
         if child is not None and _wraps(module, name):
             return unwrapped(child)
     return module
+
+
+def class_name(module: torch.nn.Module) -> str:
+    """What the user calls the class of a module. `fully_shard` changes the class itself: Net becomes FSDPNet."""
+    kind = type(unwrapped(module))
+    while kind.__bases__[0].__name__ in _SHARDED:
+        kind = kind.__bases__[1]
+    return kind.__name__
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
