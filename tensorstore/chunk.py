@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from .dtypes import to_bytes
 from .parquet import Column, ParquetWriter
 from .records import Record, Step
 from .schema import TENSORS_SCHEMA
-from .storage import Sink
+from .storage import Sink, translated
 
 # A value that lies there as it is needs no decoding, however large its row group. A compressed one costs its row group.
 ROW_GROUP_BYTES = 32 << 20
@@ -37,8 +38,7 @@ class Place:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(NamedTuple):
     record: Record
     step: Step
     dtype: str
@@ -51,8 +51,9 @@ class _Value:
 class ChunkWriter:
     """Appends values to a chunk until it is finished."""
 
-    def __init__(self, sink: Sink, worker: str, codec: str = "none", part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, sink: Sink, path: str, worker: str, codec: str = "none", part_bytes: int = PART_BYTES) -> None:
         self._sink = sink
+        self._path = path
         self._worker = worker
         self._part_bytes = part_bytes
         self._parquet = ParquetWriter(sink.file, _COLUMNS, codec)
@@ -67,18 +68,23 @@ class ChunkWriter:
         array = record.value
         assert isinstance(array, np.ndarray)
         data = to_bytes(array)
-        count = max(1, -(-len(data) // self._part_bytes))
+        self.nbytes += len(data)
+        if len(data) <= self._part_bytes:
+            place = Place(-1, -1, 1, len(data))
+            self._add(_Value(record, step, dtype, array.shape, 0, data, place))
+            return place
+        count = -(-len(data) // self._part_bytes)
         place = Place(-1, -1, count, len(data))
         for part in range(count):
             piece = data[part * self._part_bytes : (part + 1) * self._part_bytes]
             self._add(_Value(record, step, dtype, array.shape, part, piece, place))
-        self.nbytes += len(data)
         return place
 
     def finish(self) -> None:
         """Write what is left, and the footer. The chunk is not published yet."""
         self._write_row_group()
-        self._parquet.close()
+        with translated(self._path, "write"):
+            self._parquet.close()
 
     def publish(self) -> None:
         self._sink.publish()
@@ -110,7 +116,8 @@ class ChunkWriter:
             [value.shape for value in values],
             [value.part for value in values],
         ]
-        positions = self._parquet.write_row_group(cells, [value.data for value in values])
+        with translated(self._path, "write"):
+            positions = self._parquet.write_row_group(cells, [value.data for value in values])
         for value, position in zip(values, positions or [None] * len(values), strict=True):
             if value.part == 0:
                 value.place.offset = position

@@ -37,6 +37,10 @@ _LONGEST_STATISTIC = 64
 # Below this, values are joined before they are written: a copy costs less than a call of the operating system.
 _JOINED_BYTES = 64 << 10
 
+# The levels of lists of no entry, of one, and so on, as far as shapes go.
+_FIRST = [[0], *([0] + [1] * more for more in range(8))]
+_FULL = [[0], *([2] * count for count in range(1, 9))]
+
 
 class File(Protocol):
     def write(self, data: Any) -> Any: ...
@@ -254,8 +258,11 @@ def _packed(numbers: Sequence[int], width: int) -> bytes:
 
 def _list_levels(cells: Sequence[Sequence[int]]) -> tuple[bytes, int]:
     """The repetition and definition levels of lists, and how many entries they are: an empty list is one, too."""
-    repetition = [int(i > 0) for cell in cells for i in range(max(1, len(cell)))]
-    definition = [2 if cell else 0 for cell in cells for _ in range(max(1, len(cell)))]
+    repetition: list[int] = []
+    definition: list[int] = []
+    for cell in cells:
+        repetition += _FIRST[len(cell)] if len(cell) < len(_FIRST) else [0] + [1] * (len(cell) - 1)
+        definition += _FULL[len(cell)] if len(cell) < len(_FULL) else [2] * len(cell)
     levels = [_packed(repetition, 1), _packed(definition, 2)]
     return b"".join(struct.pack("<i", len(level)) + level for level in levels), len(repetition)
 

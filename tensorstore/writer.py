@@ -17,6 +17,7 @@ from .chunk import PART_BYTES, ChunkWriter
 from .dtypes import as_scalar, dtype_name
 from .errors import TensorTrialError
 from .index import IndexedStep, IndexRow, write_index
+from .mode import ModeKeys
 from .records import Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
@@ -83,7 +84,8 @@ class Writer:
 
         # Owned by the writer's thread.
         self._flush = first_flush
-        self._chunks: dict[str, ChunkWriter] = {}
+        self._chunks: dict[tuple[ModeKeys, int], tuple[str, ChunkWriter]] = {}
+        self._chunk_bytes = 0
         self._open: dict[int, IndexedStep] = {}
         self._closed: list[IndexedStep] = []
         self._flush_due: float | None = None
@@ -208,7 +210,7 @@ class Writer:
             # A name that comes again takes its last place as well as its last value.
             indexed.rows.pop(record.plan.name, None)
             indexed.rows[record.plan.name] = self._index_row(step, record)
-            if sum(chunk.nbytes for chunk in self._chunks.values()) >= self._flush_bytes:
+            if self._chunk_bytes >= self._flush_bytes:
                 self._publish()
         if batch.closes:
             self._close_step(step.global_step)
@@ -243,26 +245,28 @@ class Writer:
     def _keep_raw(self, step: Step, record: Record, value: np.ndarray, row: IndexRow) -> None:
         row.scalar = as_scalar(value)
         if row.scalar is None:
-            row.chunk = chunk_path(step.mode.name, step.mode_step, self._worker, self._flush, self._width)
-            with translated(row.chunk, "write"):
-                row.place = self._chunk(row.chunk).append(step, record, row.dtype)
+            row.chunk, chunk = self._chunk(step)
+            row.place = chunk.append(step, record, row.dtype)
+            self._chunk_bytes += value.nbytes
 
-    def _chunk(self, path: str) -> ChunkWriter:
-        chunk = self._chunks.get(path)
-        if chunk is None:
-            chunk = ChunkWriter(self._storage.sink(path), self._worker, self._codec, self._part_bytes)
-            self._chunks[path] = chunk
-        return chunk
+    def _chunk(self, step: Step) -> tuple[str, ChunkWriter]:
+        """The open chunk that takes the values of a step, and its path."""
+        key = step.mode, step.mode_step // self._width
+        found = self._chunks.get(key)
+        if found is None:
+            path = chunk_path(step.mode.name, step.mode_step, self._worker, self._flush, self._width)
+            chunk = ChunkWriter(self._storage.sink(path), path, self._worker, self._codec, self._part_bytes)
+            found = self._chunks[key] = path, chunk
+        return found
 
     def _publish(self) -> None:
         """Publish the values gathered so far, then the rows of the closed steps. Values of a step still open may be
         among them; its rows follow once it has closed."""
-        for path in list(self._chunks):
-            chunk = self._chunks[path]
-            with translated(path, "write"):
-                chunk.finish()
+        for key, (_, chunk) in list(self._chunks.items()):
+            chunk.finish()
             chunk.publish()
-            del self._chunks[path]
+            del self._chunks[key]
+        self._chunk_bytes = 0
         if self._closed:
             self._publish_index()
         self._flush += 1
@@ -283,7 +287,7 @@ class Writer:
             self._unpublished_steps -= len(steps)
 
     def _fail(self, exc: BaseException) -> None:
-        for chunk in self._chunks.values():
+        for _, chunk in self._chunks.values():
             chunk.abort()
         self._chunks.clear()
         with self._changed:

@@ -24,7 +24,7 @@ PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
 def write(folder: Path, sizes: list[int], codec: str = "none", **options: Any) -> tuple[Path, list[bytes], list[Place]]:
     """A chunk of values of these sizes in bytes: the file, the values, and where they are said to lie."""
     sink = open_storage(folder).sink(PATH)
-    writer = ChunkWriter(sink, "w", codec, **options)
+    writer = ChunkWriter(sink, "chunk", "w", codec, **options)
     step = Step(ModeKeys.TRAIN, 3, 4)
     values, places = [], []
     for number, size in enumerate(sizes):
@@ -153,7 +153,7 @@ def test_other_engines_read_it(tmp_path: Path) -> None:
 
 def test_an_aborted_chunk_leaves_nothing(tmp_path: Path) -> None:
     sink = open_storage(tmp_path).sink(PATH)
-    writer = ChunkWriter(sink, "w")
+    writer = ChunkWriter(sink, "chunk", "w")
     writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(Plan("a", (), True), np.zeros(9), 0), "float64")
     writer.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
