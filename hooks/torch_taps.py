@@ -65,7 +65,8 @@ class BeginStep(_Tap):
     def __init__(self, listener: Listener, root: Root) -> None:
         super().__init__(listener, root)
         # The compiler calls this one itself, once, and keeps nothing of it in the graph.
-        self._compiled: Any = assume_constant_result(lambda: listener.compiled(root))
+        constant: Any = assume_constant_result
+        self._compiled = constant(lambda: listener.compiled(root))
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if is_compiling():

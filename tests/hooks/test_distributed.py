@@ -146,7 +146,7 @@ class TestShards:
                 assert trial.tensor(f"as_it_is/{name}").shape(2, worker=worker) == shape
         assert trial.tensor("last/0.weight").shape(2) == (8, 64)
         # The second of two workers holds nothing of one row.
-        assert trial.tensor(f"gradient/Sequential_4.weight").shape(2, worker="worker_1") == (0, 10)
+        assert trial.tensor("gradient/Sequential_4.weight").shape(2, worker="worker_1") == (0, 10)
         assert trial.tensor("0_output_0").shape(1, worker="worker_1") == (32, 16)
 
 
