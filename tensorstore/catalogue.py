@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -149,7 +149,9 @@ class Catalogue:
             goes_through_steps = self._last_name == name and not step_is_known
             self._last_name = name
             if tensor_is_known or goes_through_steps:
-                return self._block(of_tensor, "name", name).get(global_step, [])
+                # One bad file spoils all steps of a tensor, and none but its own if they are asked for one by one.
+                with suppress(CorruptFile):
+                    return self._block(of_tensor, "name", name).get(global_step, [])
             return self._block(of_step, "step", global_step).get(name, [])
 
     def steps_of_tensor(self, name: str) -> list[SavedTensor]:
@@ -344,9 +346,10 @@ class Catalogue:
             uris = [self._storage.uri(path) for path in paths]
             relation = self._connection.read_parquet(uris, hive_partitioning=False)
         else:
-            # The table of an Arrow object lives as long as the connection knows it by name.
-            self._connection.register(f"no_{view}", schema.empty_table())
-            relation = self._connection.table(f"no_{view}")
+            # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
+            self._connection.register("no_rows", schema.empty_table())
+            self._execute(f"create or replace table catalogue.no_{view} as from no_rows", {})
+            relation = self._connection.table(f"catalogue.no_{view}")
         if "saved_at" in schema.names:
             # DuckDB gives a time with zone to Python through pytz, which need not be there.
             relation = relation.project("* replace (make_timestamp(epoch_us(saved_at)) as saved_at)")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .dtypes import Array, from_bytes, parse_dtype
+from .dtypes import Array, as_scalar, from_bytes, parse_dtype
 from .errors import CorruptFile, MissingChunk
 from .index import SavedTensor
 from .schema import INDEX, is_chunk_path
@@ -82,6 +82,8 @@ def _read_other(storage: Storage, row: SavedTensor) -> Array:
         data = b"".join(_rows_of_chunk(storage, row))
     except FileNotFoundError as exc:
         raise _missing(exc, [row]) from exc
+    except CorruptFile:
+        raise
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} cannot be read: {exc}") from exc
     return _shaped(row, bytearray(data))
@@ -90,8 +92,8 @@ def _read_other(storage: Storage, row: SavedTensor) -> Array:
 def _rows_of_chunk(storage: Storage, row: SavedTensor) -> list[bytes]:
     """The parts of a value, which are consecutive rows, from one row group or several."""
     assert row.chunk is not None
-    assert row.row_group is not None
-    assert row.row is not None
+    if row.row_group is None or row.row is None:
+        raise _misplaced(row)
     chunk = pq.ParquetFile(_ChunkFile(storage, row.chunk), metadata=_footer(storage, row.chunk))
     parts: list[bytes] = []
     group, first = row.row_group, row.row
@@ -146,7 +148,10 @@ class _ChunkFile(io.RawIOBase):
 def _from_scalar(row: SavedTensor) -> Array:
     try:
         with np.errstate(invalid="raise"):
-            return np.array([row.scalar]).astype(parse_dtype(row.dtype)).reshape(tuple(row.shape))
+            array = np.array([row.scalar]).astype(parse_dtype(row.dtype)).reshape(tuple(row.shape))
+        if as_scalar(array) is None:
+            raise ValueError(f"{row.scalar} is no {row.dtype}")
+        return array
     except (ArithmeticError, TypeError, ValueError) as exc:
         raise CorruptFile(
             INDEX, f"{row.name!r} at step {row.global_step} is no number of its dtype and shape: {exc}"
@@ -155,6 +160,8 @@ def _from_scalar(row: SavedTensor) -> Array:
 
 def _shaped(row: SavedTensor, data: bytearray | memoryview) -> Array:
     try:
+        if any(length < 0 for length in row.shape):
+            raise ValueError(f"no shape is {row.shape}")
         return from_bytes(data, row.dtype, tuple(row.shape))
     except ValueError as exc:
         raise CorruptFile(
