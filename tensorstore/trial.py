@@ -177,7 +177,8 @@ class Trial:
         return self._mode_of(global_step)[0]
 
     def collections(self) -> dict[str, Collection]:
-        """What the hook was told to group, by name, whether or not it was saved."""
+        """What the hook was told to group, by name, whether or not it was saved. `tensor_names` of each are those that
+        it was given, and those that were saved as part of it."""
         self._look()
         found: dict[str, Collection] = {}
         for info in self._workers.infos:
@@ -187,6 +188,10 @@ class Trial:
                     found[collection.name].add_tensor_names(collection.tensor_names)
                 else:
                     found[collection.name] = collection
+        for name, member_of in self._catalogue.ask("tensor_names", mode=GLOBAL.name, step=None):
+            for each in (*member_of, CollectionKeys.ALL):
+                if each in found:
+                    found[each].add_tensor_names([name])
         return found
 
     def collection(self, coll_name: str) -> Collection:
