@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 GLOBAL = ModeKeys.GLOBAL
 _POLL_SECONDS = 0.05
 _ENDED_GLANCE_SECONDS = 1.0
+_LOCAL_CLAIMS_SECONDS = 1.0
+_REMOTE_CLAIMS_SECONDS = 10.0
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 
 
@@ -90,7 +92,9 @@ class Trial:
         self._refreshing = True
         self._lock = threading.RLock()
         self._ended_at: float | None = None
-        self.refresh()
+        self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
+        self._claims_read_at = time.monotonic()
+        self._refresh()
 
     # What there is.
 
@@ -287,22 +291,33 @@ class Trial:
 
     def refresh(self) -> None:
         """Look for new data now, whether or not questions do so by themselves."""
+        self._refresh(claims=True)
+
+    def _refresh(self, claims: bool = False) -> None:
+        """Look who writes and what is new. A claim changes when its worker resumes the run after a crash, or saves
+        other collections; nothing tells of it, so claims are read again now and then, and with `claims` in any case."""
         with self._lock:
-            self._ended_at = time.monotonic() if self._workers.job_ended else None
-            changed = self._workers.refresh()
+            now = time.monotonic()
+            self._ended_at = now if self._workers.job_ended else None
             first = self._catalogue.version == 0
-            if self._catalogue.refresh([info.worker for info in self._workers.infos]):
+            changed = self._workers.refresh()
+            grown = self._catalogue.refresh([info.worker for info in self._workers.infos])
+            if grown or claims or now - self._claims_read_at > self._claims_seconds:
+                self._claims_read_at = now
                 changed = self._workers.reread() or changed
-            elif changed:
+            if changed and not grown:
                 self._catalogue.changed()
             if changed or first:
-                self._catalogue.set_collections(
-                    [
-                        collection_row(info.worker, info.include_collections, dict(document))
-                        for info in self._workers.infos
-                        for document in info.collections
-                    ]
-                )
+                self._set_collections()
+
+    def _set_collections(self) -> None:
+        self._catalogue.set_collections(
+            [
+                collection_row(info.worker, info.include_collections, dict(document))
+                for info in self._workers.infos
+                for document in info.collections
+            ]
+        )
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
@@ -325,7 +340,7 @@ class Trial:
     def _look(self) -> None:
         # An ended job changes only if it is resumed: a glance now and then is enough, and spares the listings.
         if self._refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_GLANCE_SECONDS):
-            self.refresh()
+            self._refresh()
 
     def _states(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
         """All steps of a mode, ascending, and which of them are complete."""
@@ -349,7 +364,7 @@ class Trial:
 
     def _state_now(self, step: int, mode: ModeKeys) -> StepState:
         # Waiting without looking would be for ever.
-        self.refresh()
+        self._refresh()
         return self._state(step, mode)
 
     def _no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
