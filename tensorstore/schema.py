@@ -117,7 +117,9 @@ def _directory(step: int, width: int) -> str:
 
 def _component(worker: str) -> str:
     """One path component. A worker may be named after a device, with slashes; readers take its name from the file."""
-    return quote(worker, safe="")
+    quoted = quote(worker, safe="")
+    # '..' would lead out of the run, and names that begin with a dot are passed over.
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,8 @@ class _ChunkFile(io.RawIOBase):
 
 
 def _from_scalar(row: SavedTensor) -> Array:
+    if row.dtype == "float64" and not row.shape:
+        return np.array(row.scalar)  # a loss, a metric: a run has thousands, and the checks below cost 5 us
     try:
         with np.errstate(invalid="raise"):
             array = np.array([row.scalar]).astype(parse_dtype(row.dtype)).reshape(tuple(row.shape))

@@ -145,6 +145,18 @@ def test_hostile_names_are_data(tmp_path: Path) -> None:
     assert trial.tensor_names(collection="a/../'b") == sorted(HOSTILE_NAMES)
 
 
+@pytest.mark.parametrize("worker", [".", "..", ".hidden", "../../x", "a b", "%2e", "x" * 200])
+def test_hostile_worker_names_are_data(tmp_path: Path, worker: str) -> None:
+    run = tmp_path / "run"
+    with Job(run, worker) as job:
+        job.step({"a": np.zeros(3)})
+    trial = tensortrial.create_trial(run)
+    assert trial.workers() == [worker]
+    assert trial.loaded_all_steps()
+    assert trial.tensor("a").value(0, worker=worker).tolist() == [0, 0, 0]
+    assert os.listdir(tmp_path) == ["run"]
+
+
 def test_a_name_that_is_no_text_is_refused_before_it_reaches_the_writer() -> None:
     with pytest.raises(UnsupportedValue, match="surrogates"):
         Plan("\ud800", (), True)
