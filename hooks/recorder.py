@@ -362,8 +362,10 @@ class Recorder:
             )
 
     def _close_writer(self) -> None:
-        if self._writer is not None:
-            self._writer.close(self._failure)
+        # Let go of: its error holds the frames of the training step in which it was raised.
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(self._failure)
 
     def forget(self) -> None:
         """In a forked child: the run belongs to the process that began it."""

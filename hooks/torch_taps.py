@@ -4,6 +4,8 @@ A copied, pickled or saved model takes no hook along, because the copy is anothe
 run of the first. In the place of each tap it gets a function of the standard library that does nothing, so that it can
 be loaded where this package is not installed.
 
+Activation checkpointing runs forwards once more inside backward; they are no new values, and taps pass over them.
+
 Compiled code cannot call back into Python, so each tap asks `is_compiling` first, and nothing that the compiler would
 have to watch before that.
 """
@@ -71,7 +73,7 @@ class BeginStep(_Tap):
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if is_compiling():
             self._compiled()
-        else:
+        elif not _in_backward():
             self._listener.begin_step(self._what)
 
 
@@ -81,7 +83,7 @@ class Inputs(_Tap):
     __slots__ = ()
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not is_compiling() and self._listener.saving:
+        if not is_compiling() and self._listener.saving and not _in_backward():
             self._listener.inputs_of(self._what, args, kwargs)
 
 
@@ -91,7 +93,7 @@ class Outputs(_Tap):
     __slots__ = ()
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not is_compiling() and self._listener.saving:
+        if not is_compiling() and self._listener.saving and not _in_backward():
             self._listener.outputs_of(self._what, output)
 
 
@@ -121,3 +123,8 @@ class CompiledCall:
         if self._listener.saving:
             self._listener.outputs_of(name, output)
         return output
+
+
+def _in_backward() -> bool:
+    # torch's own checkpointing asks the same way.
+    return bool(torch._C._current_graph_task_id() != -1)

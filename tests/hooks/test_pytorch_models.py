@@ -15,6 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from training import Net, batches, run, seeded, train  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
@@ -234,3 +235,33 @@ class TestModules:
         expected = ["CrossEntropyLoss_1_output_0", LOSS, "MSELoss_output_0"]
         assert create_trial(out).tensor_names(collection="losses") == expected
         assert isinstance(hook, tt.Hook)
+
+    @pytest.mark.parametrize("reentrant", [True, False])
+    @pytest.mark.parametrize("whole", [True, False], ids=["whole", "part"])
+    def test_with_checkpointed_activations_are_saved_once(
+        self, make_hook: Any, out: str, reentrant: bool, whole: bool
+    ) -> None:
+        class Checkpointed(Net):
+            def forward(self, x: Any) -> Any:
+                hidden = checkpoint(self.fc1, x, use_reentrant=reentrant)
+                return self.fc2(self.relu(hidden))
+
+        class Whole(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = Net()
+
+            def forward(self, x: Any) -> Any:
+                return checkpoint(self.net, x, use_reentrant=reentrant)
+
+        outer = seeded(Whole if whole else Checkpointed)
+        hook, _, loss = hooked(make_hook, outer.net if whole else outer)
+        (x, y) = batches(1)[0]
+        for _ in range(2):
+            loss(outer(x.clone().requires_grad_()), y).backward()
+        hook.close()
+        trial = create_trial(out)
+        assert trial.steps() == [0, 1]
+        assert trial.tensor("fc1_output_0").steps() == [0, 1]
+        assert trial.tensor(f"gradient/{'Net' if whole else 'Checkpointed'}_fc1.weight").steps() == [0, 1]
+        assert not trial.has_tensor("fc1_output_1")
