@@ -7,6 +7,8 @@ import os
 import re
 import secrets
 import threading
+import time
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +24,12 @@ _OPEN_FILES = 64
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 """What os.link raises on a file system without hard links (exFAT, some FUSE mounts)."""
+
+_LISTED_FOLDERS = 256
+"""Folders whose files are remembered."""
+
+_TICK_NS = 100_000_000
+_COARSE_TICK_NS = 5_000_000_000
 
 _TRUSTED_LENGTH = 1 << 20
 """Memory for so many bytes is set aside unasked."""
@@ -43,6 +51,7 @@ class LocalStorage(Storage):
         # Two spellings of one folder, by way of a symbolic link, are one run to the registry of flushes.
         self._real = os.path.realpath(folder)
         self._open_files = _OpenFiles()
+        self._folders = _Folders()
 
     @property
     def _flush_key(self) -> str:
@@ -104,8 +113,9 @@ class LocalStorage(Storage):
                 # All of a folder lies before `after` unless `after` is in it. Comparing the folders' own names would
                 # be wrong: 'a-b/x' comes before 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
-                    files = (entry for entry in _entries(sub.path) if stem + entry.name > after)
-                    found += [stem + entry.name for entry in files if not entry.is_dir()]
+                    names = self._folders.files_in(sub.path)
+                    seen = bisect_right(names, after[len(stem) :]) if after.startswith(stem) else 0
+                    found += [stem + name for name in names[seen:]]
         return [join(folder, name) for name in sorted(found)]
 
     def create(self, path: str, data: bytes | memoryview) -> None:
@@ -235,6 +245,38 @@ class _OpenFiles:
         with self._lock:
             self._files.clear()  # the process has run out of descriptors: give ours back, and try once more
         return _Descriptor(file)
+
+
+class _Folders:
+    """The files in folders, listed again only when a folder has changed: a reader of a live run looks before each
+    answer, and half a millisecond goes into a folder of a thousand files."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, tuple[tuple[int, int], list[str]]] = {}
+
+    def files_in(self, folder: str) -> list[str]:
+        """The names of the files, sorted, without those that begin with a dot."""
+        try:
+            status = os.stat(folder)
+        except FileNotFoundError:
+            return []
+        state = status.st_ino, status.st_mtime_ns
+        known = self._listed.get(folder)
+        if known is not None and known[0] == state:
+            return known[1]
+        names = sorted(entry.name for entry in _entries(folder) if not entry.is_dir())
+        if _has_settled(status.st_mtime_ns):
+            if len(self._listed) >= _LISTED_FOLDERS:
+                self._listed.clear()
+            self._listed[folder] = state, names
+        return names
+
+
+def _has_settled(changed_ns: int) -> bool:
+    """Whether a change that is still to come will show in the folder's time. Two within one tick of the file system's
+    clock have the same time: the tick is 10 ms at most, unless the clock of this file system shows none so fine."""
+    age = time.time_ns() - changed_ns
+    return age > _COARSE_TICK_NS or (age > _TICK_NS and changed_ns % 1_000_000 != 0)
 
 
 def _pread(number: int, start: int, length: int) -> bytes:

@@ -593,3 +593,17 @@ def test_merged_reads_serve_every_range(ranges: list[ByteRange], near: int, long
             found[place] = part
     assert found == [files[r.path][r.start : r.start + r.length] for r in ranges]
     assert all(len(read.serves) == 1 or read.span.length <= longest for read in merged)
+
+
+def test_a_folder_is_listed_again_once_it_has_changed(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    for number in range(300):  # many within one tick of the file system's clock
+        storage.create(f"index/a/{number:04d}", b"")
+        assert len(storage.list_after("index")) == number + 1
+    os.utime(tmp_path / "index" / "a", (1_000_000, 1_000_000))
+    for _ in range(2):  # the second time from memory
+        assert storage.list_after("index", "a/0297") == ["index/a/0298", "index/a/0299"]
+    storage.create("index/a/0300", b"")
+    assert storage.list_after("index", "a/0298") == ["index/a/0299", "index/a/0300"]
+    storage.remove("index/a/0299")
+    assert storage.list_after("index", "a/0298") == ["index/a/0300"]
