@@ -1,6 +1,6 @@
 """How soon another process sees a step, for three settings of flush_seconds.
 
-    python benchmarks/live.py
+python benchmarks/live.py
 """
 
 from __future__ import annotations

@@ -63,15 +63,18 @@ def main() -> None:
     options = parser.parse_args()
     array = np.random.default_rng(0).standard_normal(int(options.megabytes * 2**18)).astype(np.float32)
     target = np.empty_like(array)
-    best = measure({
-        "statistics, the nine": lambda: statistics(array, NINE),
-        "statistics, l2 alone": lambda: statistics(array, ("l2",)),
-        "statistics, all but the medians": lambda: statistics(array, [n for n in STATISTICS if "median" not in n]),
-        "numpy one by one, float64": lambda: one_by_one(array),
-        "numpy one by one, float32": lambda: one_by_one_in_float32(array),
-        "limit: one numpy.sum": lambda: array.sum(),
-        "limit: one numpy.copyto": lambda: np.copyto(target, array),
-    }, options.repeat)
+    best = measure(
+        {
+            "statistics, the nine": lambda: statistics(array, NINE),
+            "statistics, l2 alone": lambda: statistics(array, ("l2",)),
+            "statistics, all but the medians": lambda: statistics(array, [n for n in STATISTICS if "median" not in n]),
+            "numpy one by one, float64": lambda: one_by_one(array),
+            "numpy one by one, float32": lambda: one_by_one_in_float32(array),
+            "limit: one numpy.sum": lambda: array.sum(),
+            "limit: one numpy.copyto": lambda: np.copyto(target, array),
+        },
+        options.repeat,
+    )
     ours = best["statistics, the nine"]
     print(f"{array.size} float32, {array.nbytes / 2**20:.1f} MiB, numpy {np.__version__}")
     for name, milliseconds in best.items():

@@ -1,6 +1,6 @@
 """How fast a run is written: against one plain file of the same bytes, and per value on the training thread.
 
-    python benchmarks/writing.py
+python benchmarks/writing.py
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Train a convolutional network on scikit-learn's digits in one process, and watch it from another while it trains.
 
-    python examples/digits.py            both
-    python examples/digits.py train OUT  the training alone
-    python examples/digits.py watch OUT  the watching alone
+python examples/digits.py            both
+python examples/digits.py train OUT  the training alone
+python examples/digits.py watch OUT  the watching alone
 """
 
 from __future__ import annotations

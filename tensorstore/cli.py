@@ -39,8 +39,8 @@ class _Commands(click.Group):
 def main() -> None:
     """Look into training runs.
 
-    RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be looked into while
-    it is being written.
+    RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be looked into
+    while it is being written.
     """
 
 
@@ -53,7 +53,9 @@ _storage = click.option(
     metavar="KEY=VALUE",
     help="For fsspec, e.g. endpoint_url=http://localhost:9000. May be given several times.",
 )
-_mode = click.option("--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: over all modes]")
+_mode = click.option(
+    "--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: over all modes]"
+)
 
 
 @main.command()
@@ -81,7 +83,12 @@ def info(run: str, storage_options: tuple[str, ...]) -> None:
 @click.option("--collection", help="Only tensors of this collection.")
 @_storage
 def names(
-    run: str, step: int | None, mode: str, regex: tuple[str, ...], collection: str | None, storage_options: tuple[str, ...]
+    run: str,
+    step: int | None,
+    mode: str,
+    regex: tuple[str, ...],
+    collection: str | None,
+    storage_options: tuple[str, ...],
 ) -> None:
     """The names of saved tensors, one a line."""
     trial = _open(run, storage_options)
@@ -105,7 +112,12 @@ def steps(run: str, mode: str, incomplete: bool, storage_options: tuple[str, ...
 @_run
 @click.argument("query")
 @click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True, help="How to print."
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print.",
 )
 @_storage
 def sql(run: str, query: str, form: str, storage_options: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """Writes the Parquet file of a chunk: few distinct values in every column but one, and bytes in that one.
 
-pyarrow writes such a file at 0.6 of the speed of the disk, because it copies each value twice on its way into a page. Here a
-large value goes to the file from where it lies, and where it went is known as it goes. Everything else about Parquet,
-reading first of all, is pyarrow's.
+pyarrow writes such a file at 0.6 of the speed of the disk, because it copies each value twice on its way into a page.
+Here a large value goes to the file from where it lies, and where it went is known as it goes. Everything else about
+Parquet, reading first of all, is pyarrow's.
 
 https://github.com/apache/parquet-format: README.md, Encodings.md, src/main/thrift/parquet.thrift
 """
@@ -149,7 +149,9 @@ class ParquetWriter:
             cells = [number for cell in cells for number in cell]
         distinct, places = _distinct(cells)
         dictionary = _plain(column, distinct)
-        header = Struct({1: _DICTIONARY_PAGE, 2: len(dictionary), 3: len(dictionary), 7: Struct({1: len(distinct), 2: _PLAIN})})
+        header = Struct(
+            {1: _DICTIONARY_PAGE, 2: len(dictionary), 3: len(dictionary), 7: Struct({1: len(distinct), 2: _PLAIN})}
+        )
         self._write(header.to_bytes() + dictionary)
         width = max(1, (len(distinct) - 1).bit_length())
         data_page = self._position
@@ -172,7 +174,8 @@ class ParquetWriter:
             page = self._compressor.compress(b"".join(_prefixed(values)), asbytes=True)
             self._write(_data_page_header(size, len(page), len(values), _PLAIN) + page)
         shrunk = 0 if self._compressor is None else size - len(page)
-        return self._chunk(column, begun, len(values), [_PLAIN, _RLE], begun, None, None, self._codec, shrunk), positions
+        chunk = self._chunk(column, begun, len(values), [_PLAIN, _RLE], begun, None, None, self._codec, shrunk)
+        return chunk, positions
 
     def _write_plainly(self, values: Sequence[memoryview]) -> list[int]:
         positions = []
@@ -272,7 +275,8 @@ def _statistics(column: Column, distinct: Sequence[Any]) -> Struct | None:
     if column.kind is tuple or not distinct:
         return None
     # Texts are ordered by their bytes, and str's order by code points is the same.
-    lowest, highest = (_plain(column, [cell])[4 if column.kind is str else 0 :] for cell in (min(distinct), max(distinct)))
+    prefix = LENGTH_PREFIX if column.kind is str else 0
+    lowest, highest = (_plain(column, [cell])[prefix:] for cell in (min(distinct), max(distinct)))
     if max(len(lowest), len(highest)) > _LONGEST_STATISTIC:
         return None
     return Struct({3: I64(0), 5: highest, 6: lowest})

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as far as a Parquet footer needs it: writing structs of integers, bytes, lists and structs.
+"""Thrift's compact protocol, as far as a Parquet footer needs it: structs of integers, bytes, lists and structs.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """

@@ -3,8 +3,8 @@
     import tensortrial.smdebug            # from here on `import smdebug.pytorch as smd` gives this project
     python -m tensortrial.smdebug train.py      # or run a script as it is
 
-An installed smdebug stays what `import smdebug` gives, unless `install(shadow=True)` or TENSORTRIAL_SHADOW_SMDEBUG=1 asks
-for it to be shadowed; running a script as above asks for it.
+An installed smdebug stays what `import smdebug` gives, unless `install(shadow=True)` or TENSORTRIAL_SHADOW_SMDEBUG=1
+asks for it to be shadowed; running a script as above asks for it.
 """
 
 from __future__ import annotations

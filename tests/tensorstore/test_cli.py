@@ -22,7 +22,8 @@ from tensortrial.writer import Writer
 def run(tmp_path: Path) -> Path:
     """A run of five TRAIN steps, every tenth, and one EVAL step."""
     storage = open_storage(tmp_path / "run")
-    claim(storage, RunInfo("2026-01-01T00:00:00+00:00", "none"), WorkerInfo("worker_0", 1, "2026-01-01", [{"name": "weights"}]))
+    worker = WorkerInfo("worker_0", 1, "2026-01-01", [{"name": "weights"}])
+    claim(storage, RunInfo("2026-01-01T00:00:00+00:00", "none"), worker)
     writer = Writer(storage, "worker_0")
     weight, loss = Plan("net.weight", ("weights",), True, ("l2",)), Plan("loss", (), True)
     for number in range(5):
