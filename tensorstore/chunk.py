@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +106,7 @@ class ChunkWriter:
         values = self._pending
         if not values:
             return
-        cells = [
+        cells: list[list[Any]] = [
             [value.record.plan.name for value in values],
             [value.step.mode.name for value in values],
             [value.step.mode_step for value in values],
@@ -118,8 +118,9 @@ class ChunkWriter:
         ]
         with translated(self._path, "write"):
             positions = self._parquet.write_row_group(cells, [value.data for value in values])
-        for value, position in zip(values, positions or [None] * len(values), strict=True):
-            if value.part == 0:
-                value.place.offset = position
+        if positions is not None:
+            for value, position in zip(values, positions, strict=True):
+                if value.part == 0:
+                    value.place.offset = position
         self._row_groups += 1
         self._pending, self._pending_bytes = [], 0
