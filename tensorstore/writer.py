@@ -27,6 +27,7 @@ FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20
 LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
+_BACKLOG_SECONDS = 0.1
 
 _SCALAR_BYTES = 64
 
@@ -199,7 +200,10 @@ class Writer:
             self._publish()
 
     def _flush_is_due(self) -> bool:
-        return self._flush_due is not None and time.monotonic() >= self._flush_due
+        if self._flush_due is None:
+            return False
+        # With more steps waiting already, a flush for each would let the writer fall behind further and further.
+        return time.monotonic() >= self._flush_due + (_BACKLOG_SECONDS if self._queue else 0.0)
 
     def _write(self, batch: _Batch) -> None:
         step = batch.step
