@@ -305,7 +305,7 @@ def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
     tmp_path: Path, flush_seconds: float, codec: str
 ) -> None:
     run, last = tmp_path / "run", -1
-    for attempt in range(4):
+    for attempt in range(3):
         child = in_process(WRITE_FOR_EVER, str(run), str(flush_seconds), codec, *["resume"][:attempt])
         before = len(files(run, "index"))
         wait_until(lambda before=before: len(files(run, "index")) > before)
