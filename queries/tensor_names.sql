@@ -1,12 +1,11 @@
--- Which tensors were saved, at any step or at one?
--- Parameters: $mode ('GLOBAL' is any), $step (null is any; counted in the mode).
+-- Which tensors were saved, at any step?
+-- Parameters: $mode ('GLOBAL' is any).
 -- Columns: name, collections; by name.
 
 with asked as (
     select distinct name_set
     from catalogue.steps
-    where ($mode = 'GLOBAL' or mode = $mode)
-      and ($step is null or $step = case when $mode = 'GLOBAL' then global_step else mode_step end)
+    where $mode = 'GLOBAL' or mode = $mode
 )
 select distinct names.name, names.collections
 from asked

@@ -127,7 +127,8 @@ class Trial:
             raise ConfigurationError("tensor_names takes regex or collection, not both")
         patterns = None if regex is None else _patterns(regex)
         self._look()
-        rows = self._catalogue.ask("tensor_names", mode=ModeKeys.parse(mode).name, step=step)
+        mode = ModeKeys.parse(mode)
+        rows = self._catalogue.ask("tensor_names", mode=mode.name) if step is None else self._names_at(step, mode)
         if patterns is not None:
             rows = [row for row in rows if any(pattern.search(row[0]) for pattern in patterns)]
         if collection is not None:
@@ -192,7 +193,7 @@ class Trial:
                     found[collection.name].add_tensor_names(collection.tensor_names)
                 else:
                     found[collection.name] = collection
-        for name, member_of in self._catalogue.ask("tensor_names", mode=GLOBAL.name, step=None):
+        for name, member_of in self._catalogue.ask("tensor_names", mode=GLOBAL.name):
             for each in (*member_of, CollectionKeys.ALL):
                 if each in found:
                     found[each].add_tensor_names([name])
@@ -394,9 +395,22 @@ class Trial:
             raise self._no_step(global_step, GLOBAL)
         return modes[global_step]
 
+    def _names_at(self, step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
+        """The names at a step with their collections. Most steps hold the same set of names, which is asked for once."""
+
+        def ask() -> dict[int, list[int]]:
+            found: dict[int, list[int]] = {}
+            for each, name_set in self._catalogue.ask("step_name_sets", mode=mode.name):
+                found.setdefault(each, []).append(name_set)
+            return found
+
+        sets = self._catalogue.derived(("name_sets", mode), ask).get(step, [])
+        rows = [row for name_set in sets for row in self._catalogue.ask("names_of_set", name_set=name_set)]
+        return rows if len(sets) < 2 else sorted(rows)
+
     def _all_names(self) -> dict[str, None]:
         def ask() -> dict[str, None]:
-            return dict.fromkeys(name for name, _ in self._catalogue.ask("tensor_names", mode="GLOBAL", step=None))
+            return dict.fromkeys(name for name, _ in self._catalogue.ask("tensor_names", mode=GLOBAL.name))
 
         return self._catalogue.derived(("names",), ask)
 
