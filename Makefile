@@ -69,6 +69,18 @@ build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks qu
 	$(PY_MIN) -m pip install --quiet --no-deps --force-reinstall "$$wheel"
 	@touch $@
 
+# smdebug itself, for one slow test that compares every value of a run it wrote with the imported one.
+VENV_SMDEBUG := .venv-smdebug
+PINS_SMDEBUG := smdebug==1.0.34 requests pandas psutil 'numpy<2.3' 'setuptools<80' torch==2.13.0
+
+.PHONY: env-smdebug
+env-smdebug: build/env-smdebug  ## Make .venv-smdebug; TENSORTRIAL_SMDEBUG_PYTHON=.venv-smdebug/bin/python makes the tests use it
+
+build/env-smdebug: $(VENV_SMDEBUG)/pyvenv.cfg
+	@mkdir -p build
+	$(VENV_SMDEBUG)/bin/python -m pip install --quiet $(PINS_SMDEBUG)
+	@touch $@
+
 .PHONY: servers
 servers:  ## Install the S3 server that the tests start: Ceph's RADOS Gateway, by apt-get, if it is missing
 	@if command -v radosgw > /dev/null; then exit 0; \
@@ -130,5 +142,5 @@ dist: env  ## Build the source distribution and, from it, the wheel
 
 .PHONY: clean
 clean:  ## Remove everything that make has made
-	rm -rf $(VENV) $(VENV_MIN) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV_MIN) $(VENV_SMDEBUG) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
-from .index import IndexSummary, read_summary
+from .index import IndexSummary, StepSummary, read_summary
 from .mode import ModeKeys
 from .schema import (
     COLLECTIONS,
@@ -107,11 +107,16 @@ def _has_begun(newest: WorkerInfo, own: WorkerInfo | None, num_workers: int) -> 
 def _after_last_published(storage: Storage, session: int, claims: Mapping[str, WorkerInfo]) -> Progress:
     next_global, next_of_mode = 0, dict[str, int]()
     for worker in claims:
-        for path in storage.list_after(index_folder(worker)):
-            for step in _summary(storage, path).steps:
-                next_global = max(next_global, step.global_step + 1)
-                next_of_mode[step.mode] = max(next_of_mode.get(step.mode, 0), step.mode_step + 1)
+        for step in published_steps(storage, worker):
+            next_global = max(next_global, step.global_step + 1)
+            next_of_mode[step.mode] = max(next_of_mode.get(step.mode, 0), step.mode_step + 1)
     return Progress(session, next_global, next_of_mode)
+
+
+def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
+    """Every step that the worker has published, flush by flush."""
+    for path in storage.list_after(index_folder(worker)):
+        yield from _summary(storage, path).steps
 
 
 def next_flush(storage: Storage, worker: str) -> int:

@@ -1,4 +1,4 @@
-"""The command line: `tensortrial info RUN`, `names`, `steps`, `sql`, `mark-ended`."""
+"""The command line: `tensortrial info RUN`, `names`, `steps`, `sql`, `mark-ended`, `import smdebug`."""
 
 from __future__ import annotations
 
@@ -145,14 +145,48 @@ def mark_ended(run: str, storage_options: tuple[str, ...]) -> None:
     _open(run, storage_options).mark_ended()
 
 
+@main.group("import")
+def import_() -> None:
+    """Make a run from what something else wrote."""
+
+
+@import_.command("smdebug")
+@click.argument("source")
+@click.argument("target")
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@_storage
+def import_smdebug(source: str, target: str, progress: bool, storage_options: tuple[str, ...]) -> None:
+    """Import a run that smdebug wrote.
+
+    SOURCE is its folder or URL, such as s3://bucket/job/debug-output, TARGET where the new run shall be. Run again, an
+    interrupted import goes on where it was.
+    """
+    # Here, because nothing else at the command line needs what writes runs.
+    from .importers.smdebug import import_run
+
+    options = _options(storage_options)
+    path = import_run(
+        source,
+        target,
+        storage_options=options,
+        progress=progress,
+        on_damage=lambda error: click.echo(f"damaged: {error}", err=True),
+    )
+    click.echo(path)
+
+
 def _open(run: str, storage_options: Sequence[str]) -> Trial:
+    return create_trial(run, storage_options=_options(storage_options))
+
+
+def _options(storage_options: Sequence[str]) -> dict[str, str] | None:
     options = {}
     for option in storage_options:
         key, equals, value = option.partition("=")
         if not equals:
             raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="--storage-option")
         options[key] = value
-    return create_trial(run, storage_options=options or None)
+    return options or None
 
 
 def _facts(trial: Trial) -> Iterable[tuple[str, str]]:

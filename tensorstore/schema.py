@@ -30,6 +30,10 @@ FOOTER_NAMES = b"tensortrial.names"
 FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
 
+# What an imported row says of a tensor of which the old run kept no more than statistics.
+UNKNOWN_DTYPE = "unknown"
+UNKNOWN_SHAPE = (-1,)
+
 _TEXT = pa.string()
 
 TENSORS_SCHEMA = pa.schema(

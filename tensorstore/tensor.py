@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .dtypes import Array
-from .errors import TensorUnavailableForStep
+from .errors import ShapeUnavailableForStep, TensorUnavailableForStep
 from .index import SavedTensor
 from .mode import ModeKeys
 from .reductions import STATISTICS, parse_statistic, statistic
+from .schema import UNKNOWN_SHAPE
 
 if TYPE_CHECKING:
     from .trial import Trial
@@ -49,14 +50,18 @@ class Tensor:
         return self.trial.values([self.name], mode=mode, worker=worker)[self.name]
 
     def shape(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[int, ...]:
-        """The shape, which is known however the tensor was saved."""
-        return tuple(self.trial._row(self.name, step_num, mode, worker).shape)
+        """The shape, which is known however the tensor was saved. Only of what was imported from an old run it may not
+        be: ShapeUnavailableForStep."""
+        shape = tuple(self.trial._row(self.name, step_num, mode, worker).shape)
+        if shape == UNKNOWN_SHAPE:
+            raise ShapeUnavailableForStep(self.name, step_num, mode)
+        return shape
 
     def shapes(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, tuple[int, ...]]:
-        """The shape at every step."""
+        """The shape at every step at which it is known."""
         self.trial._look()
         rows = self.trial._rows_of([self.name], mode, worker)[self.name]
-        return {step: tuple(row.shape) for step, row in rows.items()}
+        return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
     def reduction_value(
         self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False

@@ -505,12 +505,20 @@ def _run_info(storage: Storage) -> RunInfo:
     except FileNotFoundError as exc:
         if not storage.exists_any():
             raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
-        raise NotARun(
-            storage.url, f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"
-        ) from exc
+        raise NotARun(storage.url, _what_else(storage)) from exc
     if not storage.list(COLLECTIONS):
         raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info
+
+
+def _what_else(storage: Storage) -> str:
+    # smdebug numbers the folders of its collections.
+    if any(name.isdecimal() for name in storage.list(COLLECTIONS)):
+        return (
+            "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
+            "tensortrial.importers.smdebug.import_run(source, target), and open the target"
+        )
+    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"
 
 
 def _checked_range(range_steps: StepRange | None) -> StepRange | None:

@@ -1,0 +1,67 @@
+"""TensorFlow's Event: what happened at one time, here always the saving of tensors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..mode import ModeKeys
+from .wire import Value, fields, message
+
+_LATEST = 8e9  # seconds; a time after 2200 is garbage
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """One tensor of an event, not decoded yet."""
+
+    name: str
+    proto: memoryview
+    """The TensorProto."""
+    saved_at: int
+    """Nanoseconds since 1970, UTC; 0 if not known."""
+    metadata: memoryview | None
+    """What smdebug wrote beside the tensor."""
+
+    def step(self) -> tuple[ModeKeys, int] | None:
+        """The mode and the step in it, as far as they are told."""
+        said = dict(_plugins(self.metadata)) if self.metadata is not None else {}
+        try:
+            return ModeKeys(int(said["mode"])), int(said["mode_step"])
+        except (KeyError, ValueError):
+            return None
+
+
+def saved_tensors(event: memoryview) -> Iterator[SavedTensor]:
+    """The tensors of an event; none where it is about something else. Raises ValueError for a torn one."""
+    saved_at = 0
+    for field, value in fields(event):
+        if field == 1:
+            saved_at = _nanoseconds(message(value))
+        elif field == 5:
+            for number, summary_value in fields(message(value)):
+                if number == 1:
+                    yield from _saved_tensor(message(summary_value), saved_at)
+
+
+def _saved_tensor(value: memoryview, saved_at: int) -> Iterator[SavedTensor]:
+    found: dict[int, Value] = dict(fields(value))
+    if 1 in found and 8 in found:
+        metadata = message(found[9]) if 9 in found else None
+        yield SavedTensor(str(message(found[1]), "utf-8"), message(found[8]), saved_at, metadata)
+
+
+def _plugins(metadata: memoryview) -> Iterator[tuple[str, str]]:
+    for field, value in fields(metadata):
+        if field == 1:
+            plugin = dict(fields(message(value)))
+            name, content = plugin.get(1, memoryview(b"")), plugin.get(2, memoryview(b""))
+            yield str(message(name), "utf-8"), str(message(content), "utf-8", "replace")
+
+
+def _nanoseconds(wall_time: memoryview) -> int:
+    if len(wall_time) != 8:
+        raise ValueError("a time that is no double")
+    (seconds,) = struct.unpack("<d", wall_time)
+    return int(seconds * 1e9) if 0 <= seconds < _LATEST else 0

@@ -1,0 +1,184 @@
+"""Make a run of this format from one that smdebug wrote.
+
+from tensortrial.importers.smdebug import import_run
+
+import_run("s3://bucket/old/job-1", "runs/job-1")
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from .. import __version__
+from ..claim import claim, claim_again, published_steps
+from ..errors import ConfigurationError, FileError, NotARun, RunExists, RunNotFound, TensorTrialError
+from ..schema import END, MARKED_END, RUN_FILE, RunInfo, end_path
+from ..storage import Storage, open_storage
+from ..writer import Writer
+from .smdebug_run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
+from .smdebug_step import OpenStep, Plans, StepImport, opened_steps
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 10.0
+"""So much of the work is lost, at most, when an import is killed."""
+QUEUE_BYTES = 64 << 20
+_SOURCE = "imported_from"
+
+
+def import_run(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    on_damage: Report | None = None,
+) -> str:
+    """Import the run that smdebug wrote to `source` into a new run at `target`, and return the path of the latter.
+
+    Both are folders or fsspec URLs; `storage_options` serve whichever of them are remote. Everything that smdebug saved
+    is kept: tensors, reductions as it computed them, shapes, modes, steps, workers, collections, times. An import that
+    was interrupted goes on where it was when it is called again with the same two places; one that is finished looks
+    for steps that the source has got since, and is otherwise left as it is.
+
+    What cannot be read, such as the torn last file of a job that was killed, is told to `on_damage` (without it, to the
+    log), and the rest is imported. `progress` shows a bar where tqdm is installed.
+
+    Raises RunNotFound and NotARun for the source, RunExists when the target holds another run.
+    """
+    old, new = open_storage(source, storage_options), open_storage(target, storage_options)
+    if old.url == new.url:
+        raise ConfigurationError(f"{old.url} cannot be imported into itself: choose another target")
+    if not is_smdebug_run(old):
+        kind = NotARun if old.exists_any() else RunNotFound
+        raise kind(old.url, "there are no collections and events here: this is not a run of smdebug")
+    _Import(old, new, on_damage or _log).run(progress)
+    return new.url
+
+
+def _log(error: FileError) -> None:
+    logger.warning("left out of the import, the rest goes on: %s", error)
+
+
+class _Import:
+    def __init__(self, old: Storage, new: Storage, on_damage: Report) -> None:
+        self._storage = new
+        self._on_damage = on_damage
+        self._damaged: dict[str, None] = {}
+        self._old = SmdebugRun(old, self._report)
+        self._resumes = self._has_begun()
+
+    def _report(self, error: FileError) -> None:
+        self._damaged[error.path] = None
+        self._on_damage(error)
+
+    def _has_begun(self) -> bool:
+        """Whether the target holds a part of this import. Raises RunExists if it holds anything else of a run."""
+        try:
+            run = RunInfo.from_bytes(self._storage.read(RUN_FILE), self._storage.url)
+        except FileNotFoundError:
+            return False
+        if run.metadata.get(_SOURCE) != self._old.storage.url:
+            raise RunExists(
+                self._storage.url,
+                f"holds a run that was not imported from {self._old.storage.url}, and nothing of it is ever "
+                "overwritten: choose another target",
+            )
+        return True
+
+    def run(self, progress: bool) -> None:
+        left = {worker: self._left(worker) for worker in self._old.workers}
+        if self._is_finished(left):
+            return
+        first_flush = self._claim()
+        with _bar(sum(map(len, left.values())), progress) as advance:
+            for worker, steps in left.items():
+                self._import_worker(worker, steps, first_flush[worker], advance)
+        if len(left) < self._old.num_workers:
+            # Nobody else will come: without this mark, readers would wait for the other workers.
+            self._storage.replace(MARKED_END, b'{"failure": "not all workers of the old run left files"}')
+
+    def _left(self, worker: str) -> list[StepFiles]:
+        """The steps that are not imported yet. They are imported in their order."""
+        done = [step.global_step for step in published_steps(self._storage, worker)] if self._resumes else []
+        last = max(done, default=-1)
+        return [step for step in self._old.steps(worker) if step.global_step > last]
+
+    def _is_finished(self, left: Mapping[str, Sequence[StepFiles]]) -> bool:
+        ended = set(self._storage.list(END)) if self._resumes else set()
+        return not any(left.values()) and all(end_path(worker).rpartition("/")[2] in ended for worker in left)
+
+    def _claim(self) -> dict[str, int]:
+        """Claim the run as all its workers; gives the number of the first flush of each."""
+        began = self._began_at()
+        run = RunInfo(
+            created_at=began,
+            framework="smdebug",
+            num_workers=self._old.num_workers,
+            versions={"tensortrial": __version__},
+            metadata={_SOURCE: self._old.storage.url},
+        )
+        first_flush = {}
+        for worker in self._old.workers:
+            told = self._collections(worker).info(worker, run.num_workers, began)
+            if self._resumes:
+                first_flush[worker] = claim_again(self._storage, run, told)
+            else:
+                claim(self._storage, run, told)
+                first_flush[worker] = 0
+        return first_flush
+
+    def _collections(self, worker: str) -> WorkerCollections:
+        return self._old.collections.get(worker) or WorkerCollections()
+
+    def _began_at(self) -> str:
+        """When the job saved its first tensor; now, where that cannot be told."""
+        firsts = [steps[0] for worker in self._old.workers if (steps := self._old.steps(worker))]
+        times = [time for first in firsts if (time := OpenStep.open(self._old.storage, first).began_at())]
+        began = datetime.fromtimestamp(min(times) / 1e9, UTC) if times else datetime.now(UTC)
+        return began.isoformat()
+
+    def _import_worker(
+        self, worker: str, steps: Sequence[StepFiles], first_flush: int, advance: Callable[[], object]
+    ) -> None:
+        writer = Writer(
+            self._storage, worker, flush_seconds=FLUSH_SECONDS, queue_bytes=QUEUE_BYTES, first_flush=first_flush
+        )
+        try:
+            plans = Plans(self._collections(worker))
+            for opened in opened_steps(self._old.storage, steps):
+                StepImport(opened, plans, writer, self._report).run()
+                advance()
+            writer.close(self._failure())
+        except BaseException:
+            # What was published stays, and the next import goes on from there. The mark would say that nothing is left.
+            with suppress(TensorTrialError):
+                writer.close("the import was interrupted")
+            self._storage.remove(end_path(worker))
+            raise
+
+    def _failure(self) -> str | None:
+        reasons = [] if self._old.ended else ["smdebug left no end mark"]
+        if self._damaged:
+            some = ", ".join(list(self._damaged)[:3])
+            reasons.append(f"{len(self._damaged)} of its files could not be read whole: {some}")
+        return "; ".join(reasons) or None
+
+
+@contextmanager
+def _bar(total: int, wanted: bool) -> Iterator[Callable[[], object]]:
+    """A progress bar, where one is wanted and can be had; gives what moves it on by one step."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        wanted = False
+    if not wanted:
+        yield lambda: None
+        return
+    with tqdm(total=total, unit="step", desc="import", dynamic_ncols=True) as bar:
+        yield bar.update

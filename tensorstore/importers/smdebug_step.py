@@ -1,0 +1,220 @@
+"""One step of one worker, on its way from smdebug's files to the writer."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import CorruptFile, UnsupportedValue
+from ..mode import ModeKeys
+from ..records import Plan, Record, Step
+from ..schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
+from ..storage import ByteRange, Storage
+from ..writer import Writer
+from .event import SavedTensor, saved_tensors
+from .smdebug_run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
+from .tensor_proto import tensor
+from .tfrecord import BLOCK, TornRecord, records
+
+_BATCH_BYTES = 1 << 20
+_AHEAD = 8
+"""So many steps are fetched ahead from an object store, where waiting is most of the time."""
+_NOTHING = np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """A step whose index, and whose first block of events, have been read."""
+
+    storage: Storage
+    files: StepFiles
+    index: bytes | None = None
+    block: bytes | bytearray | None = None
+
+    @classmethod
+    def open(cls, storage: Storage, files: StepFiles) -> OpenStep:
+        step = cls(storage, files)
+        if files.index is not None:
+            step.index = storage.read(files.index)
+        if files.events is not None:
+            step.block = step.read_events(0, BLOCK)
+        return step
+
+    def read_events(self, start: int, length: int) -> bytes | bytearray:
+        """A part of the event file, as `tfrecord.records` asks for it."""
+        if self.files.events is None:
+            return b""
+        if start == 0 and length == BLOCK and self.block is not None:
+            block, self.block = self.block, None  # let go: it is needed once
+            return block
+        return self.storage.read_ranges([ByteRange(self.files.events, start, length)])[0]
+
+    def began_at(self) -> int:
+        """When the first tensor was saved, in nanoseconds since 1970; 0 if that cannot be told."""
+        try:
+            _, record = next(records(self.read_events))
+            return 0 if isinstance(record, TornRecord) else next(saved_tensors(record)).saved_at
+        except (ValueError, StopIteration):
+            return 0
+
+
+def opened_steps(storage: Storage, steps: Sequence[StepFiles]) -> Iterator[OpenStep]:
+    """The steps in their order, each opened; of a remote run, a few are opened ahead."""
+    if storage.is_local:
+        for files in steps:
+            yield OpenStep.open(storage, files)
+        return
+    with ThreadPoolExecutor(_AHEAD) as pool:
+        coming: deque[Future[OpenStep]] = deque()
+        for files in steps:
+            coming.append(pool.submit(OpenStep.open, storage, files))
+            if len(coming) >= _AHEAD:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
+
+
+class Plans:
+    """What is kept of each tensor: the same object for all steps at which it is the same."""
+
+    def __init__(self, collections: WorkerCollections) -> None:
+        self._collections = collections
+        self._plans: dict[tuple[str, bool, tuple[str, ...]], Plan] = {}
+        self._places: dict[str, tuple[str, str | None]] = {}
+
+    def plan(self, name: str, raw: bool, statistics: tuple[str, ...]) -> Plan:
+        """Raises UnsupportedValue for a name that cannot be stored."""
+        key = (name, raw, statistics)
+        if key not in self._plans:
+            self._plans[key] = Plan(name, self._collections.of(name), raw, statistics)
+        return self._plans[key]
+
+    def place(self, stored_name: str) -> tuple[str, str | None]:
+        """The tensor that a stored name is about, and which statistic of it is stored; None for the value itself."""
+        if stored_name not in self._places:
+            self._places[stored_name] = self._place(stored_name)
+        return self._places[stored_name]
+
+    def _place(self, stored_name: str) -> tuple[str, str | None]:
+        reduction = parse_reduction(stored_name)
+        if reduction is None:
+            return stored_name, None
+        statistic, name = reduction
+        # TensorFlow's `w:0` may stand there as `w`; the collections know it by its full name.
+        cut = not self._collections.has(name) and self._collections.has(f"{name}:0")
+        return (f"{name}:0" if cut else name), statistic
+
+
+@dataclass(slots=True)
+class _Tensor:
+    """What has been read of one tensor of the step."""
+
+    value: Array | None = None
+    shape: tuple[int, ...] | None = None
+    statistics: dict[str, float] = field(default_factory=dict)
+    saved_at: int = 0
+
+
+class StepImport:
+    """Hands each tensor of a step to the writer as soon as all that there is of it has been read."""
+
+    def __init__(self, opened: OpenStep, plans: Plans, writer: Writer, report: Report) -> None:
+        self._opened, self._plans, self._writer, self._report = opened, plans, writer, report
+        self._index = self._parse_index()
+        names = self._index.names.values() if self._index else ()
+        self._to_come = Counter(plans.place(name)[0] for name in names)
+        self._step = self._step_of(self._index.mode, self._index.mode_step) if self._index else None
+        self._tensors: dict[str, _Tensor] = {}
+        self._ready: list[Record] = []
+        self._ready_bytes = 0
+        self._is_begun = False
+
+    def run(self) -> None:
+        self._read_events()
+        for name, shape in self._index.shapes.items() if self._index else ():
+            self._tensors.setdefault(name, _Tensor()).shape = shape
+        for name in list(self._tensors):
+            self._finish(name)
+        if self._ready or self._is_begun:
+            self._send(closes=True)
+
+    def _parse_index(self) -> StepIndex | None:
+        """None where there is none that can be used: the event file says as much, and where its tensors end."""
+        path, data = self._opened.files.index, self._opened.index
+        if path is None or data is None:
+            return None
+        try:
+            return parse_index(data)
+        except ValueError as exc:
+            self._report(CorruptFile(path, f"this is not the index of a step: {exc}"))
+            return None
+
+    def _step_of(self, mode: ModeKeys, mode_step: int) -> Step:
+        return Step(mode, mode_step, self._opened.files.global_step)
+
+    def _read_events(self) -> None:
+        names = dict(self._index.names) if self._index else {}
+        for position, record in records(self._opened.read_events, list(names)):
+            name = names.pop(position, None)
+            if isinstance(record, TornRecord):
+                self._report_record(position, name, record)
+                continue
+            try:
+                for saved in saved_tensors(record):
+                    self._take(name or saved.name, saved)
+            except (ValueError, TypeError) as exc:
+                self._report_record(position, name, exc)
+        if names:
+            path = self._opened.files.events or self._opened.files.index or ""
+            some = ", ".join(map(repr, list(names.values())[:3]))
+            self._report(CorruptFile(path, f"{len(names)} tensors that the index names are not there: {some}"))
+
+    def _report_record(self, position: int, name: str | None, exc: Exception) -> None:
+        what = f"{name!r}, " if name else ""
+        self._report(CorruptFile(self._opened.files.events or "", f"{what}the record at byte {position}: {exc}"))
+
+    def _take(self, stored_name: str, saved: SavedTensor) -> None:
+        name, statistic = self._plans.place(stored_name)
+        value = tensor(saved.proto)
+        found = self._tensors.setdefault(name, _Tensor())
+        found.saved_at = saved.saved_at
+        if statistic is None:
+            found.value = value
+        else:
+            found.statistics[statistic] = float(value.item())
+        if self._step is None:
+            self._step = self._step_of(*(saved.step() or (ModeKeys.GLOBAL, self._opened.files.global_step)))
+        self._to_come[name] -= 1
+        if self._to_come[name] == 0:
+            self._finish(name)
+
+    def _finish(self, name: str) -> None:
+        found = self._tensors.pop(name)
+        raw, shape = found.value is not None, UNKNOWN_SHAPE if found.shape is None else found.shape
+        if not raw and not found.statistics and found.shape is None:
+            return
+        try:
+            plan = self._plans.plan(name, raw, tuple(found.statistics))
+        except UnsupportedValue as exc:
+            self._report(CorruptFile(self._opened.files.index or self._opened.files.events or "", str(exc)))
+            return
+        if found.value is None:
+            record = Record(plan, _NOTHING, found.saved_at, found.statistics or None, UNKNOWN_DTYPE, shape)
+        else:
+            record = Record(plan, found.value, found.saved_at, found.statistics or None)
+            self._ready_bytes += found.value.nbytes
+        self._ready.append(record)
+        if self._ready_bytes >= _BATCH_BYTES:
+            self._send(closes=False)
+
+    def _send(self, closes: bool) -> None:
+        if self._step is None:
+            # Only shapes were saved, and the index always says of which step.
+            return
+        self._writer.put(self._step, self._ready, closes)
+        self._ready, self._ready_bytes, self._is_begun = [], 0, True
