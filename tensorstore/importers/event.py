@@ -64,4 +64,5 @@ def _nanoseconds(wall_time: memoryview) -> int:
     if len(wall_time) != 8:
         raise ValueError("a time that is no double")
     (seconds,) = struct.unpack("<d", wall_time)
-    return int(seconds * 1e9) if 0 <= seconds < _LATEST else 0
+    # A double holds the microseconds of such a time, and no more.
+    return round(seconds * 1e6) * 1000 if 0 <= seconds < _LATEST else 0
