@@ -28,9 +28,10 @@ class SavedTensor:
         """The mode and the step in it, as far as they are told."""
         said = dict(_plugins(self.metadata)) if self.metadata is not None else {}
         try:
-            return ModeKeys(int(said["mode"])), int(said["mode_step"])
+            mode, mode_step = ModeKeys(int(said["mode"])), int(said["mode_step"])
         except (KeyError, ValueError):
             return None
+        return (mode, mode_step) if 0 <= mode_step < 1 << 63 else None
 
 
 def saved_tensors(event: memoryview) -> Iterator[SavedTensor]:

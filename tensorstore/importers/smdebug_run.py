@@ -34,6 +34,8 @@ _REDUCTIONS = "smdebug/reductions/"
 _COLLECTIONS_FILE = "_collections.json"
 _STEP_FILE = re.compile(r"(\d{1,18})_(.+)\.(?:json|tfevents)")
 _MOST = 1 << 63
+# What taking a JSON document for what it should be raises where it is something else.
+_NOT_AS_EXPECTED = (KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class SmdebugRun:
             if name.endswith(_COLLECTIONS_FILE):
                 try:
                     found[name.removesuffix(_COLLECTIONS_FILE)] = self._parse_collections(path)
-                except (ValueError, TypeError, AttributeError) as exc:
+                except (*_NOT_AS_EXPECTED, ValueError) as exc:
                     self._report(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
         return found
 
@@ -162,7 +164,7 @@ def parse_index(data: bytes) -> StepIndex:
         payload = {int(each["start_idx"]): str(each["tensorname"]) for each in document.get("tensor_payload") or ()}
         shapes = {str(each["tensorname"]): _shape(each["shape"]) for each in document.get("shape_payload") or ()}
         return StepIndex(ModeKeys.parse(meta["mode"]), mode_step, dict(sorted(payload.items())), shapes)
-    except (KeyError, TypeError, AttributeError) as exc:
+    except _NOT_AS_EXPECTED as exc:
         raise ValueError(f"{type(exc).__name__}: {exc}") from exc
 
 

@@ -31,7 +31,7 @@ _HALVES = {14, 19}
 _FLOATS = {5: "<f4", 6: "<f8", 9: "<c8", 12: "<c16"}
 _INTEGERS = {7, 10, 11, 13, 16, 17}
 _STRINGS, _BYTES = 8, 18
-_MOST_FILLED = 1 << 28
+_MOST_FILLED = 1 << 24
 """A few forged bytes must not take all memory."""
 
 

@@ -15,7 +15,11 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
     varint, else its bytes. Raises ValueError where the message is torn."""
     position, end = 0, len(message)
     while position < end:
-        key, position = varint(message, position)
+        key = message[position]
+        if key < 0x80:  # nearly always: a call would take longer than all the rest
+            position += 1
+        else:
+            key, position = varint(message, position)
         kind = key & 7
         if kind == VARINT:
             value, position = varint(message, position)

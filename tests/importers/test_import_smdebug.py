@@ -7,13 +7,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from old_runs import SAVED_AT, OldRun, event, framed
 from servers import ObjectStore
 
@@ -296,6 +298,8 @@ def test_a_missing_event_file(three: OldRun, new: str) -> None:
         b"[]",
         b'{"meta": {"mode": "NONE", "mode_step": 1}}',
         b'{"meta": {"mode": "TRAIN", "mode_step": -1}}',
+        b'{"meta": {"mode": "TRAIN", "mode_step": 1e999}}',
+        b"[" * 100_000,
         b'{"meta": {"mode": "TRAIN", "mode_step": 1}, "tensor_payload": [1]}',
         b'{"meta": {"mode": "TRAIN", "mode_step": 1}, "shape_payload": [{"tensorname": "x", "shape": [-1]}]}',
     ],
@@ -310,6 +314,28 @@ def test_without_a_usable_index_the_events_tell_all(three: OldRun, new: str, con
     )
     assert trial.steps(TRAIN) == [0, 2, 4]
     assert trial.tensor_names(step=1) == ["a", "b", "c"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_damage_stops_an_import(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        old = OldRun(Path(folder) / "old")
+        old.collections(COLLECTIONS)
+        for step in range(3):
+            values = {"smdebug/reductions/min/a": np.float32(1), "a": np.arange(4, dtype="i2"), "b": np.array(["x"])}
+            old.step(values, "TRAIN", step, shapes={"c": (1, 2)})
+        file = data.draw(st.sampled_from([old.events(1), old.index(1)]))
+        content = bytearray(file.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, len(content) - 1))
+            length = data.draw(st.integers(1, 8))
+            content[place : place + length] = data.draw(st.binary(max_size=8))
+            content = content or bytearray(b"?")
+        file.write_bytes(content)
+        trial = imported(old, f"{folder}/new", on_damage=lambda error: None)
+        assert {0, 2} <= set(trial.steps())
+        assert trial.tensor("a").value(2).tolist() == [0, 1, 2, 3]
 
 
 def test_damaged_collections(three: OldRun, new: str) -> None:
@@ -509,8 +535,8 @@ def test_memory_stays_bounded(old: OldRun, new: str) -> None:
 
 
 @pytest.fixture
-def s3(moto_s3: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield moto_s3.new_bucket(), moto_s3.storage_options
+def s3(moto_s3: ObjectStore) -> tuple[str, dict[str, Any]]:
+    return moto_s3.new_bucket(), moto_s3.storage_options
 
 
 @pytest.mark.s3
