@@ -99,9 +99,13 @@ class _Import:
         with _bar(sum(map(len, left.values())), progress) as advance:
             for worker, steps in left.items():
                 self._import_worker(worker, steps, first_flush[worker], advance)
-        if len(left) < self._old.num_workers:
-            # Nobody else will come: without this mark, readers would wait for the other workers.
+        if self._lacks_workers:
             self._storage.replace(MARKED_END, b'{"failure": "not all workers of the old run left files"}')
+
+    @property
+    def _lacks_workers(self) -> bool:
+        """Whether readers would wait for workers of whom nothing is left."""
+        return len(self._old.workers) < self._old.num_workers
 
     def _left(self, worker: str) -> list[StepFiles]:
         """The steps that are not imported yet. They are imported in their order."""
@@ -110,8 +114,10 @@ class _Import:
         return [step for step in self._old.steps(worker) if step.global_step > last]
 
     def _is_finished(self, left: Mapping[str, Sequence[StepFiles]]) -> bool:
-        ended = set(self._storage.list(END)) if self._resumes else set()
-        return not any(left.values()) and all(end_path(worker).rpartition("/")[2] in ended for worker in left)
+        if any(left.values()) or not self._resumes:
+            return False
+        marks = {end_path(worker) for worker in left} | ({MARKED_END} if self._lacks_workers else set())
+        return marks <= {f"{END}/{name}" for name in self._storage.list(END)}
 
     def _claim(self) -> dict[str, int]:
         """Claim the run as all its workers; gives the number of the first flush of each."""

@@ -210,6 +210,9 @@ def test_workers_that_left_nothing_are_not_waited_for(old: OldRun, new: str) -> 
     trial = imported(old, new)
     assert trial.loaded_all_steps()
     assert trial.steps() == [0]
+    (Path(new) / "end/_marked.json").unlink()  # as if killed before the last line
+    assert not tensortrial.create_trial(new).loaded_all_steps()
+    assert imported(old, new).loaded_all_steps()
 
 
 def test_a_run_without_end_mark_is_ended_and_says_so(old: OldRun, new: str) -> None:
