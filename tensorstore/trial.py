@@ -396,7 +396,7 @@ class Trial:
         return modes[global_step]
 
     def _names_at(self, step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
-        """The names at a step with their collections. Most steps hold the same set of names, which is asked for once."""
+        """The names at a step with their collections. Most steps hold the same set of names: it is asked for once."""
 
         def ask() -> dict[int, list[int]]:
             found: dict[int, list[int]] = {}

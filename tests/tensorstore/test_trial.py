@@ -43,7 +43,7 @@ def write_run(url: str, **options: Any) -> None:
             job.put(step, {"loss": float(step.mode_step)}, closes=True, collections=("losses",))
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
     if request.param == "local":
         return str(tmp_path / "run"), {}
