@@ -39,8 +39,11 @@ def write(out: str, flush_seconds: float, pause: float) -> None:
 def watch(out: str) -> list[float]:
     """How long after it closed each step was read."""
     trial = tensortrial.create_trial(out, timeout=30)
+    # The reader is up before it is timed: opening a run is what reading.py measures.
+    trial.wait_for_steps([0], timeout=60)
+    trial.tensor("weights").value(0)
     delays = []
-    for step in range(STEPS):
+    for step in range(trial.steps()[-1] + 1, STEPS):
         trial.wait_for_steps([step], timeout=60)
         trial.tensor("weights").value(step)
         delays.append(time.time() - float(trial.tensor("closes_at").value(step)[0]))
