@@ -22,8 +22,8 @@ from tensortrial.schema import RunInfo, WorkerInfo
 from tensortrial.storage import open_storage
 from tensortrial.writer import Writer
 
-TOTAL = 1 << 30
-ROUNDS = 5
+TOTAL = 1 << 29
+ROUNDS = 7
 
 
 def write_run(folder: Path, arrays: list[np.ndarray], count: int, per_step: int) -> float:
@@ -58,7 +58,8 @@ def tensors(nbytes: int, per_step: int, aim: str) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(nbytes // 4, dtype=np.float32) for _ in range(8)]
     count = TOTAL // nbytes // per_step * per_step
-    ratios, speeds, size = [], [], 0
+    times: dict[str, list[float]] = {"plain": [], "ours": []}
+    size = 0
     for _ in range(ROUNDS):
         with scratch() as folder:
             plain = write_plain(folder / "plain", arrays, count)
@@ -67,11 +68,13 @@ def tensors(nbytes: int, per_step: int, aim: str) -> None:
             ours = write_run(folder / "run", arrays, count, per_step)
             size = bytes_in(folder / "run")
         os.sync()
-        ratios.append(plain / ours)
-        speeds.append(TOTAL / ours / 1e9)
-    what = f"tensors of {nbytes // 1000} kB: speed of one plain file"
-    line(what, f"{statistics.median(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})", aim)
-    line("", f"{statistics.median(speeds):.2f} GB/s, {size / (count * nbytes):.4f} bytes a byte")
+        times["plain"].append(plain)
+        times["ours"].append(ours)
+    # The best of each: now and then the kernel writes back in the middle of one, and it takes ten times as long.
+    plain, ours = min(times["plain"]), min(times["ours"])
+    median = statistics.median(times["plain"]) / statistics.median(times["ours"])
+    line(f"tensors of {nbytes // 1000} kB: speed of one plain file", f"{plain / ours:.2f}x (medians {median:.2f}x)", aim)
+    line("", f"{TOTAL / ours / 1e9:.2f} GB/s, {size / (count * nbytes):.4f} bytes a byte")
 
 
 def scalars(steps: int = 2000, per_step: int = 500) -> None:
