@@ -73,7 +73,9 @@ def tensors(nbytes: int, per_step: int, aim: str) -> None:
     # The best of each: now and then the kernel writes back in the middle of one, and it takes ten times as long.
     plain, ours = min(times["plain"]), min(times["ours"])
     median = statistics.median(times["plain"]) / statistics.median(times["ours"])
-    line(f"tensors of {nbytes // 1000} kB: speed of one plain file", f"{plain / ours:.2f}x (medians {median:.2f}x)", aim)
+    line(
+        f"tensors of {nbytes // 1000} kB: speed of one plain file", f"{plain / ours:.2f}x (medians {median:.2f}x)", aim
+    )
     line("", f"{TOTAL / ours / 1e9:.2f} GB/s, {size / (count * nbytes):.4f} bytes a byte")
 
 

@@ -22,9 +22,7 @@ ROW_GROUP_ROWS = 10_000
 PART_BYTES = 1 << 30
 
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int, pa.list_(pa.int64()): tuple, pa.binary(): bytes}
-_COLUMNS = [
-    Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32() else 64) for field in TENSORS_SCHEMA
-]
+_COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32() else 64) for field in TENSORS_SCHEMA]
 
 
 @dataclass(slots=True)

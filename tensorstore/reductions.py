@@ -43,7 +43,8 @@ REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", 
 COUNTS = ("nan_count", "inf_count", "zero_count")
 STATISTICS: tuple[str, ...] = REDUCTIONS + tuple("abs_" + name for name in REDUCTIONS) + COUNTS
 COMPLEX_STATISTICS: frozenset[str] = frozenset(
-    {"std", "variance", "l1", "l2", *COUNTS, *(name for name in STATISTICS if name.startswith("abs_"))})
+    {"std", "variance", "l1", "l2", *COUNTS, *(name for name in STATISTICS if name.startswith("abs_"))}
+)
 
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -72,8 +73,10 @@ def parse_statistic(name: str) -> str:
     if known in STATISTICS:
         return known
     near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
-    raise ConfigurationError(f"no statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
-                             f"There are {', '.join(REDUCTIONS)}, each also as abs_, and {', '.join(COUNTS)}")
+    raise ConfigurationError(
+        f"no statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
+        f"There are {', '.join(REDUCTIONS)}, each also as abs_, and {', '.join(COUNTS)}"
+    )
 
 
 def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
@@ -257,7 +260,7 @@ def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     partial = _Partial()
     magnitudes: Floats = np.empty(min(array.size, _BLOCK))
     for source, block in _native_blocks(array) if plan.native else _blocks(array):
-        part = _measure(source, block, magnitudes[:block.size], plan)
+        part = _measure(source, block, magnitudes[: block.size], plan)
         if part.count == array.size:
             partial = part
         else:
@@ -284,7 +287,7 @@ def _blocks(array: Array, size: int = _BLOCK) -> Iterator[tuple[Array, Floats]]:
     dtype = flat.dtype
     if dtype == np.float64:
         for start in range(0, flat.size, size):
-            source = flat[start:start + size]
+            source = flat[start : start + size]
             yield source, source
         return
     native = dtype == np.float32  # numpy compares these as fast as it converts them
@@ -294,8 +297,8 @@ def _blocks(array: Array, size: int = _BLOCK) -> Iterator[tuple[Array, Floats]]:
         return
     buffer: Floats = np.empty(size)
     for start in range(0, flat.size, size):
-        source = flat[start:start + size]
-        block = buffer[:source.size]
+        source = flat[start : start + size]
+        block = buffer[: source.size]
         np.copyto(block, source, casting="unsafe")
         yield (source if native else block), block
 
@@ -307,7 +310,7 @@ def _native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
         yield from _blocks(array)
         return
     for start in range(0, flat.size, _BLOCK):
-        source = flat[start:start + _BLOCK]
+        source = flat[start : start + _BLOCK]
         yield source, source
 
 
@@ -323,8 +326,15 @@ def _flat(array: Array) -> Array | None:
 
 def _strided_blocks(array: Array, size: int) -> Iterator[tuple[Array, Floats]]:
     # numpy's own iterator finds the order of the strides, and converts a buffer's worth at a time.
-    with np.nditer([array], ["external_loop", "buffered"], [["readonly"]], op_dtypes=[np.float64], casting="unsafe",
-                   order="K", buffersize=size) as chunks:
+    with np.nditer(
+        [array],
+        ["external_loop", "buffered"],
+        [["readonly"]],
+        op_dtypes=[np.float64],
+        casting="unsafe",
+        order="K",
+        buffersize=size,
+    ) as chunks:
         for chunk in chunks:
             block: Floats = np.asarray(chunk)
             yield block, block
@@ -365,11 +375,11 @@ def _measure_magnitudes(block: Floats, part: _Partial, scratch: Floats, plan: _P
 
 def _sum(block: Floats) -> float:
     if block.size <= _DOT:
-        return float(block.dot(_ONES[:block.size]))
+        return float(block.dot(_ONES[: block.size]))
     total = 0.0
     for start in range(0, block.size, _DOT):
-        part = block[start:start + _DOT]
-        total += float(part.dot(_ONES[:part.size]))
+        part = block[start : start + _DOT]
+        total += float(part.dot(_ONES[: part.size]))
     return total
 
 
@@ -378,7 +388,7 @@ def _squares(block: Floats) -> float:
         return float(block.dot(block))
     total = 0.0
     for start in range(0, block.size, _DOT):
-        part = block[start:start + _DOT]
+        part = block[start : start + _DOT]
         total += float(part.dot(part))
     return total
 
@@ -432,11 +442,11 @@ def _scaled_product(block: Floats) -> tuple[float, int]:
             return direct, 0
         return _product_by_exponents(block)
     columns = block.size // _ROWS
-    rows = block[:columns * _ROWS].reshape(_ROWS, columns)
+    rows = block[: columns * _ROWS].reshape(_ROWS, columns)
     mantissa, exponent = _product_by_exponents(np.multiply.reduce(rows, axis=0))
     if not 0 < abs(mantissa) < math.inf:  # a column has overflowed or vanished, or there is a zero
         return _product_by_exponents(block)
-    factor, shift = _product_by_exponents(block[columns * _ROWS:])
+    factor, shift = _product_by_exponents(block[columns * _ROWS :])
     return mantissa * factor, exponent + shift
 
 

@@ -30,8 +30,22 @@ QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 
 FLOATS = ["float16", "float32", "float64", "longdouble", ">f4", "<f8"]
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-SMALL = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz",
-         "float8_e8m0fnu", "float8_e3m4", "float8_e4m3", "float4_e2m1fn", "int4", "uint4", "int2", "uint2"]
+SMALL = [
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float4_e2m1fn",
+    "int4",
+    "uint4",
+    "int2",
+    "uint2",
+]
 DTYPES = FLOATS + INTEGERS + [name for name in SMALL if hasattr(ml_dtypes, name)]
 
 
@@ -53,8 +67,18 @@ def _reductions(x: np.ndarray[Any, Any]) -> dict[str, Any]:
         return dict.fromkeys(REDUCTIONS, math.nan)
     # x.max() - x.max() rather than 0, so that an infinity gives NaN.
     variance = np.mean((x - x.mean()) ** 2) if np.ptp(x) else x.max() - x.max()
-    return {"min": x.min(), "max": x.max(), "mean": x.mean(), "median": np.median(x), "std": np.sqrt(variance),
-            "variance": variance, "sum": x.sum(), "prod": x.prod(), "l1": np.abs(x).sum(), "l2": np.sqrt((x * x).sum())}
+    return {
+        "min": x.min(),
+        "max": x.max(),
+        "mean": x.mean(),
+        "median": np.median(x),
+        "std": np.sqrt(variance),
+        "variance": variance,
+        "sum": x.sum(),
+        "prod": x.prod(),
+        "l1": np.abs(x).sum(),
+        "l2": np.sqrt((x * x).sum()),
+    }
 
 
 def check(array: np.ndarray[Any, Any], rtol: float = 1e-9) -> None:
@@ -65,11 +89,14 @@ def check(array: np.ndarray[Any, Any], rtol: float = 1e-9) -> None:
     expected = reference(array)
     assert tuple(found) == STATISTICS
     size = max(array.size, 1)
-    scale = {"sum": expected["l1"], "mean": expected["l1"] / size,
-             "variance": expected["variance"] + (1e-6 * expected["abs_mean"]) ** 2,
-             "std": expected["std"] + 1e-6 * expected["abs_mean"],
-             "abs_variance": expected["abs_variance"] + (1e-6 * expected["abs_mean"]) ** 2,
-             "abs_std": expected["abs_std"] + 1e-6 * expected["abs_mean"]}
+    scale = {
+        "sum": expected["l1"],
+        "mean": expected["l1"] / size,
+        "variance": expected["variance"] + (1e-6 * expected["abs_mean"]) ** 2,
+        "std": expected["std"] + 1e-6 * expected["abs_mean"],
+        "abs_variance": expected["abs_variance"] + (1e-6 * expected["abs_mean"]) ** 2,
+        "abs_std": expected["abs_std"] + 1e-6 * expected["abs_mean"],
+    }
     for name in STATISTICS:
         assert type(found[name]) is float
         close(found[name], expected[name], scale.get(name, abs(expected[name])), rtol, name)
@@ -123,9 +150,12 @@ def test_zeros_infinities_and_nan(values: list[float]) -> None:
 
 
 @QUICK
-@given(size=st.sampled_from([1, 2, 3, 1023, 1025, 8191, 8193, 16383, 16384, 16385, 32769, 50000]),
-       mean=st.sampled_from([0.0, 1.0, -1e6, 1e12]), scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e8, 1e30]),
-       dtype=st.sampled_from(["float32", "float64", "float16", "int32"]))
+@given(
+    size=st.sampled_from([1, 2, 3, 1023, 1025, 8191, 8193, 16383, 16384, 16385, 32769, 50000]),
+    mean=st.sampled_from([0.0, 1.0, -1e6, 1e12]),
+    scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e8, 1e30]),
+    dtype=st.sampled_from(["float32", "float64", "float16", "int32"]),
+)
 def test_blocks_join_without_a_seam(size: int, mean: float, scale: float, dtype: str) -> None:
     limit = 6e4 if dtype == "float16" else 2e9 if dtype == "int32" else math.inf
     check(np.clip(normal(size) * scale + mean, -limit, limit).astype(dtype))
@@ -184,9 +214,16 @@ def test_the_product_never_overflows_half_way(values: np.ndarray[Any, Any]) -> N
 
 def _layouts() -> dict[str, np.ndarray[Any, Any]]:
     base = normal(60, 40, 30).astype(np.float32)
-    return {"fortran": np.asfortranarray(base), "permuted": base.transpose(1, 2, 0), "strided": base[::2, :, 1::3],
-            "reversed": base[::-1, :, ::-1], "column": base[:, 3, 7], "0-d": base[0, 0, 0, ...],
-            "broadcast": np.broadcast_to(base[:, :1, :1], (60, 40, 30)), "read-only": np.frombuffer(base, np.float32)}
+    return {
+        "fortran": np.asfortranarray(base),
+        "permuted": base.transpose(1, 2, 0),
+        "strided": base[::2, :, 1::3],
+        "reversed": base[::-1, :, ::-1],
+        "column": base[:, 3, 7],
+        "0-d": base[0, 0, 0, ...],
+        "broadcast": np.broadcast_to(base[:, :1, :1], (60, 40, 30)),
+        "read-only": np.frombuffer(base, np.float32),
+    }
 
 
 @pytest.mark.parametrize("layout", _layouts())
@@ -234,8 +271,15 @@ def test_small_complex_kinds(name: str) -> None:
     assert statistics(array, ("l2", "sum")) == {"l2": 5.0}
 
 
-UNDEFINED = [np.array(["a", "b"]), np.array([b"a"]), np.array(["2020-01-01"], "M8[D]"), np.array([3], "m8[s]"),
-             np.zeros(2, [("x", "f4")]), np.zeros(2, "V3"), np.array([None, 1])]
+UNDEFINED = [
+    np.array(["a", "b"]),
+    np.array([b"a"]),
+    np.array(["2020-01-01"], "M8[D]"),
+    np.array([3], "m8[s]"),
+    np.zeros(2, [("x", "f4")]),
+    np.zeros(2, "V3"),
+    np.array([None, 1]),
+]
 
 
 @pytest.mark.parametrize("array", UNDEFINED, ids=lambda array: str(array.dtype))
@@ -291,8 +335,11 @@ def test_threads_share_nothing() -> None:
 
 
 @QUICK
-@given(values=st.lists(st.one_of(SPECIAL, st.floats(-1e3, 1e3, width=32)), min_size=1, max_size=50),
-       bins=st.integers(1, 70), dtype=st.sampled_from(["float32", "float64", "float16"]))
+@given(
+    values=st.lists(st.one_of(SPECIAL, st.floats(-1e3, 1e3, width=32)), min_size=1, max_size=50),
+    bins=st.integers(1, 70),
+    dtype=st.sampled_from(["float32", "float64", "float16"]),
+)
 def test_histogram_is_numpys(values: list[float], bins: int, dtype: str) -> None:
     with np.errstate(over="ignore"):
         array = np.array(values).astype(dtype)
@@ -325,8 +372,9 @@ def test_histogram_of_many() -> None:
     assert sum(strided[1]) == 35_000
 
 
-@pytest.mark.parametrize("values", [[5.0], [1e300, 1e300], [-1.7e308, 1.7e308, 3.0], [1.0, 1.0 + 2**-52],
-                                    [1.797e308], [5e-324, 0.0]])
+@pytest.mark.parametrize(
+    "values", [[5.0], [1e300, 1e300], [-1.7e308, 1.7e308, 3.0], [1.0, 1.0 + 2**-52], [1.797e308], [5e-324, 0.0]]
+)
 def test_histogram_of_awkward_ranges(values: list[float]) -> None:
     edges, counts = histogram(np.array(values), 8) or ([], [])
     assert sum(counts) == len(values)
