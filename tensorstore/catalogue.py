@@ -21,7 +21,7 @@ from tensortrial.queries import load
 
 from .errors import CorruptFile, FileError, MissingChunk, QueryError, QueryRefused, StorageError
 from .index import IndexSummary, NamedTensor, SavedTensor, read_summary
-from .schema import INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, index_folder
+from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, index_folder
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class Catalogue:
         self._unread: dict[str, str] = {}
         self._last_name: str | None = None
         self._views_of_version: int | None = None
+        self._findings: list[str] | None = None
         self.version = 0
         """Grows with each refresh that found something new."""
         self.damaged: dict[str, FileError] = {}
@@ -154,6 +155,13 @@ class Catalogue:
                     return self._block(of_tensor, "name", name).get(global_step, [])
             return self._block(of_step, "step", global_step).get(name, [])
 
+    def rows_of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
+        """What the index says of every tensor at one step, with statistics: by name, one row a worker."""
+        if not self._in_range(global_step):
+            return {}
+        with self._lock:
+            return self._block("statistics_of_step", "step", global_step)
+
     def steps_of_tensor(self, name: str) -> list[SavedTensor]:
         """Where the values of one tensor are, at every step and of every worker."""
         with self._lock:
@@ -181,6 +189,8 @@ class Catalogue:
         QueryError for one that DuckDB cannot run."""
         with self._lock:
             self._make_views()
+            if "findings" in query.lower():
+                self._make_findings_view()
             # A cursor of its own: a relation is evaluated lazily, while the catalogue goes on asking.
             cursor = self._connection.cursor()
             _refuse_all_but_select(cursor, query)
@@ -340,7 +350,18 @@ class Catalogue:
             self._execute(load(f"view_{view}"), {})
         self._views_of_version = self.version
 
-    def _view_over_files(self, view: str, paths: list[str], schema: pa.Schema) -> None:
+    def _make_findings_view(self) -> None:
+        """Rules of other processes write findings at any time: their files are listed anew for each query."""
+        paths = [f"{FINDINGS}/{name}" for name in self._storage.list(FINDINGS) if name.endswith(".parquet")]
+        if paths == self._findings:
+            return
+        self._view_over_files("finding_files", self._readable(paths), FINDINGS_SCHEMA, "found_at", "step")
+        self._execute(load("view_findings"), {})
+        self._findings = paths
+
+    def _view_over_files(
+        self, view: str, paths: list[str], schema: pa.Schema, time: str = "saved_at", step: str = "global_step"
+    ) -> None:
         if paths:
             # An index file may hold steps of both sides of the range.
             uris = [self._storage.uri(path) for path in paths]
@@ -350,13 +371,13 @@ class Catalogue:
             self._connection.register("no_rows", schema.empty_table())
             self._execute(f"create or replace table catalogue.no_{view} as from no_rows", {})
             relation = self._connection.table(f"catalogue.no_{view}")
-        if "saved_at" in schema.names:
+        if time in schema.names:
             # DuckDB gives a time with zone to Python through pytz, which need not be there.
-            relation = relation.project("* replace (make_timestamp(epoch_us(saved_at)) as saved_at)")
+            relation = relation.project(f"* replace (make_timestamp(epoch_us({time})) as {time})")
         if self._first is not None:
-            relation = relation.filter(f"global_step >= {int(self._first)}")
+            relation = relation.filter(f"{step} >= {int(self._first)}")
         if self._end is not None:
-            relation = relation.filter(f"global_step < {int(self._end)}")
+            relation = relation.filter(f"{step} < {int(self._end)}")
         relation.create_view(view, replace=True)
 
     def _readable(self, chunks: list[str]) -> list[str]:
@@ -379,7 +400,7 @@ def _connect(storage: Storage) -> duckdb.DuckDBPyConnection:
     if storage.duckdb_filesystem is not None:
         connection.register_filesystem(storage.duckdb_filesystem)
     # DuckDB checks a path as a pattern and as it is: `uri` escapes brackets and stars, the url has them plain.
-    folders = {f"{base}/" for room in (INDEX, TENSORS) for base in (storage.uri(room), f"{storage.url}/{room}")}
+    folders = {f"{base}/" for room in (INDEX, TENSORS, FINDINGS) for base in (storage.uri(room), f"{storage.url}/{room}")}
     # SET takes no parameters; a list literal with doubled quotes holds any path.
     quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
     for statement in (

@@ -23,6 +23,8 @@ TensorTrialError
 │   └── StorageError                    (OSError) the file system or the object store refused
 ├── ConfigurationError                  (ValueError) what the hook or the reader was told makes no sense
 │   ├── InvalidCollectionConfiguration  a collection that can never match, or an unknown key
+│   ├── InvalidRuleParameter            a rule has no such parameter, or does not take this value
+│   ├── UnknownRule                     (KeyError) no built-in rule has this name
 │   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
 ├── QueryError                          (ValueError) SQL that cannot be run; the message is DuckDB's
 │   └── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
@@ -30,6 +32,8 @@ TensorTrialError
 └── RuleError
     ├── RuleEvaluationConditionMet      a rule fired; not a failure
     └── InsufficientInformationForRuleInvocation
+
+Beside the tree stands TrainingStopped (SystemExit): a training process ends by it when a rule asked it to stop.
 """
 
 from __future__ import annotations
@@ -181,6 +185,22 @@ class InvalidCollectionConfiguration(ConfigurationError):
         super().__init__(f"collection {name!r}: {message}")
 
 
+class InvalidRuleParameter(ConfigurationError):
+    """The rule `rule` has no parameter `parameter`, or does not take `value` for it; `accepted` says what it takes."""
+
+    def __init__(self, rule: str, parameter: str, value: Any, accepted: str) -> None:
+        self.rule, self.parameter, self.value, self.accepted = rule, parameter, value, accepted
+        super().__init__(f"rule {rule}: parameter {parameter}={value!r} is not accepted: {accepted}")
+
+
+class UnknownRule(ConfigurationError, KeyError):
+    """No built-in rule has the name `rule`; `near` are names like it."""
+
+    def __init__(self, rule: str, near: list[str]) -> None:
+        self.rule, self.near = rule, near
+        super().__init__(f"no rule {rule!r}; did you mean {' or '.join(map(repr, near))}?")
+
+
 class UnsupportedValue(ConfigurationError, TypeError):
     """A value that the format cannot hold, such as an array of Python objects."""
 
@@ -219,6 +239,22 @@ class InsufficientInformationForRuleInvocation(RuleError):
     def __init__(self, rule_name: str, message: str) -> None:
         self.rule_name, self.message = rule_name, message
         super().__init__(f"rule {rule_name} cannot run: {message}")
+
+
+class TrainingStopped(SystemExit):
+    """A rule asked for the training of the run at `path` to stop, for `reason`.
+
+    It ends the training process as `sys.exit` would: no `except Exception` of a training loop holds it up, `finally`
+    blocks run, and the hook closes its run. The exit status is 3, so that nothing that comes after a good training is
+    done, and a launcher of many processes ends the others. A program that wants to go on after training catches it.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(3)
+
+    def __str__(self) -> str:
+        return f"training of {self.path} was stopped: {self.reason}"
 
 
 def _rebuild(kind: type[TensorTrialError], args: tuple[Any, ...], attributes: dict[str, Any]) -> TensorTrialError:

@@ -23,6 +23,10 @@ TENSORS = "tensors"
 END = "end"
 # Stands for the end marks of all workers, when somebody other than them says that the job has ended.
 MARKED_END = f"{END}/_marked.json"
+# What rules found in the run; written by whoever evaluates them, any number of processes.
+FINDINGS = "findings"
+# Asks the hooks of the run to stop training at the next step.
+STOP_FILE = "stop.json"
 
 # Keys of an index file's Parquet footer.
 FOOTER_FORMAT = b"tensortrial.format"
@@ -73,6 +77,21 @@ INDEX_SCHEMA = pa.schema(
         pa.field("row_group", pa.int32()),
         pa.field("row", pa.int32()),
         pa.field("parts", pa.int32()),
+    ]
+)
+
+FINDINGS_SCHEMA = pa.schema(
+    [
+        pa.field("rule", _TEXT, nullable=False),
+        pa.field("step", pa.int64()),
+        pa.field("mode", _TEXT),
+        pa.field("worker", _TEXT),
+        pa.field("tensor", _TEXT),
+        pa.field("observed", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("sentence", _TEXT, nullable=False),
+        pa.field("failed", pa.bool_(), nullable=False),
+        pa.field("found_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
 

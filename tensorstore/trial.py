@@ -484,6 +484,23 @@ class Trial:
         global_steps = wanted if mode is GLOBAL else {self._global_steps(mode).get(step, -1) for step in wanted}
         return [row for step in sorted(global_steps) for name in names for row in self._catalogue.rows(name, step)]
 
+    def _rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
+        return self._catalogue.rows_of_step(global_step)
+
+    def _saved_row(self, name: str, global_step: int, worker: str) -> SavedTensor | None:
+        rows = self._catalogue.rows(name, global_step, statistics=True)
+        return next((row for row in rows if row.worker == worker), None)
+
+    def _steps_since(self, file_id: int) -> list[tuple[Any, ...]]:
+        return self._catalogue.ask("steps_since", after=file_id)
+
+    def _name_sets_since(self, name_set: int) -> list[tuple[Any, ...]]:
+        return self._catalogue.ask("name_sets_since", after=name_set)
+
+    @property
+    def _version(self) -> int:
+        return self._catalogue.version
+
     def _read(self, rows: Sequence[SavedTensor]) -> list[Array]:
         return read_values(self._storage, rows)
 

@@ -1,0 +1,120 @@
+"""Rules on what goes into activation functions and comes out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tensortrial.dtypes import Array
+from tensortrial.index import SavedTensor
+
+from .builtin import ACTIVATIONS_OF_RELU, BuiltinRule
+from .parameter import integer, number, regexes, words
+from .reader import Selector, StepView
+
+_BATCH = 0  # the axis of the examples; every other position is a unit
+
+
+class DeadRelu(BuiltinRule):
+    """Too many units of a ReLU layer are dead: hardly any example of the batch activates them. Axis 0 is the batch,
+    every other position a unit; needs raw values."""
+
+    tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of ReLU layers")
+    threshold_inactivity: float = number(1.0, "a unit active for less than this % of the batch is dead", 0, 100)
+    threshold_layer: float = number(50.0, "fires above this % of dead units in a layer", 0, 100)
+
+    def judge(self, view: StepView) -> None:
+        for row, value in self.valued(view, Selector(patterns=self.tensor_regex)):
+            if value.ndim == 0 or value.size == 0:
+                continue
+            active = 100 * np.mean(np.asarray(value, np.float32) > 0, axis=_BATCH)
+            dead = 100 * float(np.mean(active < self.threshold_inactivity))
+            if dead > self.threshold_layer:
+                self.fires(
+                    row, dead, self.threshold_layer, f"has {dead:.1f} % dead units, above {self.threshold_layer:g} %"
+                )
+
+
+class SaturatedActivation(BuiltinRule):
+    """Too many nodes of a tanh or sigmoid layer get inputs at which the function is flat. A name with `tanh` in it
+    has the tanh range, others the sigmoid range. Axis 0 is the batch. The statistics `min` and `max` suffice where
+    they are inside the range; beyond it raw values are needed."""
+
+    collection_names: tuple[str, ...] | None = words(None, "collections to look at")
+    tensor_regex: tuple[str, ...] = regexes(
+        r"(?i)tanh\w*_input,sigmoid\w*_input,(tanh|sigmoid)\w*/inputs", "inputs of tanh and sigmoid layers"
+    )
+    threshold_tanh_min: float = number(-9.4999, "tanh is flat below")
+    threshold_tanh_max: float = number(9.4999, "tanh is flat above")
+    threshold_sigmoid_min: float = number(-23.0, "sigmoid is flat below")
+    threshold_sigmoid_max: float = number(16.99999, "sigmoid is flat above")
+    threshold_inactivity: float = number(
+        1.0, "a node with less than this % of its inputs inside the range is saturated", 0, 100
+    )
+    threshold_layer: float = number(50.0, "fires above this % of saturated nodes in a layer", 0, 100)
+
+    def judge(self, view: StepView) -> None:
+        selector = Selector(self.collection_names or (), self.tensor_regex)
+        rows = [row for row in self.rows(view, selector) if not self._is_inside(view, row)]
+        for row, value in self._valued(view, rows, selector):
+            if value.ndim == 0 or value.size == 0:
+                continue
+            low, high = self._range(row)
+            inside = 100 * np.mean((value > low) & (value < high), axis=_BATCH)
+            saturated = 100 * float(np.mean(inside < self.threshold_inactivity))
+            if saturated > self.threshold_layer:
+                sentence = f"has {saturated:.1f} % saturated nodes, above {self.threshold_layer:g} %"
+                self.fires(row, saturated, self.threshold_layer, sentence)
+
+    def _valued(
+        self, view: StepView, rows: list[SavedTensor], selector: Selector
+    ) -> Iterator[tuple[SavedTensor, Array]]:
+        for row in rows:
+            if not row.has_raw:
+                raise self.insufficient(row, selector, ())
+        values = view.values(rows) if rows else []
+        return ((row, np.asarray(value, np.float32)) for row, value in zip(rows, values, strict=True))
+
+    def _is_inside(self, view: StepView, row: SavedTensor) -> bool:
+        """Whether the saved statistics say so."""
+        least, most = view.saved(row, "min"), view.saved(row, "max")
+        low, high = self._range(row)
+        return least is not None and most is not None and least > low and most < high
+
+    def _range(self, row: SavedTensor) -> tuple[float, float]:
+        if "tanh" in row.name.lower():
+            return self.threshold_tanh_min, self.threshold_tanh_max
+        return self.threshold_sigmoid_min, self.threshold_sigmoid_max
+
+
+class DeadFeatures(BuiltinRule):
+    """Units of a layer that no example activates over a whole window of steps: capacity that is never used. Axis 0
+    is the batch; needs raw values."""
+
+    tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of layers whose inactive units are 0 or less")
+    window: int = integer(10, "steps of a window", least=1)
+    threshold: float = number(10.0, "fires above this % of units that are never active in a window", 0, 100)
+
+    def reset(self) -> None:
+        self._active: dict[tuple[str, str, str], tuple[Array, int]] = {}
+
+    def judge(self, view: StepView) -> None:
+        for row, value in self.valued(view, Selector(patterns=self.tensor_regex)):
+            if value.ndim < 2 or value.size == 0:
+                continue
+            key = row.name, row.worker, row.mode
+            active, steps = self._active.get(key, (np.zeros(value.shape[1:], bool), 0))
+            if active.shape != value.shape[1:]:  # another size of input: units cannot be told apart
+                active, steps = np.zeros(value.shape[1:], bool), 0
+            active, steps = active | (np.asarray(value, np.float32) > 0).any(axis=_BATCH), steps + 1
+            if steps == self.window:
+                self._judge_window(row, 100 * float(np.mean(~active)))
+                del self._active[key]
+            else:
+                self._active[key] = active, steps
+
+    def _judge_window(self, row: SavedTensor, never: float) -> None:
+        if never > self.threshold:
+            sentence = f"has {never:.1f} % units never active in {self.window} steps, above {self.threshold:g} %"
+            self.fires(row, never, self.threshold, sentence)

@@ -1,0 +1,206 @@
+"""What the built-in rules share: declared parameters, selection of tensors, and statistics or raw values of them."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from tensortrial.dtypes import Array
+from tensortrial.errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
+from tensortrial.index import SavedTensor
+from tensortrial.mode import ModeKeys
+from tensortrial.trial import Trial
+
+from .parameter import Parameter, bind, parameters_of, signature, words
+from .parameter import regexes as regexes_parameter
+from .reader import NotSaved, Reader, Selector, StepView, reader_of
+from .rule import Rule
+
+logger = logging.getLogger("tensortrial.rules")
+
+RAW = "the raw value"
+ACTIVATIONS_OF_RELU = r"(?i)relu\w*_output,re_?lu\w*/outputs,/relu(_\d+)?:0$"
+INPUTS_OF_RELU = r"(?i)relu\w*_input,re_?lu\w*/inputs"
+
+
+class BuiltinRule(Rule):
+    """A rule whose parameters are declared as class attributes, and come as strings or as they are.
+
+    Findings come of the steps that the rule is shown, in their order: what it remembers of earlier ones is forgotten
+    when it is shown a step for the second time, or an earlier one.
+    """
+
+    PARAMETERS: ClassVar[dict[str, Parameter]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.PARAMETERS = parameters_of(cls)
+        cls.__signature__ = signature(cls.PARAMETERS)  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        base_trial: Trial,
+        *args: Any,
+        action_str: Any = "",
+        other_trials: Trial | Iterable[Trial] | None = None,
+        **parameters: Any,
+    ) -> None:
+        super().__init__(base_trial, action_str, other_trials)
+        for name, value in bind(self.rule_name, self.PARAMETERS, args, parameters).items():
+            setattr(self, name, value)
+        self._last_step = -1
+        self._warned: set[str] = set()
+        self._lacking: Selector | None = None
+        self.check()
+        self.reset()
+
+    def check(self) -> None:  # most have nothing to check
+        """Refuse parameters that make no sense together."""
+
+    def reset(self) -> None:  # most remember nothing
+        """Forget earlier steps."""
+
+    @abstractmethod
+    def judge(self, view: StepView) -> None:
+        """Report what is wrong with a step. Raises TensorUnavailableForStep if nothing of it can be judged."""
+
+    def invoke_at_step(self, step: int) -> bool:
+        if step <= self._last_step:
+            self.reset()
+        self._last_step = step
+        self.judge(self.reader.step(step))
+        return self.has_reports
+
+    def missing(self, passed_over: Exception) -> str | None:
+        """Why it could judge no step at all; None if the run has what it needs, though at other steps."""
+        if self._lacking is not None and self.reader.modes_of(self._lacking):
+            return None
+        return f"{passed_over}; no other step has it either"
+
+    @property
+    def reader(self) -> Reader:
+        return reader_of(self.base_trial)
+
+    # Reading.
+
+    def rows(self, view: StepView, selector: Selector) -> list[SavedTensor]:
+        """The selected rows of a step. Raises TensorUnavailableForStep, with what to tell the hook, if there are
+        none."""
+        rows = view.select(selector)
+        if not rows:
+            raise self.nothing(view, selector)
+        return rows
+
+    def nothing(self, view: StepView, selector: Selector) -> TensorUnavailableForStep:
+        self._lacking = selector
+        hint = f"no {selector} was saved; give the hook {_to_save(selector)}"
+        return TensorUnavailableForStep(str(selector), view.step, hint=hint)
+
+    def measured(
+        self, view: StepView, selector: Selector, *names: str
+    ) -> Iterator[tuple[SavedTensor, tuple[float, ...]]]:
+        """Selected rows with statistics of them. Those whose dtype has none are left out.
+
+        Raises InsufficientInformationForRuleInvocation if no row has them, saved or in the form of its raw value.
+        """
+        lacking, any_found = None, False
+        for row in self.rows(view, selector):
+            try:
+                found = view.statistics(row, names)
+            except NotSaved as exc:
+                lacking = exc
+                self._warn(row, names)
+                continue
+            any_found = True
+            if found is not None:
+                yield row, found
+        if lacking is not None and not any_found:
+            raise self.insufficient(lacking.row, selector, names)
+
+    def valued(self, view: StepView, selector: Selector) -> Iterator[tuple[SavedTensor, Array]]:
+        """Selected rows with their raw values, read together. Raises InsufficientInformationForRuleInvocation if
+        none has one."""
+        rows = self.rows(view, selector)
+        raw = [row for row in rows if row.has_raw]
+        for row in rows:
+            if not row.has_raw:
+                self._warn(row, ())
+        if not raw:
+            raise self.insufficient(rows[0], selector, ())
+        return zip(raw, view.values(raw), strict=True)
+
+    def insufficient(
+        self, row: SavedTensor, selector: Selector, statistics: Sequence[str]
+    ) -> InsufficientInformationForRuleInvocation:
+        """What is lacking of a row, and what to tell the hook."""
+        lacking = f"neither its raw value nor {', '.join(statistics)}" if statistics else "no raw value"
+        collection = selector.collections[0] if selector.collections else "default"
+        message = (
+            f"of tensor {row.name!r} {lacking} was saved; give the hook {_to_save(selector)}, with "
+            f'hook.get_collection("{collection}").reduction_config = {_reductions(statistics)}'
+        )
+        return InsufficientInformationForRuleInvocation(self.rule_name, message)
+
+    def _warn(self, row: SavedTensor, names: Sequence[str]) -> None:
+        if row.name not in self._warned:
+            self._warned.add(row.name)
+            wanted = " and ".join(names) or "raw value"
+            logger.warning("rule %s passes over %s: its %s was not saved", self.rule_name, row.name, wanted)
+
+    # Saying.
+
+    def fires(self, row: SavedTensor, observed: float, threshold: float | None, sentence: str) -> None:
+        """Report a row. The sentence goes on where the tensor's name ends."""
+        self.report(
+            f"{row.name}{_by(row, self.base_trial)} {sentence}",
+            tensor=row.name,
+            worker=row.worker,
+            observed=float(observed),
+            threshold=threshold,
+        )
+
+
+class SelectingRule(BuiltinRule):
+    """A rule on tensors that its user selects."""
+
+    collection_names: tuple[str, ...] | None = words(None, "collections to look at")
+    tensor_regex: tuple[str, ...] | None = regexes_parameter(None, "names to look at, beside those of the collections")
+
+    @property
+    def selector(self) -> Selector:
+        return Selector(self.collection_names or (), self.tensor_regex or ())
+
+
+def scalar_losses(view: StepView, rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:
+    """Those of the rows that are one number, with it."""
+    return [(row, row.scalar) for row in rows if row.scalar is not None]
+
+
+def training_mode(modes: Iterable[ModeKeys]) -> ModeKeys:
+    """TRAIN if the run has such steps, else GLOBAL."""
+    return ModeKeys.TRAIN if ModeKeys.TRAIN in modes else ModeKeys.GLOBAL
+
+
+def _by(row: SavedTensor, trial: Trial) -> str:
+    return f" of {row.worker}" if row.worker != "worker_0" else ""
+
+
+def _to_save(selector: Selector) -> str:
+    parts = []
+    if selector.collections:
+        parts.append(f"include_collections={list(selector.collections)!r}")
+    if selector.patterns:
+        parts.append(f"include_regex={list(selector.patterns)!r}")
+    return " or ".join(parts) or "save_all=True"
+
+
+def _reductions(statistics: Sequence[str]) -> str:
+    if not statistics:
+        return "ReductionConfig(save_raw_tensor=True)"
+    norms = [name for name in statistics if name in ("l1", "l2")]
+    absolute = [name.removeprefix("abs_") for name in statistics if name.startswith("abs_")]
+    plain = [name for name in statistics if name not in norms and not name.startswith("abs_")]
+    parts = [("reductions", plain), ("abs_reductions", absolute), ("norms", norms)]
+    return f"ReductionConfig({', '.join(f'{key}={names!r}' for key, names in parts if names)})"

@@ -1,0 +1,105 @@
+"""Rules on what goes into a model."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tensortrial.errors import InvalidRuleParameter
+from tensortrial.index import SavedTensor
+
+from .builtin import BuiltinRule
+from .parameter import integer, number, numbers, regexes
+from .reader import NotSaved, Selector, StepView
+
+# A model's own input is named after its class, with a capital; those of inner modules after their paths.
+_IMAGES = r"^[A-Z]\w*_input_0$,hybridsequential0_input_0,(^|/)images?$"
+
+
+class CheckInputImages(BuiltinRule):
+    """Images are not normalised: after `threshold_samples` images, the mean of a channel over all of them is too far
+    from 0. Looks at tensors of four axes, of which axis 0 is the batch. The statistic `mean` suffices for images of
+    one channel; others need raw values."""
+
+    threshold_mean: float = number(0.2, "fires if |mean| of a channel is above this", least=0)
+    threshold_samples: int = integer(500, "images that must be seen first", least=1)
+    regex: tuple[str, ...] = regexes(_IMAGES, "names of images")
+    channel: int = integer(1, "the axis of the channels")
+
+    def reset(self) -> None:
+        self._sums: dict[tuple[str, str], tuple[np.ndarray, int]] = {}
+
+    def judge(self, view: StepView) -> None:
+        selector = Selector(patterns=self.regex)
+        rows = [row for row in self.rows(view, selector) if len(row.shape) == 4 and 0 not in row.shape]
+        if not rows:
+            raise self.nothing(view, selector)
+        for row in rows:
+            if self.channel >= len(row.shape):
+                accepted = f"images here have axes 0 to {len(row.shape) - 1}"
+                raise InvalidRuleParameter(self.rule_name, "channel", self.channel, accepted)
+            try:
+                means = self._means(view, row)
+            except NotSaved as exc:
+                raise self.insufficient(row, selector, exc.names) from None
+            self._add(row, means)
+
+    def _means(self, view: StepView, row: SavedTensor) -> np.ndarray:
+        """The mean of each channel, shape (channels,)."""
+        if row.shape[self.channel] == 1 or not row.has_raw:
+            found = view.statistics(row, ("mean",)) if row.shape[self.channel] == 1 else None
+            if found is None:
+                raise NotSaved(row, ())
+            return np.array(found)
+        axes = tuple(axis for axis in range(4) if axis != self.channel)
+        return np.asarray(np.mean(np.asarray(view.values([row])[0], np.float64), axis=axes))
+
+    def _add(self, row: SavedTensor, means: np.ndarray) -> None:
+        before, count = self._sums.get((row.name, row.worker), (np.zeros_like(means), 0))
+        if before.shape != means.shape:
+            before, count = np.zeros_like(means), 0
+        count += row.shape[0]
+        total = before + means * row.shape[0]
+        self._sums[row.name, row.worker] = total, count
+        if count < self.threshold_samples:
+            return
+        for channel, mean in enumerate((total / count).tolist()):
+            if abs(mean) > self.threshold_mean:
+                sentence = f"channel {channel} has mean {mean:.3g} over {count} images, above {self.threshold_mean:g}"
+                self.fires(row, mean, self.threshold_mean, sentence)
+
+
+class NLPSequenceRatio(BuiltinRule):
+    """A token, such as the padding, makes up too much of the sequences. The lists of tokens and of thresholds pair
+    up. The statistic `zero_count` suffices for token 0; others need raw values."""
+
+    tensor_regex: tuple[str, ...] = regexes(r"(?i)embedding\w*_input_0,input_ids,token", "names of tensors of tokens")
+    token_values: tuple[float, ...] = numbers("0", "tokens to count")
+    token_thresholds_percent: tuple[float, ...] = numbers("50", "fires above this share, in %, one for each token")
+
+    def check(self) -> None:
+        if len(self.token_values) != len(self.token_thresholds_percent):
+            accepted = f"as many as token_values, which are {len(self.token_values)}"
+            raise InvalidRuleParameter(
+                self.rule_name, "token_thresholds_percent", self.token_thresholds_percent, accepted
+            )
+
+    def judge(self, view: StepView) -> None:
+        selector = Selector(patterns=self.tensor_regex)
+        for row in self.rows(view, selector):
+            for token, threshold in zip(self.token_values, self.token_thresholds_percent, strict=True):
+                try:
+                    share = 100 * self._count(view, row, token) / max(1, math.prod(row.shape))
+                except NotSaved as exc:
+                    raise self.insufficient(row, selector, exc.names) from None
+                if share > threshold:
+                    self.fires(row, share, threshold, f"is {share:.1f} % token {token:g}, above {threshold:g} %")
+
+    def _count(self, view: StepView, row: SavedTensor, token: float) -> float:
+        if token == 0:
+            found = view.statistics(row, ("zero_count",))
+            return found[0] if found else 0.0
+        if not row.has_raw:
+            raise NotSaved(row, ())
+        return float(np.count_nonzero(view.values([row])[0] == token))

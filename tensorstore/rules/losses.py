@@ -1,0 +1,203 @@
+"""Rules on losses."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict, deque
+
+from tensortrial.errors import InvalidRuleParameter
+from tensortrial.index import SavedTensor
+from tensortrial.mode import ModeKeys
+
+from .builtin import BuiltinRule, SelectingRule, scalar_losses, training_mode
+from .parameter import flag, integer, mode, number, regexes
+from .reader import Selector, StepView
+from .robust import robust_score
+
+_LOSSES = Selector(("losses",))
+_TRAINING = (ModeKeys.TRAIN, ModeKeys.GLOBAL)
+Key = tuple[str, str]
+
+
+class LossNotDecreasing(SelectingRule):
+    """A loss does not fall. Every `num_steps` it is compared with the newest loss at least `num_steps` before: it
+    must have fallen by more than `diff_percent` %. Steps count in the mode looked at."""
+
+    use_losses_collection: bool = flag(True, "look at the collection `losses`, beside what is selected")
+    num_steps: int = integer(10, "steps between the two losses, and between evaluations", least=1)
+    diff_percent: float = number(0.1, "the least fall, in %", least=0)
+    increase_threshold_percent: float = number(5.0, "a rise above this, in %, is said to be one", least=0)
+    mode: ModeKeys | None = mode(None, "the mode to look at; else EVAL if it has losses, else TRAIN, else GLOBAL")
+
+    def check(self) -> None:
+        if not self.use_losses_collection and not self.collection_names and not self.tensor_regex:
+            raise _nothing_selected(self)
+
+    def reset(self) -> None:
+        self._compared: dict[Key, int] = {}
+
+    @property
+    def selector(self) -> Selector:
+        losses = ("losses",) if self.use_losses_collection else ()
+        return Selector((*losses, *(self.collection_names or ())), self.tensor_regex or ())
+
+    def judge(self, view: StepView) -> None:
+        if view.mode is not (self.mode or _validation_first(self.reader.modes_of(self.selector))):
+            raise self.nothing(view, self.selector)
+        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+            key = row.name, row.worker
+            due = view.mode_step - self._compared.get(key, -self.num_steps) >= self.num_steps
+            earlier = self.reader.until(row, view.mode_step - self.num_steps) if due else None
+            if earlier is not None and earlier.scalar is not None:
+                self._compared[key] = view.mode_step
+                self._compare(row, loss, earlier, earlier.scalar)
+
+    def _compare(self, row: SavedTensor, loss: float, earlier: SavedTensor, before: float) -> None:
+        fall = (
+            100 * (before - loss) / abs(before) if before else math.copysign(math.inf, before - loss) if loss else 0.0
+        )
+        if fall > self.diff_percent:
+            return
+        since = f"since step {earlier.global_step}"
+        if math.isnan(fall):
+            self.fires(row, loss, None, f"is {loss} after {before:.4g} {since}")
+        elif -fall > self.increase_threshold_percent:
+            limit = f"above {self.increase_threshold_percent:g} %"
+            sentence = f"rose by {-fall:.3g} % {since}, {limit}: {before:.4g} to {loss:.4g}"
+            self.fires(row, fall, -self.increase_threshold_percent, sentence)
+        else:
+            sentence = (
+                f"fell by {fall:.3g} % {since}, not by more than {self.diff_percent:g} %: {before:.4g} to {loss:.4g}"
+            )
+            self.fires(row, fall, self.diff_percent, sentence)
+
+
+class Overfit(BuiltinRule):
+    """The validation loss is above the training loss by too much: (validation - training) / training >
+    `ratio_threshold`, in `patience` evaluations in a row. The means of the losses of EVAL and of TRAIN steps since
+    the evaluation before are compared, when the evaluation is over."""
+
+    tensor_regex: tuple[str, ...] | None = regexes(None, "names of losses, instead of the collection `losses`")
+    start_step: int = integer(0, "global steps before this are not looked at")
+    patience: int = integer(1, "evaluations in a row", least=1)
+    ratio_threshold: float = number(0.1, "fires above this ratio", least=0)
+
+    def reset(self) -> None:
+        self._losses: defaultdict[ModeKeys, defaultdict[Key, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._last: dict[Key, int] = {}
+        self._times: defaultdict[Key, int] = defaultdict(int)
+
+    @property
+    def selector(self) -> Selector:
+        return Selector(patterns=self.tensor_regex) if self.tensor_regex else Selector(("losses",))
+
+    def judge(self, view: StepView) -> None:
+        if view.step < self.start_step:
+            return
+        training = view.mode is training_mode(self.reader.modes())
+        if not training and view.mode is not ModeKeys.EVAL:
+            raise self.nothing(view, self.selector)
+        if training:
+            self._judge_evaluation()
+        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+            self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
+            if not training:
+                self._last[row.name, row.worker] = view.step
+
+    def invoke_at_end(self) -> bool:
+        self._judge_evaluation()
+        return self.has_reports
+
+    def _judge_evaluation(self) -> None:
+        """At the end of an evaluation, if there was one."""
+        training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
+        for key in [key for key in validation if key in training]:
+            before, now = statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key))
+            ratio = (now - before) / abs(before) if before else math.copysign(math.inf, now - before)
+            self._times[key] = self._times[key] + 1 if ratio > self.ratio_threshold else 0
+            if self._times[key] >= self.patience:
+                self._fire(key, ratio, now, before)
+
+    def _fire(self, key: Key, ratio: float, validation: float, training: float) -> None:
+        name, worker = key
+        sentence = (
+            f"{name} is {validation:.4g} in validation and {training:.4g} in training, {ratio:.3g} above it, more than "
+            f"{self.ratio_threshold:g}"
+        )
+        step = self._last[key]
+        self.report(sentence, tensor=name, worker=worker, observed=ratio, threshold=self.ratio_threshold, step=step)
+
+
+class Overtraining(BuiltinRule):
+    """The training loss or the validation loss has no new optimum, better by more than `delta`, for too many saved
+    losses in a row. When it has fired, it counts anew."""
+
+    patience_train: int = integer(5, "saved training losses without a new optimum", least=1)
+    patience_validation: int = integer(10, "saved validation losses without a new optimum", least=1)
+    delta: float = number(0.01, "by how much an optimum must be better", least=0)
+
+    def reset(self) -> None:
+        self._best: dict[tuple[Key, ModeKeys], tuple[float, int]] = {}
+
+    def judge(self, view: StepView) -> None:
+        patience = self.patience_validation if view.mode is ModeKeys.EVAL else self.patience_train
+        if view.mode is ModeKeys.PREDICT:
+            raise self.nothing(view, _LOSSES)
+        for row, loss in scalar_losses(view, self.rows(view, _LOSSES)):
+            key = (row.name, row.worker), view.mode
+            best, since = self._best.get(key, (math.inf, 0))
+            best, since = (loss, 0) if loss < best - self.delta else (best, since + 1)
+            if since >= patience:
+                kind = "validation" if view.mode is ModeKeys.EVAL else "training"
+                sentence = f"has not fallen by more than {self.delta:g} below {best:.4g} for {since} {kind} steps"
+                self.fires(row, float(since), float(patience), sentence)
+                since = 0
+            self._best[key] = best, since
+
+
+class LossSpike(SelectingRule):
+    """A training loss jumps far above its recent values. Its distance from the median of the last `window` losses is
+    measured in units of their median absolute deviation. Looks at the collection `losses`, unless tensors are
+    selected."""
+
+    window: int = integer(50, "losses that the newest is compared with", least=3)
+    minimum: int = integer(10, "losses that must be there before one is compared", least=3)
+    threshold: float = number(8.0, "robust z-score above which it fires", least=0)
+    rise_percent: float = number(50.0, "and it must be so many % above the median", least=0)
+
+    def reset(self) -> None:
+        self._before: defaultdict[Key, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))
+
+    @property
+    def selector(self) -> Selector:
+        chosen = super().selector
+        return chosen if chosen.collections or chosen.patterns else _LOSSES
+
+    def judge(self, view: StepView) -> None:
+        if view.mode not in _TRAINING:
+            raise self.nothing(view, self.selector)
+        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+            before = self._before[row.name, row.worker]
+            if len(before) >= self.minimum:
+                self._compare(row, loss, before)
+            if math.isfinite(loss):
+                before.append(loss)
+
+    def _compare(self, row: SavedTensor, loss: float, before: deque[float]) -> None:
+        score, median = robust_score(loss, before)
+        rise = loss - median > abs(median) * self.rise_percent / 100
+        if (score > self.threshold and rise) or not math.isfinite(loss):
+            self.fires(
+                row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}, {score:.1f} deviations above"
+            )
+
+
+def _validation_first(modes: set[ModeKeys]) -> ModeKeys | None:
+    order = (ModeKeys.EVAL, ModeKeys.TRAIN, ModeKeys.GLOBAL)
+    return next((each for each in order if each in modes), None)
+
+
+def _nothing_selected(rule: LossNotDecreasing) -> Exception:
+    accepted = "true, unless tensors are selected by collection_names or tensor_regex"
+    return InvalidRuleParameter(rule.rule_name, "use_losses_collection", False, accepted)

@@ -1,0 +1,20 @@
+"""Numbers that several rules take of their history."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection
+
+# The median absolute deviation of a normal distribution is its standard deviation divided by this (P. J. Rousseeuw and
+# C. Croux, "Alternatives to the Median Absolute Deviation", 1993).
+_TO_SIGMA = 1.4826
+
+
+def robust_score(value: float, before: Collection[float]) -> tuple[float, float]:
+    """How far a value is above the median of earlier ones, in robust standard deviations; and that median.
+
+    Equal earlier values have no deviation: then a thousandth of their size stands for it.
+    """
+    median = statistics.median(before)
+    deviation = _TO_SIGMA * statistics.median(abs(each - median) for each in before)
+    return (value - median) / max(deviation, 1e-3 * abs(median), 1e-12), median

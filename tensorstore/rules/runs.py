@@ -1,0 +1,142 @@
+"""Rules that compare: two runs, or the workers of one."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tensortrial.errors import InvalidRuleParameter
+from tensortrial.index import SavedTensor
+from tensortrial.reductions import STATISTICS
+from tensortrial.trial import Trial, create_trial
+
+from .builtin import BuiltinRule, SelectingRule
+from .parameter import number, regexes, words
+from .reader import Selector, StepView, reader_of
+
+_RTOL, _ATOL = 1e-5, 1e-8
+
+
+class SimilarAcrossRuns(SelectingRule):
+    """Tensors of two runs differ at a step: by `numpy.allclose` with rtol 1e-5 and atol 1e-8, or, where a raw value
+    is missing, in a statistic that both saved. A name that only one run has at the step is a finding. Looks at all
+    tensors, unless some are selected. `other_trials` is the other run: a trial or a path."""
+
+    def __init__(self, base_trial: Trial, other_trials: Any = None, *args: Any, **parameters: Any) -> None:
+        super().__init__(base_trial, *args, other_trials=_opened(other_trials), **parameters)
+
+    def check(self) -> None:
+        if len(self.other_trials) != 1:
+            raise InvalidRuleParameter(self.rule_name, "other_trials", self.other_trials, "exactly one other run")
+
+    def judge(self, view: StepView) -> None:
+        other = reader_of(self.other_trials[0]).step(view.step)
+        mine = {row.name: row for row in reversed(view.select(self.selector))}
+        theirs = {row.name: row for row in reversed(other.select(self.selector))}
+        if not mine and not theirs:
+            raise self.nothing(view, self.selector)
+        for name in sorted(mine.keys() ^ theirs.keys()):
+            where = "this run" if name in mine else "the other run"
+            self.report(f"{name} is in {where} only", tensor=name)
+        for name in sorted(mine.keys() & theirs.keys()):
+            self._compare(view, mine[name], other, theirs[name])
+
+    def _compare(self, view: StepView, row: SavedTensor, other: StepView, theirs: SavedTensor) -> None:
+        if list(row.shape) != list(theirs.shape):
+            self.fires(
+                row, math.nan, None, f"has shape {tuple(row.shape)} here and {tuple(theirs.shape)} in the other run"
+            )
+            return
+        if row.has_raw and theirs.has_raw:
+            distance = _distance(view.values([row])[0], other.values([theirs])[0])
+            if distance:
+                self.fires(row, distance, _ATOL, f"differs from the other run by up to {distance:.3g}")
+            return
+        both = [(name, view.saved(row, name), other.saved(theirs, name)) for name in STATISTICS]
+        saved = [(name, a, b) for name, a, b in both if a is not None and b is not None]
+        if not saved:
+            raise self.insufficient(row, self.selector, ())
+        for name, a, b in saved:
+            if not math.isclose(a, b, rel_tol=_RTOL, abs_tol=_ATOL) and not (math.isnan(a) and math.isnan(b)):
+                self.fires(
+                    row, abs(a - b), _ATOL, f"differs from the other run: its {name} is {a:.6g} here and {b:.6g} there"
+                )
+                return
+
+
+class RankDivergence(BuiltinRule):
+    """A worker leaves the others: the norm of one of its replicated weights differs from the median over all workers
+    by more than `tolerance_percent`, or a gradient's norm is more than `factor` times the median or less than its
+    inverse. For data parallel training that saves every worker (`include_workers="all"`); not for sharded
+    parameters. The statistic `l2` suffices."""
+
+    collection_names: tuple[str, ...] = words("weights,biases", "tensors that must be equal in all workers")
+    tensor_regex: tuple[str, ...] | None = regexes(None, "names of such tensors, beside those of the collections")
+    tolerance_percent: float = number(0.1, "fires if a worker's norm is so many % off the median", least=0)
+    gradient_collection: tuple[str, ...] = words("gradients", "tensors that must be of like norm")
+    factor: float = number(10.0, "fires if a gradient's norm is off the median by more than this factor", least=1)
+
+    def judge(self, view: StepView) -> None:
+        replicated = Selector(self.collection_names, self.tensor_regex or ())
+        gradients = Selector(self.gradient_collection)
+        judged = [self._judge(view, replicated, False), self._judge(view, gradients, True)]
+        if not any(judged):
+            raise self.nothing(
+                view, Selector((*self.collection_names, *self.gradient_collection), self.tensor_regex or ())
+            )
+
+    def _judge(self, view: StepView, selector: Selector, is_gradient: bool) -> bool:
+        if not view.select(selector):
+            return False
+        norms: defaultdict[str, list[tuple[SavedTensor, float]]] = defaultdict(list)
+        for row, (norm,) in self.measured(view, selector, "l2"):
+            norms[row.name].append((row, norm))
+        for of_name in norms.values():
+            shapes = {tuple(row.shape) for row, _ in of_name}
+            if len(of_name) > 1 and len(shapes) == 1:
+                self._compare(of_name, is_gradient)
+        return True
+
+    def _compare(self, norms: list[tuple[SavedTensor, float]], is_gradient: bool) -> None:
+        finite = [norm for _, norm in norms if math.isfinite(norm)]
+        median = statistics.median(finite) if finite else math.nan
+        for row, norm in norms:
+            ratio = norm / median if median else math.inf if norm else 1.0
+            limit = self.factor if is_gradient else 1 + self.tolerance_percent / 100
+            # Of two workers the median is between them: how far they are from each other counts.
+            if len(norms) == 2 and finite and not is_gradient:
+                ratio = norm / min(finite) if min(finite) else ratio
+            if not (1 / limit <= ratio <= limit):
+                sentence = (
+                    f"has norm {norm:.6g} in {row.worker}, and {median:.6g} in the middle of {len(norms)} workers"
+                )
+                self.fires(row, norm, median * limit, sentence)
+
+
+def _opened(given: Any) -> Any:
+    """Trials, of which a configuration gives the paths."""
+    if isinstance(given, (str, os.PathLike)):
+        return create_trial(given)
+    if isinstance(given, Iterable) and not isinstance(given, Trial):
+        return [_opened(each) for each in given]
+    return given
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    """0 if the values are close, else the largest difference; 1 for text that differs, infinite for another dtype or
+    NaN."""
+    if a.dtype.kind in "SU" or b.dtype.kind in "SU":
+        return 0.0 if np.array_equal(a, b) else 1.0
+    kind = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
+    a, b = np.asarray(a, kind), np.asarray(b, kind)
+    if np.allclose(a, b, _RTOL, _ATOL, equal_nan=True):
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        distance = float(np.max(np.abs(a - b)))
+    return math.inf if math.isnan(distance) else distance

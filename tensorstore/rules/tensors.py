@@ -1,0 +1,220 @@
+"""Rules on any tensors."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+from tensortrial.dtypes import Array, parse_dtype
+from tensortrial.errors import InvalidRuleParameter
+from tensortrial.index import SavedTensor
+from tensortrial.mode import ModeKeys
+
+from .builtin import SelectingRule
+from .parameter import flag, integer, number
+from .reader import NotSaved, Selector, StepView
+
+# NaN goes into each of these, and of float32 and narrower only an infinity makes one infinite.
+_TELLING = ("abs_max", "l2", "abs_mean", "l1")
+# Where all values are close, so are these.
+_BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
+_STATE = Selector(("weights", "biases", "buffers"))
+_LOW_PRECISION = ("float16", "bfloat16")
+
+
+class ExplodingTensor(SelectingRule):
+    """A tensor holds NaN or an infinity. Looks at all tensors, unless some are selected. Uses `nan_count` and
+    `inf_count`, or that a statistic such as `abs_max`, `abs_mean`, `l1` or `l2` is not finite."""
+
+    only_nan: bool = flag(False, "look for NaN only")
+
+    def judge(self, view: StepView) -> None:
+        lacking, judged = None, False
+        for row in self.rows(view, self.selector):
+            try:
+                self._judge(view, row)
+                judged = True
+            except NotSaved as exc:
+                lacking = exc
+        if lacking is not None and not judged:
+            raise self.insufficient(lacking.row, self.selector, lacking.names)
+
+    def _judge(self, view: StepView, row: SavedTensor) -> None:
+        telling = [value for name in _TELLING if (value := view.saved(row, name)) is not None]
+        counts = view.saved(row, "nan_count"), view.saved(row, "inf_count")
+        # Of an empty tensor the statistics are NaN, and the counts 0.
+        if None in counts and telling and 0 not in row.shape:
+            if any(map(math.isnan, telling)):
+                self.fires(row, math.nan, 0.0, "holds NaN")
+            elif not self.only_nan and any(map(math.isinf, telling)):
+                self.fires(row, math.inf, 0.0, "holds infinities")
+            return
+        found = view.statistics(row, ("nan_count", "inf_count"))
+        if found is None:
+            return
+        nans, infinities = found
+        if nans:
+            self.fires(row, nans, 0.0, f"holds {nans:.0f} NaN")
+        elif infinities and not self.only_nan:
+            self.fires(row, infinities, 0.0, f"holds {infinities:.0f} infinities")
+
+
+class TensorVariance(SelectingRule):
+    """The variance of a tensor is above `max_threshold` or below `min_threshold`. Give at least one of them, and select
+    tensors."""
+
+    max_threshold: float | None = number(None, "fires above this variance")
+    min_threshold: float | None = number(None, "fires below this variance")
+
+    def check(self) -> None:
+        _must_select(self)
+        if self.max_threshold is None and self.min_threshold is None:
+            raise InvalidRuleParameter(self.rule_name, "max_threshold", None, "give it, or min_threshold, or both")
+
+    def judge(self, view: StepView) -> None:
+        for row, (variance,) in self.measured(view, self.selector, "variance"):
+            if self.max_threshold is not None and variance > self.max_threshold:
+                self.fires(
+                    row, variance, self.max_threshold, f"has variance {variance:.3g}, above {self.max_threshold:g}"
+                )
+            elif self.min_threshold is not None and variance < self.min_threshold:
+                self.fires(
+                    row, variance, self.min_threshold, f"has variance {variance:.3g}, below {self.min_threshold:g}"
+                )
+
+
+class AllZero(SelectingRule):
+    """At least `threshold` % of the values of a tensor are zero. Select tensors."""
+
+    threshold: float = number(100.0, "fires at this share of zeros, in %", 0, 100)
+
+    def check(self) -> None:
+        _must_select(self)
+
+    def judge(self, view: StepView) -> None:
+        for row, (zeros,) in self.measured(view, self.selector, "zero_count"):
+            size = math.prod(row.shape)
+            if size and (share := 100 * zeros / size) >= self.threshold:
+                self.fires(row, share, self.threshold, f"is {share:.4g} % zeros, at least {self.threshold:g} %")
+
+
+class UnchangedTensor(SelectingRule):
+    """The last `num_steps` saved values of a tensor are all close to one another, by `numpy.allclose`: |a - b| <=
+    atol + rtol |b|. Values of one mode are compared; weights, biases and buffers are not looked at in EVAL and
+    PREDICT, where they do not change. Statistics can only show that a tensor changed; that it did not is seen in raw
+    values. Select tensors."""
+
+    num_steps: int = integer(3, "how many values are compared", least=2)
+    rtol: float = number(1e-5, "relative tolerance", least=0)
+    atol: float = number(1e-8, "absolute tolerance", least=0)
+    equal_nan: bool = flag(False, "whether NaN is close to NaN")
+
+    def check(self) -> None:
+        _must_select(self)
+
+    def judge(self, view: StepView) -> None:
+        is_idle = view.mode in (ModeKeys.EVAL, ModeKeys.PREDICT)
+        state = {row.name for row in view.select(_STATE)} if is_idle else set()
+        for row in self.rows(view, self.selector):
+            if row.name in state:
+                continue
+            rows = [row, *self.reader.previous(row, self.num_steps - 1)]
+            if len(rows) == self.num_steps and not self._differ(view, rows) and self._close(view, rows):
+                steps = ", ".join(str(each.global_step) for each in reversed(rows))
+                self.fires(row, float(self.num_steps), float(self.num_steps), f"did not change over steps {steps}")
+
+    def _differ(self, view: StepView, rows: list[SavedTensor]) -> bool:
+        """Whether saved statistics, or the shape, say that it changed."""
+        newest = rows[0]
+        for row in rows[1:]:
+            if list(row.shape) != list(newest.shape):
+                return True
+            for name in _BOUNDED:
+                a, b = view.saved(row, name), view.saved(newest, name)
+                if a is not None and b is not None and abs(a - b) > self._most(view, row, newest):
+                    return True
+        return False
+
+    def _most(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> float:
+        """How far apart two values can be and still be close; infinite if the statistics do not say how large they
+        are."""
+        extremes = [view.saved(each, name) for each in (row, newest) for name in ("abs_max", "min", "max")]
+        magnitudes = [abs(each) for each in extremes if each is not None and math.isfinite(each)]
+        complete = view.saved(newest, "abs_max") is not None or (
+            view.saved(newest, "min") is not None and view.saved(newest, "max") is not None
+        )
+        return self.atol + self.rtol * max(magnitudes) * (1 + 1e-6) if complete and magnitudes else math.inf
+
+    def _close(self, view: StepView, rows: list[SavedTensor]) -> bool:
+        for row in rows:
+            if not row.has_raw:
+                raise self.insufficient(row, self.selector, ())
+        newest, *earlier = (_comparable(value) for value in view.values(rows))
+        if newest.dtype.kind in "SUO":
+            return all(np.array_equal(each, newest) for each in earlier)
+        close = (np.allclose(each, newest, self.rtol, self.atol, self.equal_nan) for each in earlier)
+        return all(close)
+
+
+class LowPrecisionSaturation(SelectingRule):
+    """Values of a 16-bit or 8-bit float tensor pile up at the ends of what its dtype can hold: too many at its
+    largest number (or infinite), or flushed to zero. Looks at all tensors of such dtypes, unless some are selected;
+    others are passed over. Zeros alone need `zero_count`; the largest need raw values, or `abs_max` to show that
+    there are none."""
+
+    threshold: float = number(0.1, "fires above this % of values at the dtype's largest", 0, 100)
+    threshold_zero: float = number(50.0, "fires above this % of zeros", 0, 100)
+
+    def judge(self, view: StepView) -> None:
+        for row in self.rows(view, self.selector):
+            largest = _largest(row.dtype)
+            if largest is None or 0 in row.shape:
+                continue
+            try:
+                self._judge_zeros(view, row)
+                self._judge_largest(view, row, largest)
+            except NotSaved as exc:
+                raise self.insufficient(row, self.selector, exc.names) from None
+
+    def _judge_zeros(self, view: StepView, row: SavedTensor) -> None:
+        found = view.statistics(row, ("zero_count",))
+        share = 100 * (found[0] if found else 0) / math.prod(row.shape)
+        if share > self.threshold_zero:
+            self.fires(
+                row,
+                share,
+                self.threshold_zero,
+                f"({row.dtype}) is {share:.1f} % zeros, above {self.threshold_zero:g} %",
+            )
+
+    def _judge_largest(self, view: StepView, row: SavedTensor, largest: float) -> None:
+        found = view.statistics(row, ("abs_max",))
+        if found and found[0] < largest:
+            return
+        if not row.has_raw:
+            raise NotSaved(row, ())
+        magnitudes = np.abs(np.asarray(view.values([row])[0], np.float32))
+        share = 100 * float(np.mean(~(magnitudes < largest)))
+        if share > self.threshold:
+            sentence = f"({row.dtype}) is {share:.2f} % at the largest number it can hold, above {self.threshold:g} %"
+            self.fires(row, share, self.threshold, sentence)
+
+
+def _must_select(rule: SelectingRule) -> None:
+    if not rule.collection_names and not rule.tensor_regex:
+        accepted = "select tensors by collection_names, tensor_regex, or both"
+        raise InvalidRuleParameter(rule.rule_name, "collection_names", rule.collection_names, accepted)
+
+
+def _comparable(value: Array) -> Array:
+    # numpy's comparisons do not know the kinds of ml_dtypes.
+    return value.astype(np.float32) if value.dtype.kind == "V" else value
+
+
+def _largest(dtype: str) -> float | None:
+    """The largest number of a dtype of 16 bits or less; None for every other."""
+    if dtype in _LOW_PRECISION or dtype.startswith("float8"):
+        return float(ml_dtypes.finfo(parse_dtype(dtype)).max)  # type: ignore[no-untyped-call]
+    return None

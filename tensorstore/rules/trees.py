@@ -1,0 +1,61 @@
+"""Rules on models of decision trees."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+
+from tensortrial.index import SavedTensor
+
+from .builtin import BuiltinRule
+from .parameter import integer, number, regexes
+from .reader import NotSaved, Selector, StepView
+
+_TREES = Selector(("trees",))
+
+
+class FeatureImportanceOverweight(BuiltinRule):
+    """The `nfeatures` most important features have too much of the importance of all. Features that the model does
+    not use have none."""
+
+    threshold: float = number(0.8, "fires above this share of the most important features", 0, 1)
+    nfeatures: int = integer(3, "how many features are the most important", least=1)
+    tensor_regex: tuple[str, ...] = regexes(".*feature_importance/weight", "names of importances")
+
+    def judge(self, view: StepView) -> None:
+        weights: defaultdict[str, list[tuple[float, SavedTensor]]] = defaultdict(list)
+        for row, value in self.valued(view, Selector(patterns=self.tensor_regex)):
+            weights[row.worker] += [(float(each), row) for each in np.asarray(value, np.float64).reshape(-1)]
+        for of_worker in weights.values():
+            of_worker.sort(key=lambda pair: pair[0], reverse=True)
+            total = math.fsum(weight for weight, _ in of_worker)
+            top = of_worker[: self.nfeatures]
+            share = math.fsum(weight for weight, _ in top) / total if total else 0.0
+            if share > self.threshold:
+                count = f"{len(top)} of {len(of_worker)} features have" if len(of_worker) > 1 else "it has"
+                sentence = f"leads: {count} {share:.1%} of the importance, above {self.threshold:.1%}"
+                self.fires(top[0][1], share, self.threshold, sentence)
+
+
+class TreeDepth(BuiltinRule):
+    """A tree is too deep: floor(log2(largest node id)) > `depth`. Looks at the node ids in the collection `trees`; the
+    statistic `max` suffices."""
+
+    depth: int = integer(4, "fires above this depth", least=0)
+
+    def judge(self, view: StepView) -> None:
+        rows = [row for row in self.rows(view, _TREES) if row.name.rpartition("/")[2].lower() == "node"]
+        if not rows:
+            raise self.nothing(view, _TREES)
+        for row in rows:
+            try:
+                found = view.statistics(row, ("max",))
+            except NotSaved as exc:
+                raise self.insufficient(row, _TREES, exc.names) from None
+            largest = found[0] if found else 0.0
+            depth = math.floor(math.log2(largest)) if largest >= 1 else 0
+            if depth > self.depth:
+                sentence = f"has node {largest:.0f}, so a depth of {depth}, above {self.depth}"
+                self.fires(row, depth, self.depth, sentence)

@@ -1,0 +1,148 @@
+"""Rules on weights: how they begin, and how much they change."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tensortrial.dtypes import Array
+from tensortrial.index import SavedTensor
+
+from .builtin import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
+from .parameter import integer, number, regexes
+from .reader import NotSaved, Selector, StepView
+
+_WEIGHTS, _GRADIENTS, _LOSSES = Selector(("weights",)), Selector(("gradients",)), Selector(("losses",))
+_CENTRAL = (5.0, 95.0)  # percentiles
+
+
+class WeightUpdateRatio(BuiltinRule):
+    """Weights change by too much or too little from one save to the next: mean |update| / (mean |weight| + epsilon),
+    for each tensor of the collection `weights`, in TRAIN steps if there are any, else GLOBAL. Needs raw values."""
+
+    num_steps: int | None = integer(
+        None, "compare with the earliest save at most so many steps before; else the previous", least=1
+    )
+    large_threshold: float = number(10.0, "fires above this ratio", least=0)
+    small_threshold: float = number(1e-8, "fires below this ratio", least=0)
+    epsilon: float = number(1e-9, "keeps the ratio finite where weights are 0", least=0)
+
+    def judge(self, view: StepView) -> None:
+        if view.mode is not training_mode(self.reader.modes()):
+            raise self.nothing(view, _WEIGHTS)
+        pairs = [(row, self._earlier(row)) for row in self.rows(view, _WEIGHTS)]
+        found = [(row, earlier) for row, earlier in pairs if earlier is not None]
+        for row in (each for pair in found for each in pair):
+            if not row.has_raw:
+                raise self.insufficient(row, _WEIGHTS, ())
+        values = view.values([row for pair in found for row in pair])
+        for position, (row, earlier) in enumerate(found):
+            self._compare(row, values[2 * position], earlier, values[2 * position + 1])
+
+    def _earlier(self, row: SavedTensor) -> SavedTensor | None:
+        if self.num_steps is not None:
+            return self.reader.since(row, row.mode_step - self.num_steps)
+        return next(iter(self.reader.previous(row, 1)), None)
+
+    def _compare(self, row: SavedTensor, value: Array, earlier: SavedTensor, before: Array) -> None:
+        if value.shape != before.shape or not value.size:
+            return
+        old = before.astype(np.float64)
+        ratio = float(np.mean(np.abs(value.astype(np.float64) - old)) / (np.mean(np.abs(old)) + self.epsilon))
+        since = f"since step {earlier.global_step}"
+        if ratio > self.large_threshold:
+            self.fires(
+                row,
+                ratio,
+                self.large_threshold,
+                f"changed by a ratio of {ratio:.3g} {since}, above {self.large_threshold:g}",
+            )
+        elif ratio < self.small_threshold:
+            self.fires(
+                row,
+                ratio,
+                self.small_threshold,
+                f"changed by a ratio of {ratio:.3g} {since}, below {self.small_threshold:g}",
+            )
+
+
+class PoorWeightInitialization(BuiltinRule):
+    """In the first `steps` steps that have what it needs, one of: the variances of the activation inputs of two
+    layers differ by more than a factor `threshold`; the central 90 % of a gradient's values are within
+    `distribution_range`; the loss has not fallen for `patience` steps. The finding says which. Variances and losses
+    come of statistics, percentiles of raw values or histograms."""
+
+    activation_inputs_regex: tuple[str, ...] = regexes(INPUTS_OF_RELU, "what goes into activation functions")
+    threshold: float = number(10.0, "fires if the largest variance is more than so many times the smallest", least=1)
+    distribution_range: float = number(0.001, "fires if p95 - p5 of a gradient is below this", least=0)
+    patience: int = integer(5, "fires if no loss in so many steps is below those before", least=1)
+    steps: int = integer(10, "looks at so many steps", least=1)
+
+    def reset(self) -> None:
+        self._judged = 0
+        self._best: dict[str, tuple[float, int]] = {}
+
+    def judge(self, view: StepView) -> None:
+        if self._judged >= self.steps:
+            return
+        if view.mode is not training_mode(self.reader.modes()):
+            raise self.nothing(view, _GRADIENTS)
+        judged = [self._judge_variances(view), self._judge_gradients(view), self._judge_losses(view)]
+        if not any(judged):
+            raise self.nothing(view, Selector(("gradients", "losses"), self.activation_inputs_regex))
+        self._judged += 1
+
+    def _judge_variances(self, view: StepView) -> bool:
+        selector = Selector(patterns=self.activation_inputs_regex)
+        if not view.select(selector):
+            return False
+        found = [(variance, row) for row, (variance,) in self.measured(view, selector, "variance") if variance >= 0]
+        if len(found) < 2:
+            return bool(found)
+        (least, flattest), (most, widest) = min(found, key=_first), max(found, key=_first)
+        ratio = most / least if least else math.inf
+        if ratio > self.threshold and most > 0:
+            more = f"{ratio:.3g} times the variance of {flattest.name}"
+            sentence = f"goes into an activation with {more}, above {self.threshold:g}"
+            self.fires(widest, ratio, self.threshold, sentence)
+        return True
+
+    def _judge_gradients(self, view: StepView) -> bool:
+        judged = False
+        for row in view.select(_GRADIENTS):
+            try:
+                width = _central_width(view, row)
+            except NotSaved:
+                continue
+            judged = True
+            if width < self.distribution_range:
+                sentence = f"has its central 90 % within {width:.3g}, below {self.distribution_range:g}"
+                self.fires(row, width, self.distribution_range, sentence)
+        return judged
+
+    def _judge_losses(self, view: StepView) -> bool:
+        losses = scalar_losses(view, view.select(_LOSSES))
+        for row, loss in losses:
+            best, since = self._best.get(row.name, (math.inf, -1))
+            best, since = (loss, 0) if loss < best else (best, since + 1)
+            self._best[row.name] = best, since
+            if since >= self.patience:
+                self.fires(row, loss, best, f"has not fallen below {best:.4g} for {since} steps")
+        return bool(losses)
+
+
+def _first(pair: tuple[float, SavedTensor]) -> float:
+    return pair[0]
+
+
+def _central_width(view: StepView, row: SavedTensor) -> float:
+    """p95 - p5 of the values; infinite where there are too few of them to say."""
+    if row.has_raw:
+        value = np.asarray(view.values([row])[0], np.float64)
+        return float(np.subtract(*np.percentile(value, _CENTRAL[::-1]))) if value.size > 1 else math.inf
+    if row.histogram is None:
+        raise NotSaved(row, ())
+    counts = np.cumsum([0, *row.histogram["counts"]])
+    low, high = np.interp(np.array(_CENTRAL) / 100 * counts[-1], counts, row.histogram["edges"])
+    return float(high - low)
