@@ -1,0 +1,82 @@
+"""Findings are kept in the run, and SQL sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from runs import TRAIN, Job
+
+import tensortrial
+from tensortrial.rules import ExplodingTensor, invoke_rule
+from tensortrial.schema import FINDINGS_SCHEMA
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Job(tmp_path / "run") as job:
+        for value in (0.0, np.nan, np.inf):
+            job.step({"x": np.full(2, value)}, TRAIN)
+    return tmp_path / "run"
+
+
+def test_findings_are_a_view(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    assert trial.sql("select * from findings").fetchall() == []
+    found = invoke_rule(ExplodingTensor(trial))
+    rows = trial.sql("select rule, step, mode, worker, tensor, observed, sentence, failed from findings order by step")
+    assert rows.fetchall() == [
+        ("ExplodingTensor", 1, "TRAIN", "worker_0", "x", 2.0, "x holds 2 NaN", False),
+        ("ExplodingTensor", 2, "TRAIN", "worker_0", "x", 2.0, "x holds 2 infinities", False),
+    ]
+    ((when,),) = trial.sql("select max(found_at) from findings").fetchall()
+    assert when == found[-1].found_at.replace(tzinfo=None)
+
+
+def test_each_evaluation_adds_a_file_and_touches_none(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    invoke_rule(ExplodingTensor(trial))
+    (first,) = (folder / "findings").iterdir()
+    content = first.read_bytes()
+    invoke_rule(ExplodingTensor(trial, only_nan="true"))
+    assert first.read_bytes() == content
+    assert len(list((folder / "findings").iterdir())) == 2
+    assert pq.read_schema(first).equals(FINDINGS_SCHEMA)
+    # Another trial, opened before, sees both: the list of files is made anew for each query.
+    assert trial.sql("select count(*) from findings").fetchall() == [(3,)]
+
+
+def test_findings_join_with_other_views(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder, range_steps=(0, 2))
+    other = tensortrial.create_trial(folder)
+    invoke_rule(ExplodingTensor(other))
+    query = "select f.step from findings f join tensors t on t.name = f.tensor and t.global_step = f.step"
+    assert trial.sql(query).fetchall() == [(1,)]
+
+
+def test_findings_need_not_be_kept(folder: Path) -> None:
+    assert invoke_rule(ExplodingTensor(tensortrial.create_trial(folder)), record=False)
+    assert not (folder / "findings").exists()
+
+
+def test_a_run_that_cannot_be_written_to_still_gives_findings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = tensortrial.create_trial(folder)
+
+    def refuse(path: str) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(trial._storage, "sink", refuse)
+    assert len(invoke_rule(ExplodingTensor(trial))) == 2
+    assert "findings are not kept in it" in caplog.text
+
+
+def test_a_torn_file_of_findings_is_left_out(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    invoke_rule(ExplodingTensor(trial))
+    (folder / "findings" / "0-torn.parquet").write_bytes(b"PAR1 torn")
+    assert trial.sql("select count(*) from findings").fetchall() == [(2,)]
+    assert "findings/0-torn.parquet" in trial.damaged
