@@ -21,7 +21,7 @@ from .rule import Rule
 logger = logging.getLogger("tensortrial.rules")
 
 RAW = "the raw value"
-ACTIVATIONS_OF_RELU = r"(?i)relu\w*_output,re_?lu\w*/outputs,/relu(_\d+)?:0$"
+ACTIVATIONS_OF_RELU = r"(?i)relu\w*_output,re_?lu\w*/outputs,/Relu(_\d+)?:0$"
 INPUTS_OF_RELU = r"(?i)relu\w*_input,re_?lu\w*/inputs"
 
 
@@ -77,7 +77,9 @@ class BuiltinRule(Rule):
         """Why it could judge no step at all; None if the run has what it needs, though at other steps."""
         if self._lacking is not None and self.reader.modes_of(self._lacking):
             return None
-        return f"{passed_over}; no other step has it either"
+        if self._lacking is None:
+            return str(passed_over)
+        return f"no {self._lacking} was saved at any step; give the hook {_to_save(self._lacking)}"
 
     @property
     def reader(self) -> Reader:

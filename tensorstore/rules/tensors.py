@@ -42,10 +42,11 @@ class ExplodingTensor(SelectingRule):
             raise self.insufficient(lacking.row, self.selector, lacking.names)
 
     def _judge(self, view: StepView, row: SavedTensor) -> None:
+        if 0 in row.shape:
+            return
         telling = [value for name in _TELLING if (value := view.saved(row, name)) is not None]
         counts = view.saved(row, "nan_count"), view.saved(row, "inf_count")
-        # Of an empty tensor the statistics are NaN, and the counts 0.
-        if None in counts and telling and 0 not in row.shape:
+        if None in counts and telling:
             if any(map(math.isnan, telling)):
                 self.fires(row, math.nan, 0.0, "holds NaN")
             elif not self.only_nan and any(map(math.isinf, telling)):

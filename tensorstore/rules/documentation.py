@@ -1,0 +1,62 @@
+"""The part of docs/rules.md that says what each built-in rule does, made from the rules themselves.
+
+    python -m tensortrial.rules.documentation docs/rules.md     # rewrites that part of the page
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from .builtin import BuiltinRule
+from .parameter import Parameter
+from .registry import ALIASES, OURS, SAGEMAKER
+
+BEGIN = "<!-- From here on the page is made from the rules: python -m tensortrial.rules.documentation docs/rules.md -->"
+
+
+def page(text: str) -> str:
+    """A page with its generated part made anew. What stands before BEGIN stays as it is."""
+    return f"{text.partition(BEGIN)[0]}{BEGIN}\n\n{generated()}"
+
+
+def generated() -> str:
+    """The rules and their parameters, as Markdown."""
+    parts = ["## The 20 rules of SageMaker Debugger\n", *map(_section, SAGEMAKER)]
+    return "\n".join([*parts, "## Five more\n", *map(_section, OURS)])
+
+
+def _section(rule: type[BuiltinRule]) -> str:
+    lines = [f"### {rule.__name__}\n", f"{inspect.getdoc(rule)}\n"]
+    names = [alias for alias, name in ALIASES.items() if name == rule.__name__]
+    if names:
+        lines.append(f"Also by the name {', '.join(f'`{name}`' for name in names)}.\n")
+    if rule.PARAMETERS:
+        lines += ["| parameter | type | default | |", "|---|---|---|---|"]
+        lines += [_row(name, parameter) for name, parameter in rule.PARAMETERS.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(name: str, parameter: Parameter) -> str:
+    return f"| `{name}` | {parameter.kind} | {_default(parameter.default)} | {parameter.text} |"
+
+
+def _default(value: Any) -> str:
+    # A bar inside a table would end the cell, also inside backquotes.
+    return "" if value is None else f"`{value}`".replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print(f"usage: python -m {__spec__.name} docs/rules.md", file=sys.stderr)
+        return 2
+    path = Path(arguments[0])
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
