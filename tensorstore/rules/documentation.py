@@ -1,6 +1,6 @@
 """The part of docs/rules.md that says what each built-in rule does, made from the rules themselves.
 
-    python -m tensortrial.rules.documentation docs/rules.md     # rewrites that part of the page
+python -m tensortrial.rules.documentation docs/rules.md     # rewrites that part of the page
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ def write(tmp_path: Path) -> Write:
     """Writes a run of given steps, a dictionary each (None: a step that saves nothing), and opens it."""
 
     def write(
-        steps: Iterable[Mapping[str, Any] | None], modes: Iterable[ModeKeys] | None = None, name: str = "run", **plan: Any
+        steps: Iterable[Mapping[str, Any] | None],
+        modes: Iterable[ModeKeys] | None = None,
+        name: str = "run",
+        **plan: Any,
     ) -> tensortrial.Trial:
         with Job(tmp_path / name) as job:
             for values, mode in zip(steps, modes or iter(lambda: GLOBAL, None), strict=False):
@@ -95,7 +98,8 @@ def test_dead_relu_counts_units_over_the_batch(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["my_relu_output", "features.relu_output_0", "ReLU_output_0", "re_lu_1/outputs", "dense/Relu:0", "relu0_output_0"]
+    "name",
+    ["my_relu_output", "features.relu_output_0", "ReLU_output_0", "re_lu_1/outputs", "dense/Relu:0", "relu0_output_0"],
 )
 def test_dead_relu_finds_the_names_of_every_framework(write: Write, name: str) -> None:
     assert fired(invoke_rule(rules.DeadRelu(write([{name: np.zeros((8, 4))}])))) == [0]
@@ -147,7 +151,9 @@ def test_saturated_activation_has_a_range_for_each_function(write: Write) -> Non
     trial = write([{"tanh_input_0": np.full((4, 2), 12.0), "sigmoid_input_0": np.full((4, 2), 12.0)}])
     (finding,) = invoke_rule(rules.SaturatedActivation(trial))
     assert (finding.tensor, finding.observed) == ("tanh_input_0", 100.0)
-    found = invoke_rule(rules.SaturatedActivation(trial, threshold_sigmoid_max=10, tensor_regex="sigmoid", threshold_layer="99"))
+    found = invoke_rule(
+        rules.SaturatedActivation(trial, threshold_sigmoid_max=10, tensor_regex="sigmoid", threshold_layer="99")
+    )
     assert [f.tensor for f in found] == ["sigmoid_input_0"]
 
 
@@ -166,7 +172,10 @@ def test_tensor_variance(write: Write) -> None:
     trial = write([{"a": np.array([-s, s])} for s in (0.1, 1.0, 10.0)], raw=False, statistics=("variance",))
     assert fired(invoke_rule(rules.TensorVariance(trial, tensor_regex="a", max_threshold=50))) == [2]
     assert fired(invoke_rule(rules.TensorVariance(trial, tensor_regex="a", min_threshold="0.5"))) == [0]
-    assert fired(invoke_rule(rules.TensorVariance(trial, tensor_regex="a", min_threshold=0.5, max_threshold=50))) == [0, 2]
+    assert fired(invoke_rule(rules.TensorVariance(trial, tensor_regex="a", min_threshold=0.5, max_threshold=50))) == [
+        0,
+        2,
+    ]
     with pytest.raises(InvalidRuleParameter, match="min_threshold"):
         rules.TensorVariance(trial, tensor_regex="a")
 
@@ -358,7 +367,9 @@ def test_confusion_by_collection_scores_and_one_hot_labels(write: Write) -> None
 
 def test_similar_across_runs(write: Write) -> None:
     base = write([{"a": np.ones(3), "b": np.ones(2)}, {"a": np.ones(3)}, {"a": np.ones(3), "c": np.ones(1)}])
-    other = write([{"a": np.ones(3), "b": np.ones(2)}, {"a": np.full(3, 1.1)}, {"a": np.ones((3, 1))}, {}], name="other")
+    other = write(
+        [{"a": np.ones(3), "b": np.ones(2)}, {"a": np.full(3, 1.1)}, {"a": np.ones((3, 1))}, {}], name="other"
+    )
     found = invoke_rule(rules.SimilarAcrossRuns(base, other))
     assert [(f.step, f.tensor) for f in found] == [(1, "a"), (2, "c"), (2, "a")]
     assert found[0].observed == pytest.approx(0.1)
@@ -428,7 +439,9 @@ def importances(values: Iterable[float]) -> dict[str, Any]:
 
 
 def test_feature_importance_overweight(write: Write) -> None:
-    trial = write([importances([1.0] * 10), importances([9.0, 9.0, 9.0, 1.0, 1.0])], collections=("feature_importance",))
+    trial = write(
+        [importances([1.0] * 10), importances([9.0, 9.0, 9.0, 1.0, 1.0])], collections=("feature_importance",)
+    )
     (finding,) = invoke_rule(rules.FeatureImportanceOverweight(trial))
     assert finding.step == 1
     assert finding.observed == pytest.approx(27 / 29)

@@ -66,7 +66,9 @@ def test_a_bad_value_says_parameter_value_and_what_is_accepted(
 
 def test_strings_and_native_types_mean_the_same(trial: Any) -> None:
     text = rules.LossNotDecreasing(trial, collection_names="a, b", tensor_regex="x,y", num_steps="7", mode="eval")
-    native = rules.LossNotDecreasing(trial, collection_names=["a", "b"], tensor_regex=["x", "y"], num_steps=7, mode=ModeKeys.EVAL)
+    native = rules.LossNotDecreasing(
+        trial, collection_names=["a", "b"], tensor_regex=["x", "y"], num_steps=7, mode=ModeKeys.EVAL
+    )
     for name in rules.LossNotDecreasing.PARAMETERS:
         assert getattr(text, name) == getattr(native, name)
     assert native.mode is ModeKeys.EVAL

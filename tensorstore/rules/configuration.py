@@ -1,0 +1,125 @@
+"""Which rules to watch a run with, from a command line or from a JSON or TOML file."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tensortrial.errors import ConfigurationError, UnknownRule
+from tensortrial.trial import Trial
+
+from .registry import make_rule, rule_class
+from .rule import Rule
+
+_LISTS = ("DebugRuleConfigurations", "rules")
+_KEYS = ("RuleConfigurationName", "RuleParameters", "rule", "name", "parameters", "actions")
+# What SageMaker needs to start a machine for the rule, and where it puts things.
+_IGNORED = ("RuleEvaluatorImage", "InstanceType", "VolumeSizeInGB", "LocalPath", "S3OutputPath")
+_NOT_PARAMETERS = ("base_trial", "rule_to_invoke", "action_json")
+_NOT_HERE = ("source_s3_uri", "source")
+
+
+@dataclass(frozen=True)
+class RuleConfiguration:
+    """One rule to be made."""
+
+    rule: str
+    """The name of a built-in rule."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    actions: Any = ""
+    """What to do when it fires, in any form that a rule's `action_str` has."""
+    name: str | None = None
+    """What its findings are filed under, if not the rule's name."""
+
+    def make(self, trial: Trial) -> Rule:
+        """The rule. Raises UnknownRule, InvalidRuleParameter, or ConfigurationError for its actions."""
+        return make_rule(self.rule, trial, rule_name=self.name, action_str=self.actions, **self.parameters)
+
+
+def parse_rule(text: str) -> RuleConfiguration:
+    """A rule from `Name` or `Name:parameter=value,parameter=value`. A part without `=` belongs to the value before it, so
+    lists are written as `Name:collection_names=weights,biases`."""
+    name, _, rest = text.partition(":")
+    parameters: dict[str, str] = {}
+    last = None
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if equals and key.strip().isidentifier():
+            last = key.strip()
+            parameters[last] = value
+        elif last is None:
+            raise ConfigurationError(f"rule {text!r}: {part!r} is not parameter=value")
+        else:
+            parameters[last] += f",{part}"
+    rule_class(name.strip())
+    return RuleConfiguration(name.strip(), parameters)
+
+
+def read_rules(path: str | os.PathLike[str]) -> list[RuleConfiguration]:
+    """The rules of a file: JSON, or TOML if it ends so.
+
+    A list of rules, or an object with such a list under `rules` or `DebugRuleConfigurations`. Each rule is
+    `{"rule": "DeadRelu", "name": …, "parameters": {…}, "actions": […]}`, or as SageMaker writes it:
+    `{"RuleConfigurationName": …, "RuleParameters": {"rule_to_invoke": "DeadRelu", …}}`, with actions as JSON text under
+    `action_json`. Raises ConfigurationError, naming the file; UnknownRule.
+    """
+    try:
+        document = _document(Path(path))
+        return [_rule(entry) for entry in _entries(document)]
+    except OSError as exc:
+        raise ConfigurationError(f"{path}: the rules cannot be read: {exc.strerror}") from exc
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(f"{path}: neither JSON nor TOML: {exc}") from exc
+    except UnknownRule:
+        raise
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"{path}: {exc}") from exc
+
+
+def _document(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    return tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+
+
+def _entries(document: Any) -> Sequence[Any]:
+    if isinstance(document, Mapping):
+        lists = [key for key in _LISTS if key in document]
+        if len(lists) != 1:
+            raise ConfigurationError(f"a configuration of rules is a list, or has one under {' or '.join(_LISTS)}")
+        _known(document, _LISTS, "the configuration")
+        document = document[lists[0]]
+    if not isinstance(document, list):
+        raise ConfigurationError(f"a configuration of rules is a list, not {type(document).__name__}")
+    return document
+
+
+def _rule(entry: Any) -> RuleConfiguration:
+    if not isinstance(entry, Mapping):
+        raise ConfigurationError(f"each rule is an object with its name and parameters, not {entry!r}")
+    _known(entry, (*_KEYS, *_IGNORED), "a rule")
+    given = dict(entry.get("RuleParameters") or entry.get("parameters") or {})
+    for key in _NOT_HERE:
+        if given.get(key):
+            raise ConfigurationError(
+                f"{key}={given[key]!r}: rules of one's own are not fetched; call watch(trial, [YourRule(trial)]) instead"
+            )
+    rule = entry.get("rule") or given.get("rule_to_invoke") or entry.get("RuleConfigurationName")
+    if not isinstance(rule, str):
+        raise ConfigurationError(f"neither rule nor rule_to_invoke says which rule: {dict(entry)!r}")
+    rule_class(rule)
+    actions = entry.get("actions", given.get("action_json", ""))
+    parameters = {key: value for key, value in given.items() if key not in (*_NOT_PARAMETERS, *_NOT_HERE)}
+    return RuleConfiguration(rule, parameters, actions, entry.get("name") or entry.get("RuleConfigurationName"))
+
+
+def _known(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, list(known), n=1, cutoff=0.0)
+            raise ConfigurationError(f"unknown key {key!r} in {where}; did you mean {near[0]!r}?")

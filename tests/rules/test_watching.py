@@ -1,0 +1,260 @@
+"""Many rules follow one run, in Python and at the shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import EPOCH, TRAIN, Job
+
+import tensortrial
+from tensortrial import rules
+from tensortrial.errors import ConfigurationError, UnknownRule
+from tensortrial.records import Plan, Record, Step
+from tensortrial.rules import ExplodingTensor, Rule, StalledTraining, VanishingGradient, invoke_rule
+from tensortrial.rules.configuration import parse_rule, read_rules
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Gradients that vanish at steps 3 and 4."""
+    with Job(tmp_path / "run") as job:
+        for step in range(5):
+            gradient = np.full(4, 1e-9 if step > 2 else 0.1)
+            job.step({f"g{i}": gradient for i in range(5)}, TRAIN, collections=("gradients",))
+    return tmp_path / "run"
+
+
+class Broken(Rule):
+    def invoke_at_step(self, step: int) -> bool:
+        if step == 2:
+            raise ZeroDivisionError("no such number")
+        return False
+
+
+def test_a_rule_that_raises_does_not_stop_the_others(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    found = list(rules.watch(trial, [Broken(trial), VanishingGradient(trial), rules.DeadRelu(trial)]))
+    assert [(f.rule, f.step, f.failed) for f in found if f.tensor in (None, "g0")] == [
+        ("Broken", 2, True),
+        ("VanishingGradient", 3, False),
+        ("VanishingGradient", 4, False),
+        ("DeadRelu", None, True),
+    ]
+    assert found[0].sentence == "cannot run, and is evaluated no further: it raised ZeroDivisionError: no such number"
+    assert "include_regex" in found[-1].sentence
+    assert trial.sql("select count(*) from findings where failed").fetchall() == [(2,)]
+
+
+def test_rules_that_lack_a_statistic_fail_once(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for _ in range(3):
+            job.step({"g": np.ones(2)}, raw=False, statistics=("median",), collections=("gradients",))
+    trial = tensortrial.create_trial(tmp_path / "run")
+    (finding,) = rules.watch(trial, [VanishingGradient(trial)], record=False)
+    assert (finding.step, finding.failed) == (0, True)
+    assert "abs_reductions=['mean']" in finding.sentence
+
+
+def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = tensortrial.create_trial(folder)
+    read: list[tuple[str, int]] = []
+    original = trial._read
+    monkeypatch.setattr(
+        trial, "_read", lambda rows: read.extend((r.name, r.global_step) for r in rows) or original(rows)
+    )
+    made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
+    made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
+    asked = trial._catalogue._execute
+    statements: list[str] = []
+    monkeypatch.setattr(
+        trial._catalogue, "_execute", lambda text, values: statements.append(text) or asked(text, values)
+    )
+    assert list(rules.watch(trial, made, record=False))
+    assert len(read) == len(set(read)) == 25
+    assert sum("as statistics" in text for text in statements) == 5
+
+
+def test_a_live_run_is_watched(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run", flush_seconds=0)
+    job.step({"g": np.ones(2)}, collections=("gradients",))
+    job.flush()
+    trial = tensortrial.create_trial(tmp_path / "run")
+
+    def go_on() -> None:
+        time.sleep(0.3)
+        job.step({"g": np.zeros(2)}, collections=("gradients",))
+        job.flush()
+        arrived.wait(10)
+        job.close()
+
+    arrived = threading.Event()
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    watching = rules.watch(trial, [VanishingGradient(trial)], poll_seconds=0.02)
+    assert next(watching).step == 1
+    # The job is still running: findings come before its end.
+    assert not trial.loaded_all_steps()
+    arrived.set()
+    assert list(watching) == []
+    thread.join()
+
+
+def test_a_stalled_job(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run", flush_seconds=0)
+    job.step({"x": 1.0})
+    job.flush()
+    trial = tensortrial.create_trial(tmp_path / "run")
+    watching = rules.watch(trial, [StalledTraining(trial, threshold="0.2")], poll_seconds=0.02)
+    finding = next(watching)
+    assert (finding.rule, finding.step, finding.threshold) == ("StalledTraining", 0, 0.2)
+    assert "no new step for" in finding.sentence
+    job.step({"x": 1.0})
+    job.close()
+    # It went on, and ended: nothing more.
+    assert list(watching) == []
+
+
+def test_a_stall_is_seen_afterwards(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    for step, second in enumerate((0, 1, 100, 101)):
+        job.writer.put(Step(TRAIN, step, step), [Record(Plan("x", (), True), 1.0, EPOCH + second * 10**9)], closes=True)
+    job.close()
+    trial = tensortrial.create_trial(tmp_path / "run")
+    (finding,) = invoke_rule(StalledTraining(trial, threshold=60))
+    assert (finding.step, finding.observed) == (2, 99.0)
+    assert invoke_rule(StalledTraining(trial)) == []
+
+
+def test_rules_of_another_trial_are_refused(folder: Path) -> None:
+    trial, other = tensortrial.create_trial(folder), tensortrial.create_trial(folder)
+    with pytest.raises(ConfigurationError, match="made for another trial"):
+        rules.watch(trial, [VanishingGradient(other)])
+
+
+def test_rules_from_text() -> None:
+    parsed = parse_rule("UnchangedTensor:collection_names=weights,biases,num_steps=4,tensor_regex=^a=b$")
+    assert parsed.rule == "UnchangedTensor"
+    assert dict(parsed.parameters) == {"collection_names": "weights,biases", "num_steps": "4", "tensor_regex": "^a=b$"}
+    with pytest.raises(UnknownRule, match="VanishingGradient"):
+        parse_rule("VanishingGradiant")
+    with pytest.raises(ConfigurationError, match="is not parameter=value"):
+        parse_rule("DeadRelu:50")
+
+
+SAGEMAKER = [
+    {
+        "RuleConfigurationName": "VGRule",
+        "InstanceType": "ml.t3.medium",
+        "VolumeSizeInGB": 30,
+        "RuleEvaluatorImage": "",
+        "RuleParameters": {"rule_to_invoke": "VanishingGradient", "threshold": "20.0"},
+    }
+]
+TOML = """
+[[rules]]
+rule = "VanishingGradient"
+name = "tiny gradients"
+parameters = { threshold = 1e-8 }
+actions = ["StopTraining"]
+
+[[rules]]
+rule = "AllZero"
+parameters = { collection_names = ["gradients"] }
+"""
+
+
+def test_rules_from_files(folder: Path, tmp_path: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    for document in (SAGEMAKER, {"DebugRuleConfigurations": SAGEMAKER}):
+        (tmp_path / "rules.json").write_text(json.dumps(document))
+        (one,) = read_rules(tmp_path / "rules.json")
+        rule: Any = one.make(trial)
+        assert (type(rule), rule.rule_name, rule.threshold) == (VanishingGradient, "VGRule", 20.0)
+    (tmp_path / "rules.toml").write_text(TOML)
+    tiny, zero = (each.make(trial) for each in read_rules(tmp_path / "rules.toml"))
+    assert (tiny.rule_name, len(tiny.actions.actions), zero.rule_name) == ("tiny gradients", 1, "AllZero")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "neither JSON nor TOML"),
+        ("{}", "has one under"),
+        ("[1]", "each rule is an object"),
+        ('[{"RuleParameter": {}}]', "did you mean 'RuleParameters'"),
+        ("[{}]", "says which rule"),
+        ('[{"rule": "DeadReul"}]', "did you mean 'DeadRelu'"),
+        ('[{"RuleParameters": {"rule_to_invoke": "Mine", "source_s3_uri": "s3://x"}}]', "are not fetched"),
+    ],
+)
+def test_a_bad_file_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "rules.json").write_text(text)
+    with pytest.raises(ConfigurationError, match=sentence):
+        read_rules(tmp_path / "rules.json")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_rules(tmp_path / "nothing.json")
+
+
+# At the shell.
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "tensortrial", "watch", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def _click() -> Iterator[None]:
+    pytest.importorskip("click")
+    yield
+
+
+def test_findings_are_printed_and_the_status_says_that_there_were_some(folder: Path) -> None:
+    done = command(folder, "--rule", "VanishingGradient:threshold=1e-8", "--rule", "ExplodingTensor")
+    assert done.stdout.splitlines()[:4] == [
+        "step 3  VanishingGradient: g0 is 1e-09 on average, below 1e-08",
+        "step 3  VanishingGradient: g1 is 1e-09 on average, below 1e-08",
+        "step 3  VanishingGradient: g2 is 1e-09 on average, below 1e-08",
+        "    … and 2 more of this rule at this step",
+    ]
+    assert done.returncode == 1
+
+
+def test_the_status_is_0_if_nothing_fired(folder: Path) -> None:
+    done = command(folder, "--rule", "ExplodingTensor", "--no-record")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_the_status_is_2_if_a_rule_could_not_run(folder: Path) -> None:
+    done = command(folder, "--rule", "VanishingGradient", "--rule", "WeightUpdateRatio", "--format", "json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (lines[0]["rule"], lines[0]["step"]) == ("VanishingGradient", 3)
+    assert lines[-1]["failed"]
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["RUN"], "give at least one --rule"),
+        (["RUN", "--rule", "VanishingGradeint"], "did you mean 'VanishingGradient'"),
+        (["RUN", "--rule", "VanishingGradient:threshold=low"], "threshold='low' is not accepted"),
+        (["RUN", "--rule", "ExplodingTensor", "--start-step", "99"], "no step was evaluated"),
+        (["RUN", "--config", "nothing.toml"], "cannot be read"),
+        (["nowhere", "--rule", "ExplodingTensor"], "there is no run here"),
+    ],
+)
+def test_what_cannot_run_is_a_sentence_and_status_2(folder: Path, arguments: list[str], sentence: str) -> None:
+    done = command(*[folder if argument == "RUN" else argument for argument in arguments])
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
