@@ -6,7 +6,7 @@ import re
 import threading
 from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
@@ -162,18 +162,13 @@ class Reader:
         ]
         return self._infos[max(before)] if before else None
 
-    def previous(self, row: SavedTensor, count: int) -> list[SavedTensor]:
-        """The last rows of the same tensor, worker and mode before `row`, newest first, at most `count`."""
+    def earlier(self, row: SavedTensor) -> Iterator[SavedTensor]:
+        """The rows of the same tensor, worker and mode before `row`, newest first, read as they are asked for."""
         self._update()
-        steps = self._steps_before(row.name, row.global_step, row.mode)
-        found: list[SavedTensor] = []
-        for step in steps:
-            if len(found) == count:
-                break
-            earlier = self._row(row.name, step, row.worker)
-            if earlier is not None:
-                found.append(earlier)
-        return found
+        for step in self._steps_before(row.name, row.global_step, row.mode):
+            found = self._row(row.name, step, row.worker)
+            if found is not None:
+                yield found
 
     def since(self, row: SavedTensor, first_mode_step: int) -> SavedTensor | None:
         """The earliest row of the same tensor, worker and mode at a mode step of at least `first_mode_step`, before
@@ -271,11 +266,10 @@ class Reader:
         version = self._trial._version
         if version == self._version:
             return
-        for name_set, name, collections in self._trial._name_sets_since(self._last_set):
-            self._sets.setdefault(name_set, []).append((name, tuple(collections)))
-            self._sets_of_name[name].append(name_set)
-            self._last_set = max(self._last_set, name_set)
-        for file_id, mode, mode_step, step, saved_at, name_set in self._trial._steps_since(self._last_file):
+        new = self._trial._steps_since(self._last_file)
+        if any(row[-1] not in self._sets for row in new):
+            self._learn_sets()
+        for file_id, mode, mode_step, step, saved_at, name_set in new:
             self._last_file = max(self._last_file, file_id)
             # Another worker's rows of a step that was looked at before it was complete.
             self._views.pop(step, None)
@@ -286,6 +280,12 @@ class Reader:
                 self._infos[step] = StepInfo(step, ModeKeys[mode], mode_step, saved_at or 0.0)
                 insort(self._steps_of_mode[ModeKeys[mode]], step)
         self._version = version
+
+    def _learn_sets(self) -> None:
+        for name_set, name, collections in self._trial._name_sets_since(self._last_set):
+            self._sets.setdefault(name_set, []).append((name, tuple(collections)))
+            self._sets_of_name[name].append(name_set)
+            self._last_set = max(self._last_set, name_set)
 
 
 _readers: WeakKeyDictionary[Trial, Reader] = WeakKeyDictionary()

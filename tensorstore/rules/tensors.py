@@ -121,21 +121,29 @@ class UnchangedTensor(SelectingRule):
         for row in self.rows(view, self.selector):
             if row.name in state:
                 continue
-            rows = [row, *self.reader.previous(row, self.num_steps - 1)]
-            if len(rows) == self.num_steps and not self._differ(view, rows) and self._close(view, rows):
+            rows = self._unchanged(view, row)
+            if len(rows) == self.num_steps and self._close(view, rows):
                 steps = ", ".join(str(each.global_step) for each in reversed(rows))
                 self.fires(row, float(self.num_steps), float(self.num_steps), f"did not change over steps {steps}")
 
-    def _differ(self, view: StepView, rows: list[SavedTensor]) -> bool:
+    def _unchanged(self, view: StepView, row: SavedTensor) -> list[SavedTensor]:
+        """The row and those before it, newest first, as far as statistics do not show a change."""
+        rows = [row]
+        for earlier in self.reader.earlier(row):
+            if len(rows) == self.num_steps or self._differ(view, earlier, row):
+                break
+            rows.append(earlier)
+        return rows
+
+    def _differ(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> bool:
         """Whether saved statistics, or the shape, say that it changed."""
-        newest = rows[0]
-        for row in rows[1:]:
-            if list(row.shape) != list(newest.shape):
+        if row.shape != newest.shape:
+            return True
+        most = self._most(view, row, newest)
+        for name in _BOUNDED if math.isfinite(most) else ():
+            a, b = view.saved(row, name), view.saved(newest, name)
+            if a is not None and b is not None and abs(a - b) > most:
                 return True
-            for name in _BOUNDED:
-                a, b = view.saved(row, name), view.saved(newest, name)
-                if a is not None and b is not None and abs(a - b) > self._most(view, row, newest):
-                    return True
         return False
 
     def _most(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> float:

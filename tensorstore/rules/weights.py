@@ -43,7 +43,7 @@ class WeightUpdateRatio(BuiltinRule):
     def _earlier(self, row: SavedTensor) -> SavedTensor | None:
         if self.num_steps is not None:
             return self.reader.since(row, row.mode_step - self.num_steps)
-        return next(iter(self.reader.previous(row, 1)), None)
+        return next(self.reader.earlier(row), None)
 
     def _compare(self, row: SavedTensor, value: Array, earlier: SavedTensor, before: Array) -> None:
         if value.shape != before.shape or not value.size:

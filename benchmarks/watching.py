@@ -1,0 +1,97 @@
+"""What following a run of 200 tensors with every rule that works from statistics costs, in CPU time of the watching process.
+
+    python benchmarks/watching.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+import numpy as np
+from common import header, line, scratch
+
+import tensortrial
+from tensortrial import rules
+
+TENSORS = 200
+STEPS = 200
+PAUSE = 0.1
+SAVED = ("abs_mean", "l2", "variance", "min", "max", "abs_max", "nan_count", "inf_count", "zero_count")
+
+
+def write(out: str, pause: float) -> None:
+    """A job of 100 weights and their gradients, as statistics, and a loss; each step is published as it closes."""
+    from tensortrial.hooks.rank import Rank
+    from tensortrial.hooks.recorder import Recorder
+    from tensortrial.reduction_config import ReductionConfig
+
+    recorder = Recorder(
+        out,
+        framework="none",
+        versions={},
+        rank=Rank(),
+        builtin=["weights", "gradients", "losses"],
+        always_saved=["weights", "gradients", "losses"],
+        reduction_config=ReductionConfig(reductions=SAVED[2:5] + SAVED[6:], norms=["l2"], abs_reductions=["mean", "max"]),
+        flush_seconds=0,
+    )
+    rng = np.random.default_rng(0)
+    for step in range(STEPS):
+        recorder.begin_step()
+        values = rng.normal(0, 0.1, (TENSORS // 2, 256)).astype(np.float32)
+        for i, value in enumerate(values):
+            recorder.save_tensor(f"layer{i}.relu_input_0", value * (1 + step), "weights")
+            recorder.save_tensor(f"gradient/layer{i}", value, "gradients")
+        recorder.save_tensor("loss", np.array(10.0 / (1 + step)), "losses")
+        time.sleep(pause)
+    recorder.close()
+
+
+def every_rule(trial: tensortrial.Trial) -> list[rules.Rule]:
+    return [
+        rules.VanishingGradient(trial),
+        rules.ExplodingTensor(trial),
+        rules.PoorWeightInitialization(trial),
+        rules.TensorVariance(trial, collection_names="weights,gradients", max_threshold=1e9),
+        rules.AllZero(trial, collection_names="weights,gradients"),
+        rules.UnchangedTensor(trial, collection_names="weights"),
+        rules.LossNotDecreasing(trial),
+        rules.Overfit(trial),
+        rules.Overtraining(trial, delta=0),
+        rules.StalledTraining(trial),
+        rules.LossSpike(trial),
+        rules.GradientNormSpike(trial),
+        rules.RankDivergence(trial),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", nargs=2, metavar=("OUT", "PAUSE"))
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.write[0], float(arguments.write[1]))
+        return
+    header(f"Watching {TENSORS} tensors of which {len(SAVED)} statistics are saved, over {STEPS} steps")
+    with scratch() as folder:
+        with subprocess.Popen([sys.executable, __file__, "--write", str(folder / "run"), str(PAUSE)]):
+            measure(str(folder / "run"), "live, each step as it comes")
+        measure(str(folder / "run"), "afterwards, in one go")
+
+
+def measure(run: str, what: str) -> None:
+    trial = tensortrial.create_trial(run, timeout=30)
+    made = every_rule(trial)
+    begun = time.process_time()
+    found = list(rules.watch(trial, made, record=False, poll_seconds=0.05))
+    seconds = time.process_time() - begun
+    steps = len(trial.steps())
+    assert steps == STEPS and not found, found[:1]
+    line(f"{what}, {len(made)} rules", f"{1000 * seconds / steps:.1f} ms of CPU a step", "under 20 ms")
+
+
+if __name__ == "__main__":
+    main()
