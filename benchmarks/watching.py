@@ -1,6 +1,6 @@
-"""What following a run of 200 tensors with every rule that works from statistics costs, in CPU time of the watching process.
+"""What following a run of 200 tensors with every rule that works from statistics costs: CPU time of the watcher.
 
-    python benchmarks/watching.py
+python benchmarks/watching.py
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def write(out: str, pause: float) -> None:
         rank=Rank(),
         builtin=["weights", "gradients", "losses"],
         always_saved=["weights", "gradients", "losses"],
-        reduction_config=ReductionConfig(reductions=SAVED[2:5] + SAVED[6:], norms=["l2"], abs_reductions=["mean", "max"]),
+        reduction_config=ReductionConfig(
+            reductions=SAVED[2:5] + SAVED[6:], norms=["l2"], abs_reductions=["mean", "max"]
+        ),
         flush_seconds=0,
     )
     rng = np.random.default_rng(0)
@@ -89,7 +91,8 @@ def measure(run: str, what: str) -> None:
     found = list(rules.watch(trial, made, record=False, poll_seconds=0.05))
     seconds = time.process_time() - begun
     steps = len(trial.steps())
-    assert steps == STEPS and not found, found[:1]
+    assert steps == STEPS
+    assert not found, found[:1]
     line(f"{what}, {len(made)} rules", f"{1000 * seconds / steps:.1f} ms of CPU a step", "under 20 ms")
 
 

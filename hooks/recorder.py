@@ -6,6 +6,7 @@ one and pushes into it; the recorder never calls back.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import platform
@@ -21,12 +22,12 @@ from tensortrial import __version__
 from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
 from tensortrial.collection import Collection, CollectionKeys
 from tensortrial.dtypes import Array, dtype_name, storable
-from tensortrial.errors import ConfigurationError, UnsupportedValue
+from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import SaveConfig
-from tensortrial.schema import RunInfo, WorkerInfo
+from tensortrial.schema import STOP_FILE, RunInfo, WorkerInfo
 from tensortrial.storage import open_storage
 from tensortrial.writer import Writer
 
@@ -46,6 +47,9 @@ _SM_METRICS = (CollectionKeys.SM_METRICS,)
 # Captured tensors go to the writer before their step closes once there are so many bytes of them: memory stays bounded
 # however large a step is, and the writer works while the step runs.
 _HAND_OVER_BYTES = 4 << 20
+# How often a step begins with a look whether training shall stop: on a disk it takes 10 us, in a bucket a request.
+_LOCAL_LOOK_SECONDS = 0.2
+_REMOTE_LOOK_SECONDS = 10.0
 
 
 class Recorder:
@@ -130,6 +134,7 @@ class Recorder:
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refused: set[str] = set()
+        self._next_look_for_stop = 0.0
         self.awaited: set[str] = set()
         """Models that a hook was told of, and that have not run yet."""
         self.saving = False
@@ -160,6 +165,7 @@ class Recorder:
                 self._step_is_adoptable = False
                 return
             self._close_step()
+            self._stop_if_asked()
             self._open_step()
 
     def hold_step(self) -> None:
@@ -185,6 +191,22 @@ class Recorder:
         if self._planner.look():
             self._announce()
         self.saving = self._planner.turn_to(step)
+
+    def _stop_if_asked(self) -> None:
+        """End the training by TrainingStopped, with the run closed, if a rule has asked for it in the run."""
+        now = time.monotonic()
+        if self._writer is None or now < self._next_look_for_stop:
+            return
+        self._next_look_for_stop = now + (_LOCAL_LOOK_SECONDS if self._storage.is_local else _REMOTE_LOOK_SECONDS)
+        try:
+            asked = json.loads(self._storage.read(STOP_FILE))
+        except (FileNotFoundError, ValueError):
+            return
+        self.close()
+        stopped = TrainingStopped(self.out_dir, str(asked.get("reason", "")) if isinstance(asked, dict) else "")
+        # A process that ends by a SystemExit says nothing by itself.
+        logger.error("%s", stopped)
+        raise stopped
 
     def _close_step(self) -> None:
         step, self._step = self._step, None

@@ -400,7 +400,8 @@ def _connect(storage: Storage) -> duckdb.DuckDBPyConnection:
     if storage.duckdb_filesystem is not None:
         connection.register_filesystem(storage.duckdb_filesystem)
     # DuckDB checks a path as a pattern and as it is: `uri` escapes brackets and stars, the url has them plain.
-    folders = {f"{base}/" for room in (INDEX, TENSORS, FINDINGS) for base in (storage.uri(room), f"{storage.url}/{room}")}
+    rooms = (INDEX, TENSORS, FINDINGS)
+    folders = {f"{base}/" for room in rooms for base in (storage.uri(room), f"{storage.url}/{room}")}
     # SET takes no parameters; a list literal with doubled quotes holds any path.
     quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
     for statement in (

@@ -14,6 +14,7 @@ from .schema import (
     END,
     MARKED_END,
     RUN_FILE,
+    STOP_FILE,
     TENSORS,
     RunInfo,
     WorkerInfo,
@@ -82,6 +83,7 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo) -> int:
     storage.replace(collections_path(worker.worker), worker.to_bytes())
     storage.remove(end_path(worker.worker))
     storage.remove(MARKED_END)
+    storage.remove(STOP_FILE)
     return next_flush(storage, worker.worker)
 
 

@@ -179,8 +179,8 @@ def watch(
 ) -> None:
     """Follow a run with rules, and print what they find, until the job ends.
 
-    The exit status is 0 if no rule fired, 1 if one did, and 2 if one could not run: it lacked tensors, raised, or there was
-    no step.
+    The exit status is 0 if no rule fired, 1 if one did, and 2 if one could not run: it lacked tensors, raised, or there
+    was no step.
 
     \b
     tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["saving.md", "reading.md", "sql.md"]
+PAGES = ["saving.md", "reading.md", "sql.md", "rules.md"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_every_view_is_documented_with_its_columns(folder: Path) -> None:
 
     trial = tensortrial.create_trial(folder / "runs" / "digits")
     text = (ROOT / "docs" / "sql.md").read_text()
-    for view in ("reductions", "scalars", "steps", "collections", "tensor_values"):
+    for view in ("reductions", "scalars", "steps", "collections", "findings", "tensor_values"):
         columns = " ".join(trial.sql(f"select * from {view} limit 0").columns)
         assert f"| `{view}` |" in text
         assert f"`{columns}`" in text, view

@@ -52,6 +52,36 @@ unavailable absent
 """
 
 
+RULE = """
+import sys
+from smdebug.exceptions import *
+from smdebug.rules import Rule, invoke_rule
+from smdebug.rules.action import Actions
+from smdebug.rules.req_tensors import RequiredTensors
+from smdebug.trials import create_trial
+
+class VanishingGradientRule(Rule):
+    def __init__(self, base_trial, threshold=0.0000001):
+        super().__init__(base_trial, other_trials=None)
+        self.threshold = float(threshold)
+
+    def invoke_at_step(self, step):
+        for tname in self.base_trial.tensor_names(collection='gradients'):
+            tensor = self.base_trial.tensor(tname)
+            abs_mean = tensor.reduction_value(step, 'mean', abs=True)
+            if abs_mean < self.threshold:
+                return True
+        return False
+
+trial = create_trial(sys.argv[1])
+invoke_rule(VanishingGradientRule(trial, threshold='0.0000001'), start_step=0, end_step=None)
+try:
+    invoke_rule(VanishingGradientRule(trial, threshold='1e6'), raise_eval_cond=True)
+except RuleEvaluationConditionMet as e:
+    print("met", e.rule_name, e.step)
+"""
+
+
 def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     import os
 
@@ -63,6 +93,16 @@ def test_a_script_runs_unchanged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = python("-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run")
     assert done.stdout == PRINTED, done.stderr
+
+
+def test_a_rule_runs_unchanged(tmp_path: Path) -> None:
+    train = SCRIPT.replace('reductions=["mean"], norms=["l2"]', 'reductions=["mean"], save_raw_tensor=True')
+    (tmp_path / "train.py").write_text(train)
+    (tmp_path / "rule.py").write_text(RULE)
+    trained = python("-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run")
+    assert "unavailable absent" in trained.stdout, trained.stderr
+    done = python("-m", "tensortrial.smdebug", tmp_path / "rule.py", tmp_path / "run")
+    assert done.stdout == "met VanishingGradientRule 0\n", done.stderr
 
 
 def test_one_import_is_enough(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class RuleConfiguration:
 
 
 def parse_rule(text: str) -> RuleConfiguration:
-    """A rule from `Name` or `Name:parameter=value,parameter=value`. A part without `=` belongs to the value before it, so
+    """A rule from `Name` or `Name:parameter=value,parameter=value`. A part without `=` belongs to the value before it:
     lists are written as `Name:collection_names=weights,biases`."""
     name, _, rest = text.partition(":")
     parameters: dict[str, str] = {}
@@ -107,7 +107,7 @@ def _rule(entry: Any) -> RuleConfiguration:
     for key in _NOT_HERE:
         if given.get(key):
             raise ConfigurationError(
-                f"{key}={given[key]!r}: rules of one's own are not fetched; call watch(trial, [YourRule(trial)]) instead"
+                f"{key}={given[key]!r}: your own rules are not fetched; call watch(trial, [YourRule(trial)]) instead"
             )
     rule = entry.get("rule") or given.get("rule_to_invoke") or entry.get("RuleConfigurationName")
     if not isinstance(rule, str):

@@ -1,4 +1,4 @@
-"""The built-in rules on runs of known values: every vector of their description, and what they do without their tensors."""
+"""The built-in rules on runs whose values are known: the vectors of their documentation, and the edges."""
 
 from __future__ import annotations
 
@@ -571,3 +571,10 @@ def test_selectors_are_a_union(write: Write) -> None:
     for make in (rules.AllZero, rules.UnchangedTensor):
         with pytest.raises(ConfigurationError, match="select tensors by"):
             make(trial)
+
+
+def test_the_page_on_rules_is_made_from_them() -> None:
+    from tensortrial.rules.documentation import page
+
+    text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert page(text) == text, "run: python -m tensortrial.rules.documentation docs/rules.md"

@@ -230,12 +230,12 @@ def test_other_trials_are_there(trial: tensortrial.Trial, tmp_path: Path) -> Non
 def test_what_is_not_a_trial_is_refused(trial: tensortrial.Trial) -> None:
     with pytest.raises(ConfigurationError, match="base_trial must be a trial"):
         Above("runs/digits")
+
+    class Two(Rule):
+        def invoke_at_step(self, step: int) -> bool:
+            return False
+
     with pytest.raises(ConfigurationError, match="other_trials must be trials"):
-
-        class Two(Rule):
-            def invoke_at_step(self, step: int) -> bool:
-                return False
-
         Two(trial, other_trials=["somewhere"])  # type: ignore[list-item]
 
 

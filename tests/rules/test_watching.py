@@ -215,7 +215,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(autouse=True)
 def _click() -> Iterator[None]:
     pytest.importorskip("click")
-    yield
+    return
 
 
 def test_findings_are_printed_and_the_status_says_that_there_were_some(folder: Path) -> None:

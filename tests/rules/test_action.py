@@ -1,0 +1,143 @@
+"""What is done when a rule fires, with a real server and a real program."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import TRAIN, Job
+
+import tensortrial
+from tensortrial.errors import ConfigurationError
+from tensortrial.rules import Rule, invoke_rule
+from tensortrial.rules.action import Command, StopTraining, Webhook, parse_actions
+
+
+class Always(Rule):
+    def invoke_at_step(self, step: int) -> bool:
+        return True
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> tensortrial.Trial:
+    with Job(tmp_path / "run") as job:
+        job.step({"x": 1.0}, TRAIN)
+    return tensortrial.create_trial(tmp_path / "run")
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each request with the next status; with none, not at all until it is closed."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.statuses, self.received, self.closing = list(statuses), list[Any](), threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.server.statuses:
+            self.server.closing.wait(20)
+            return
+        self.send_response(self.server.statuses.pop(0))
+        self.end_headers()
+        self.server.received.append(json.loads(body))
+
+    def log_message(self, *arguments: Any) -> None:
+        return
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    servers: list[Server] = []
+
+    def start(*statuses: int) -> Server:
+        servers.append(Server(*statuses))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.closing.set()
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_webhook_tries_again_until_the_server_takes_it(trial: tensortrial.Trial, serve: Any) -> None:
+    server = serve(500, 503, 200)
+    webhook = Webhook(server.url)
+    invoke_rule(Always(trial, action_str=webhook))
+    webhook.close(timeout=30)
+    assert len(server.received) == 3
+    assert server.received[-1]["rule"] == "Always"
+    assert server.received[-1]["run"] == trial.path
+    assert [finding["step"] for finding in server.received[-1]["findings"]] == [0]
+
+
+def test_a_webhook_that_is_not_answered_never_holds_up_the_rule(trial: tensortrial.Trial, serve: Any) -> None:
+    webhook = Webhook(serve().url)
+    begun = time.monotonic()
+    assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
+    assert time.monotonic() - begun < 5  # the server holds each request for 20 s
+    webhook.close(timeout=0)
+
+
+def test_a_url_where_nobody_is_is_logged(
+    trial: tensortrial.Trial, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve()
+    url = server.url
+    server.shutdown()
+    server.server_close()
+    webhook = Webhook(url)
+    with caplog.at_level(logging.ERROR, logger="tensortrial.rules"):
+        assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
+        webhook.close(timeout=60)
+    assert "not delivered" in caplog.text
+
+
+def test_a_command_is_told_what_fired(trial: tensortrial.Trial, tmp_path: Path) -> None:
+    program = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+    command = Command([sys.executable, "-c", program, str(tmp_path / "told")])
+    invoke_rule(Always(trial, action_str=command))
+    command.close(timeout=30)
+    assert json.loads((tmp_path / "told").read_text())["rule"] == "Always"
+
+
+def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> None:
+    invoke_rule(Always(trial, action_str='{"name": "StopTraining"}'))
+    request = json.loads((Path(trial.path) / "stop.json").read_text())
+    assert request["rule"] == "Always"
+    assert isinstance(parse_actions("StopTraining").actions[0], StopTraining)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("StopTrainin", "StopTraining"),
+        ('{"name": "Email", "email_address": "a@b.c"}', "Webhook"),
+        ('{"name": "SMS", "phone_number": "123"}', "Webhook"),
+        ('{"name": "Webhook", "url": "nowhere"}', "URL"),
+        ('{"name": "Command", "command": "no-such-program-here"}', "no-such-program-here"),
+        ("{", "JSON"),
+    ],
+)
+def test_an_action_that_cannot_be_used_is_refused_at_construction(
+    trial: tensortrial.Trial, given: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        Always(trial, action_str=given)
