@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,43 @@ unavailable absent
 """
 
 
+CONFIGURED = """
+import torch
+import smdebug.pytorch as smd
+
+hook = smd.Hook.create_from_json_file()
+model, loss = torch.nn.Linear(4, 1), torch.nn.MSELoss()
+hook.register_module(model)
+hook.register_loss(loss)
+hook.set_mode(smd.modes.TRAIN)
+for _ in range(6):
+    loss(model(torch.randn(3, 4)), torch.randn(3, 1)).backward()
+hook.save_scalar("accuracy", 0.5, sm_metric=True)
+hook.close()
+
+trial = smd.create_trial(hook.out_dir)
+print(smd.get_hook() is hook, trial.tensor_names(collection="sm_metrics"))
+print(trial.tensor("Linear_weight").steps(mode=smd.modes.TRAIN))
+print(trial.tensor("gradient/Linear_weight").steps(mode=smd.modes.TRAIN))
+print(sorted(trial.tensor("gradient/Linear_weight").reduction_values(0)))
+"""
+CONFIGURATION = {
+    "S3OutputPath": "s3://bucket/job",
+    "HookParameters": {"save_interval": "4", "train.save_interval": "2"},
+    "CollectionConfigurations": [
+        {"CollectionName": "weights"},
+        {
+            "CollectionName": "gradients",
+            "CollectionParameters": {"train.save_interval": "3", "reductions": "l2,abs_max"},
+        },
+    ],
+}
+CONFIGURED_PRINTED = """True ['accuracy']
+[0, 2, 4]
+[0, 3]
+[('l2', False), ('max', True)]
+"""
+
 RULE = """
 import sys
 from smdebug.exceptions import *
@@ -93,6 +131,17 @@ def test_a_script_runs_unchanged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = python("-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run")
     assert done.stdout == PRINTED, done.stderr
+
+
+def test_a_job_with_a_json_configuration_runs_unchanged(tmp_path: Path) -> None:
+    # LocalPath is where a job saves that is not to write to the bucket by itself.
+    configuration = {**CONFIGURATION, "LocalPath": str(tmp_path / "run")}
+    (tmp_path / "hook.json").write_text(json.dumps(configuration))
+    (tmp_path / "train.py").write_text(CONFIGURED)
+    done = python(
+        "-m", "tensortrial.smdebug", tmp_path / "train.py", SMDEBUG_CONFIG_FILE_PATH=str(tmp_path / "hook.json")
+    )
+    assert done.stdout == CONFIGURED_PRINTED, done.stderr
 
 
 def test_a_rule_runs_unchanged(tmp_path: Path) -> None:
