@@ -184,7 +184,8 @@ class TestCompiled:
         _, net, loss = hooked(make_hook)
         train(net, 1, loss)
         twin = copy.deepcopy(net)
-        train(torch.compile(twin, backend="aot_eager", fullgraph=True), 2)
+        losses = train(torch.compile(twin, backend="aot_eager", fullgraph=True), 2)
+        assert losses == pytest.approx(train(copy.deepcopy(net), 2))
 
     @pytest.mark.slow
     def test_with_the_real_compiler(self, tmp_path: Path) -> None:
