@@ -1,4 +1,4 @@
-# `make` needs a Python 3.11 or newer and nothing else. Everything it makes is in .venv, .venv-min, build and dist.
+# `make` needs a Python 3.11 or newer and nothing else. Everything it makes is in .venv, .venv-*, build and dist.
 PYTHON ?= python3
 
 VENV := .venv
@@ -9,6 +9,7 @@ PINS_MIN := duckdb==1.5.5 pyarrow==25.0.1 numpy==1.26.4
 CEPH := ceph-mon ceph-osd ceph-mgr radosgw ceph-common
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PYTEST_ARGS ?=
+EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
 
 # The folders at the root are packages of another name (see pyproject.toml): keep the root off sys.path, so that nobody
 # imports them by accident.
@@ -23,12 +24,12 @@ SHELL := bash
 
 .PHONY: help
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | awk -F '\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # ---------------------------------------------------------------------------------------------------- environments
 
 .PHONY: env
-env: build/env-links  ## Make .venv: the store, its tests, PyTorch, S3 and the linters
+env: build/env-links  ## Make .venv: the store, its tests, PyTorch, XGBoost, S3 and the linters
 
 %/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -40,11 +41,11 @@ env: build/env-links  ## Make .venv: the store, its tests, PyTorch, S3 and the l
 # which import, pytest, mypy and the wheel agree on the names. A file added or removed asks for new links, not an edit.
 build/env: pyproject.toml $(VENV)/pyvenv.cfg
 	$(PY) -m pip install --quiet 'setuptools>=77'
-	$(PY) -m pip install --quiet --no-build-isolation --config-settings editable_mode=strict -e '.[test,lint]'
+	$(PY) -m pip install $(EDITABLE) -e '.[test,lint]'
 	@touch $@
 
 build/env-links: build/env build/files
-	$(PY) -m pip install --quiet --no-build-isolation --config-settings editable_mode=strict --no-deps -e .
+	$(PY) -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
 build/files: FORCE
@@ -67,6 +68,36 @@ build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks qu
 	wheel=$$(ls build/wheel-min/*.whl); \
 	$(PY_MIN) -m pip install --quiet $(PINS_MIN) "$$wheel[test-core]"; \
 	$(PY_MIN) -m pip install --quiet --no-deps --force-reinstall "$$wheel"
+	@touch $@
+
+# TensorFlow is 1.5 GB, so it joins .venv only when asked for.
+.PHONY: env-tf
+env-tf: env build/env-tf  ## Add TensorFlow and Keras 3 to .venv
+
+build/env-tf: pyproject.toml build/env
+	$(PY) -m pip install --quiet '$(shell sed -nE 's/^tensorflow = \["(.*)"\]/\1/p' pyproject.toml)'
+	@touch $@
+
+# Frameworks that cannot share .venv have one of their own: pins, then the store on top of them.
+VENV_TF215 := .venv-tf215
+PINS_TF215 := tensorflow-cpu==2.15.1 tensorflow-estimator==2.15.0 numpy==1.26.4 duckdb==2.0.0 pyarrow==25.0.1 scikit-learn==1.9.1
+VENV_MXNET := .venv-mxnet
+PINS_MXNET := mxnet==1.9.1 numpy==1.23.5 duckdb==2.0.0 pyarrow==25.0.1 scikit-learn==1.7.2
+
+.PHONY: env-tf215 env-mxnet
+env-tf215: build/env-tf215-links  ## Make .venv-tf215: TensorFlow 2.15, with Keras 2 and tf.estimator
+env-mxnet: build/env-mxnet-links  ## Make .venv-mxnet: MXNet 1.9
+
+build/env-tf215: PINS := $(PINS_TF215)
+build/env-mxnet: PINS := $(PINS_MXNET)
+build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml .venv-%/pyvenv.cfg
+	@mkdir -p build
+	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77' $(PINS)
+	.venv-$*/bin/python -m pip install $(EDITABLE) $(PINS) -e '.[test-core]'
+	@touch $@
+
+build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% build/files
+	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # smdebug itself, for one slow test that compares every value of a run it wrote with the imported one.
@@ -94,6 +125,14 @@ servers:  ## Install the S3 server that the tests start: Ceph's RADOS Gateway, b
 demo: env  ## Train a CNN in one process and watch it from a second
 	$(PY) examples/digits.py
 
+.PHONY: demo-keras
+demo-keras: env-tf  ## Train with Keras and show the run
+	$(PY) examples/digits_keras.py
+
+.PHONY: demo-xgboost
+demo-xgboost: env  ## Boost trees, and ask by SQL and by rules what they learnt
+	$(PY) examples/breast_cancer_xgboost.py
+
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones
 	$(PY) -m pytest -m 'not slow' $(PYTEST_ARGS)
@@ -105,6 +144,22 @@ test-slow: env servers  ## Run the slow tests: packaging and whatever else takes
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
 	$(PY_MIN) -m pytest -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
+
+# Every test of a framework, slow ones too; tests/hooks/conftest.py leaves out what a framework lacks here.
+TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py tests/hooks/test_*estimator*.py)
+TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
+
+.PHONY: test-tf
+test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
+	$(PY) -m pytest $(PYTEST_ARGS) $(TESTS_TF) tests/test_docs.py
+
+.PHONY: test-tf215
+test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.15
+	$(VENV_TF215)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_TF)
+
+.PHONY: test-mxnet
+test-mxnet: env-mxnet  ## Run the tests of the MXNet hook
+	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_MXNET)
 
 .PHONY: lint
 lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which
@@ -142,5 +197,5 @@ dist: env  ## Build the source distribution and, from it, the wheel
 
 .PHONY: clean
 clean:  ## Remove everything that make has made
-	rm -rf $(VENV) $(VENV_MIN) $(VENV_SMDEBUG) build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -16,14 +16,15 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Rank:
-    """The number of this process, from 0, and how many there are."""
+    """The number of this worker, from 0, and how many there are. A worker that is not a process has a name of its own."""
 
     number: int = 0
     size: int = 1
+    name: str = ""
 
     @property
     def worker(self) -> str:
-        return f"worker_{self.number}"
+        return self.name or f"worker_{self.number}"
 
 
 def rank_from_environment() -> Rank:

@@ -6,12 +6,15 @@ import doctest
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["saving.md", "reading.md", "sql.md", "rules.md"]
+# Pages of a framework, each with the package that its examples need; they make their own runs.
+FRAMEWORK_PAGES: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_run(page: str, folder: Path) -> None:
+    run_examples(page, folder)
+
+
+@pytest.mark.parametrize("page", FRAMEWORK_PAGES)
+def test_the_examples_of_a_framework_run(page: str, tmp_path: Path) -> None:
+    if find_spec(FRAMEWORK_PAGES[page]) is None:
+        pytest.skip(f"{FRAMEWORK_PAGES[page]} is not installed here")
+    run_examples(page, tmp_path)
+
+
+def run_examples(page: str, folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     assert blocks
     program = "\n".join(blocks)

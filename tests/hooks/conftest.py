@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# What a file's name says that its tests need. Each framework has its own environment, and none has them all.
+_NEEDS = {
+    "keras": "tensorflow",
+    "session": "tensorflow",
+    "estimator": "tensorflow_estimator",
+    "mxnet": "mxnet",
+    "xgboost": "xgboost",
+}
+collect_ignore_glob = [f"test_*{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
 
 
 @pytest.fixture(autouse=True)
