@@ -16,7 +16,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Rank:
-    """The number of this worker, from 0, and how many there are. A worker that is not a process has a name of its own."""
+    """The number of this worker, from 0, and how many there are. One that is not a process has a name of its own."""
 
     number: int = 0
     size: int = 1
