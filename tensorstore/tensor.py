@@ -14,6 +14,7 @@ from .reductions import STATISTICS, parse_statistic, statistic
 from .schema import UNKNOWN_SHAPE
 
 if TYPE_CHECKING:
+    from .reader import RunReader
     from .trial import Trial
 
 GLOBAL = ModeKeys.GLOBAL
@@ -26,13 +27,14 @@ class Tensor:
     workers saved the tensor, `worker` says whose is meant; without it, the first that has it, in natural order.
     """
 
-    def __init__(self, name: str, trial: Trial) -> None:
+    def __init__(self, name: str, trial: Trial, reader: RunReader) -> None:
         self.name = name
         self.trial = trial
+        self._reader = reader
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
         """The steps at which the tensor was saved, ascending; complete ones only, unless told otherwise."""
-        return self.trial._tensor_steps(self.name, mode, show_incomplete_steps)
+        return self._reader.tensor_steps(self.name, mode, show_incomplete_steps)
 
     def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> Array:
         """The raw value, in the dtype and shape it was saved with.
@@ -40,10 +42,10 @@ class Tensor:
         Raises TensorUnavailableForStep (of which `has_reductions` tells whether statistics are there), StepUnavailable,
         StepNotYetAvailable, InvalidWorker; MissingChunk or CorruptFile where the run is damaged.
         """
-        row = self.trial._row(self.name, step_num, mode, worker)
+        row = self._reader.row(self.name, step_num, mode, worker)
         if not row.has_raw:
             raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True)
-        return self.trial._read([row])[0]
+        return self._reader.read([row])[0]
 
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, Array]:
         """The raw value of every step that has one, by step."""
@@ -52,15 +54,15 @@ class Tensor:
     def shape(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[int, ...]:
         """The shape, which is known however the tensor was saved. Only of what was imported from an old run it may not
         be: ShapeUnavailableForStep."""
-        shape = tuple(self.trial._row(self.name, step_num, mode, worker).shape)
+        shape = tuple(self._reader.row(self.name, step_num, mode, worker).shape)
         if shape == UNKNOWN_SHAPE:
             raise ShapeUnavailableForStep(self.name, step_num, mode)
         return shape
 
     def shapes(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, tuple[int, ...]]:
         """The shape at every step at which it is known."""
-        self.trial._look()
-        rows = self.trial._rows_of([self.name], mode, worker)[self.name]
+        self._reader.look()
+        rows = self._reader.rows_of([self.name], mode, worker)[self.name]
         return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
     def reduction_value(
@@ -75,10 +77,10 @@ class Tensor:
         name = parse_statistic(
             f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
         )
-        row = self.trial._row(self.name, step_num, mode, worker, statistics=True)
+        row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
         value = dict(_saved(row)).get(name)
         if value is None and row.has_raw:
-            value = statistic(self.trial._read([row])[0], name)
+            value = statistic(self._reader.read([row])[0], name)
             if value is None:
                 hint = f"{name} is not defined for dtype {row.dtype}"
                 raise TensorUnavailableForStep(self.name, step_num, mode, hint=hint)
@@ -91,19 +93,19 @@ class Tensor:
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
     ) -> dict[tuple[str, bool], Array]:
         """The saved statistics, by (name, whether of the absolute value). Nothing is computed."""
-        row = self.trial._row(self.name, step_num, mode, worker, statistics=True)
+        row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
         return {_key(name): np.array(value) for name, value in _saved(row)}
 
     def histogram(
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
     ) -> tuple[Array, Array] | None:
         """The saved histogram as (edges, counts), one edge more than counts; None if none was asked for."""
-        saved: dict[str, Any] | None = self.trial._row(self.name, step_num, mode, worker, statistics=True).histogram
+        saved: dict[str, Any] | None = self._reader.row(self.name, step_num, mode, worker, statistics=True).histogram
         return None if saved is None else (np.array(saved["edges"]), np.array(saved["counts"]))
 
     def workers(self, step_num: int, mode: ModeKeys = GLOBAL) -> list[str]:
         """The workers that saved the tensor at a step, in natural order."""
-        return [row.worker for row in self.trial._rows_at(self.name, step_num, mode)]
+        return [row.worker for row in self._reader.rows_at(self.name, step_num, mode)]
 
     def prev_steps(self, step: int, n: int, mode: ModeKeys = GLOBAL) -> list[int]:
         """The last `n` steps of the tensor up to `step`, itself included; fewer if there are fewer."""

@@ -84,7 +84,7 @@ class StopTraining(Action):
             "reason": reason,
         }
         try:
-            firing.trial._storage.replace(STOP_FILE, json.dumps(document, indent=1).encode())
+            firing.trial.reader.storage.replace(STOP_FILE, json.dumps(document, indent=1).encode())
         except (StorageError, OSError) as exc:
             logger.error("run %s: training cannot be asked to stop: %s", firing.trial.path, exc)
 

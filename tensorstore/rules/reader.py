@@ -137,7 +137,7 @@ class Reader:
         if view is None:
             if global_step not in self._infos:
                 raise StepUnavailable(global_step)
-            view = StepView(self, self._infos[global_step], self._trial._rows_at_step(global_step))
+            view = StepView(self, self._infos[global_step], self._trial.reader.rows_at_step(global_step))
             self._views[global_step] = view
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
@@ -206,7 +206,7 @@ class Reader:
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         missing = [row for row in rows if _key(row) not in self._values]
         fresh = (
-            {_key(row): value for row, value in zip(missing, self._trial._read(missing), strict=True)}
+            {_key(row): value for row, value in zip(missing, self._trial.reader.read(missing), strict=True)}
             if missing
             else {}
         )
@@ -240,7 +240,7 @@ class Reader:
     def _row(self, name: str, step: int, worker: str) -> SavedTensor | None:
         view = self._views.get(step)
         if view is None:
-            return self._trial._saved_row(name, step, worker)
+            return self._trial.reader.saved_row(name, step, worker)
         return next((row for row in view.rows.get(name, ()) if row.worker == worker), None)
 
     def _steps_before(self, name: str, global_step: int, mode: str) -> Iterable[int]:
@@ -263,10 +263,10 @@ class Reader:
 
     def _update(self) -> None:
         """Take in the steps that the trial has found since the last time."""
-        version = self._trial._version
+        version = self._trial.reader.version
         if version == self._version:
             return
-        new = self._trial._steps_since(self._last_file)
+        new = self._trial.reader.steps_since(self._last_file)
         if any(row[-1] not in self._sets for row in new):
             self._learn_sets()
         for file_id, mode, mode_step, step, saved_at, name_set in new:
@@ -282,7 +282,7 @@ class Reader:
         self._version = version
 
     def _learn_sets(self) -> None:
-        for name_set, name, collections in self._trial._name_sets_since(self._last_set):
+        for name_set, name, collections in self._trial.reader.name_sets_since(self._last_set):
             self._sets.setdefault(name_set, []).append((name, tuple(collections)))
             self._sets_of_name[name].append(name_set)
             self._last_set = max(self._last_set, name_set)

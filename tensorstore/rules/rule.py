@@ -95,7 +95,7 @@ class Rule(ABC):
         self.base_trial.wait_for_steps([step])
         findings = self.evaluate(step)
         if findings:
-            FindingLog(self.base_trial._storage, flush_seconds=0).add(findings)
+            FindingLog(self.base_trial.reader.storage, flush_seconds=0).add(findings)
             self.act(findings)
             raise RuleEvaluationConditionMet(self.rule_name, step)
 

@@ -221,7 +221,7 @@ def _of_exception(rule: Rule, step: int, exc: RuleEvaluationConditionMet) -> Fin
 
 
 def _log(trial: Trial, record: bool) -> FindingLog | None:
-    return FindingLog(trial._storage) if record else None
+    return FindingLog(trial.reader.storage) if record else None
 
 
 def _keep(log: FindingLog | None, findings: list[Finding]) -> None:

@@ -67,16 +67,16 @@ def test_rules_that_lack_a_statistic_fail_once(tmp_path: Path) -> None:
 def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = tensortrial.create_trial(folder)
     read: list[tuple[str, int]] = []
-    original = trial._read
+    original = trial.reader.read
     monkeypatch.setattr(
-        trial, "_read", lambda rows: read.extend((r.name, r.global_step) for r in rows) or original(rows)
+        trial.reader, "read", lambda rows: read.extend((r.name, r.global_step) for r in rows) or original(rows)
     )
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
-    asked = trial._catalogue._execute
+    asked = trial.reader.catalogue._execute
     statements: list[str] = []
     monkeypatch.setattr(
-        trial._catalogue, "_execute", lambda text, values: statements.append(text) or asked(text, values)
+        trial.reader.catalogue, "_execute", lambda text, values: statements.append(text) or asked(text, values)
     )
     assert list(rules.watch(trial, made, record=False))
     assert len(read) == len(set(read)) == 25

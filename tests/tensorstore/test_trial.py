@@ -20,6 +20,7 @@ from tensortrial.availability import StepState
 from tensortrial.collection import Collection
 from tensortrial.errors import (
     ConfigurationError,
+    InvalidWorker,
     MissingCollectionFiles,
     NoMoreData,
     NotARun,
@@ -27,6 +28,7 @@ from tensortrial.errors import (
     StepNotYetAvailable,
     StepUnavailable,
     TensorUnavailable,
+    TensorUnavailableForStep,
 )
 from tensortrial.trial import Trial
 
@@ -182,6 +184,28 @@ def test_values_of_many(trial: Trial) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- opening
+
+
+def test_inputs_labels_and_predictions(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        step = job.begin(TRAIN)
+        for number in (10, 9, 0):
+            job.put(step, {f"model_inputs_{number}": np.full(2, number)}, collections=("inputs",))
+        job.put(step, {"labels": np.arange(3)}, collections=("labels", "default"))
+        job.put(step, {"predictions": np.ones(1)}, closes=True, raw=False, collections=("predictions",))
+        job.step({"w": np.ones(1)}, TRAIN)
+    trial = tensortrial.create_trial(tmp_path / "run")
+    assert [array[0] for array in trial.inputs(0, TRAIN)] == [0, 9, 10]
+    assert [array.tolist() for array in trial.labels(0)] == [[0, 1, 2]]
+    assert trial.labels(1) == []
+    with pytest.raises(TensorUnavailableForStep, match="predictions"):
+        trial.predictions(0)
+    with pytest.raises(NoMoreData):
+        trial.inputs(2)
+    with pytest.raises(NoMoreData):
+        trial.inputs(0, EVAL)
+    with pytest.raises(InvalidWorker):
+        trial.inputs(0, worker="worker_1")
 
 
 def test_a_path_without_a_run(tmp_path: Path) -> None:
