@@ -1,3 +1,6 @@
 """What all tests share: the object stores that `servers` starts."""
 
+import pytest
+
+pytest.register_assert_rewrite("conformance")
 pytest_plugins = ["servers"]

@@ -159,13 +159,6 @@ class TestWhere:
         path = write({"LocalPath": None, "S3OutputPath": "s3://bucket/run"})
         assert read_configuration(path).arguments["out_dir"] == "s3://bucket/run"
 
-    def test_get_hook_makes_one_if_asked(self, write: Any) -> None:
-        path = write({})
-        assert tt.get_hook(json_config_path=path) is None
-        hook = tt.get_hook(json_config_path=path, create_if_not_exists=True)
-        assert isinstance(hook, tt.Hook)
-        assert tt.get_hook(create_if_not_exists=True) is hook
-
 
 class TestRefused:
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:

@@ -255,30 +255,6 @@ class TestFailures:
         # The traceback in it keeps this frame, and so the trial, beyond the end of DuckDB.
         caplog.clear()
 
-    def test_of_the_hook_itself_is_logged_once_with_its_traceback(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        class Broken(tt.Collection):
-            def matches(self, tensor_name: str) -> bool:
-                if tensor_name == "before":
-                    return False
-                raise RuntimeError("a broken collection")
-
-        hook, net, loss = self.hooked(tmp_path / "run", include_collections=["broken"])
-        hook.add_collection(Broken("broken", ".*"))
-        hook.save_scalar("before", 1)
-        assert train(net, 3, loss) == train(seeded(), 3)
-        with hook.step():
-            hook.save_scalar("after", 1)
-        hook.record_tensor_value("after", torch.ones(1))
-        hook.flush()
-        hook.close()
-        assert len(caplog.records) == 1
-        assert "a broken collection" in caplog.text
-        assert "test_lifecycle.py" in caplog.text
-        assert "RuntimeError: a broken collection" in end_of(tmp_path / "run")["failure"]
-        assert create_trial(tmp_path / "run").tensor_names() == ["before"]
-
     def test_strict_raises_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TENSORTRIAL_STRICT", "1")
         hook, net, loss = self.hooked(tmp_path / "run")
@@ -291,21 +267,16 @@ class TestFailures:
             hook.close()
         hook.close()
 
-    def test_of_one_tensor_leaves_the_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_of_one_captured_tensor_leaves_the_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         hook, net, loss = self.hooked(tmp_path / "run", include_regex="_output_")
         for _ in range(2):
             train(net, 1, loss)
-            hook.save_tensor("objects", [object()])
-            hook.save_tensor("ragged", [[1], [2, 3]])
-            hook.save_scalar("text", "not a number")
-            hook.save_scalar("good", 1)
             hook.record_tensor_value("meta_output", torch.ones(2, device="meta"))
         hook.close()
-        refused = {"objects", "ragged", "text", "meta_output_output_0"}
-        assert sorted(record.args[0] for record in caplog.records) == sorted(refused)
+        assert [record.args[0] for record in caplog.records] == ["meta_output_output_0"]
         trial = create_trial(tmp_path / "run")
-        assert trial.tensor("good").steps() == trial.tensor("Net_output_0").steps() == [0, 1]
-        assert not refused & set(trial.tensor_names())
+        assert trial.tensor("Net_output_0").steps() == [0, 1]
+        assert not trial.has_tensor("meta_output_output_0")
         assert end_of(tmp_path / "run")["failure"] is None
 
     def test_a_model_that_never_runs_is_told_at_the_end(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -36,28 +36,6 @@ def steps(out: str, name: str = LOSS, mode: Any = modes.GLOBAL) -> list[int]:
 
 
 class TestSaveConfig:
-    @pytest.mark.parametrize(
-        ("config", "expected"),
-        [
-            (tt.SaveConfig(), [0]),
-            (tt.SaveConfig(save_interval=4), [0, 4, 8]),
-            (tt.SaveConfig(save_interval=4, end_step=8), [0, 4]),
-            (tt.SaveConfig(save_interval=4, end_step=9), [0, 4, 8]),
-            (tt.SaveConfig(save_interval="4", start_step="3"), [4, 8]),
-            (tt.SaveConfig(save_steps=[3, 7]), [0, 3, 7]),
-            (tt.SaveConfig(save_steps="3, 7", end_step=0), [3, 7]),
-            ({"save_interval": 5}, [0, 5]),
-            (tt.SaveConfigMode(save_interval=5), [0, 5]),
-            ({modes.GLOBAL: tt.SaveConfigMode(save_interval=6)}, [0, 6]),
-            ({"global": {"save_interval": 6}}, [0, 6]),
-        ],
-    )
-    def test_decides_which_steps_are_saved(self, make_hook: Any, out: str, config: Any, expected: list[int]) -> None:
-        hook = make_hook(save_config=config)
-        trained(hook, 10)
-        hook.close()
-        assert steps(out) == expected
-
     def test_of_a_mode_counts_its_own_steps(self, make_hook: Any, out: str) -> None:
         every = {
             modes.TRAIN: tt.SaveConfigMode(save_interval=2),
@@ -95,14 +73,6 @@ class TestSaveConfig:
         assert steps(out, "Net_fc1.bias", modes.EVAL) == [0, 2]
         assert steps(out, "fc1_output_0", modes.TRAIN) == [2]
         assert steps(out, LOSS) == [0, 1, 2, 3]
-
-    def test_with_end_step_0_switches_the_losses_off(self, make_hook: Any, out: str) -> None:
-        hook = make_hook(include_collections=["biases"])
-        hook.get_collection("losses").save_config.end_step = 0
-        trained(hook, 2)
-        hook.close()
-        assert steps(out) == []
-        assert steps(out, "Net_fc1.bias") == [0, 1]
 
     def test_may_change_while_training(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
@@ -148,12 +118,6 @@ class TestModes:
         for mode in (modes.EVAL, "eval", 2):
             hook.set_mode(mode)
             assert hook.mode is modes.EVAL
-
-    def test_an_unknown_one_is_refused(self, make_hook: Any) -> None:
-        hook = make_hook()
-        with pytest.raises(ConfigurationError, match="TRAIN, EVAL, PREDICT, GLOBAL"):
-            hook.set_mode("training")
-        assert hook.recorder.active
 
 
 class TestSteps:
@@ -217,32 +181,6 @@ class TestSteps:
 
 
 class TestSavedByACall:
-    def test_belongs_to_the_open_step(self, make_hook: Any, out: str) -> None:
-        hook = make_hook(save_config=tt.SaveConfig(save_interval=100))
-        net = seeded()
-        hook.register_module(net)
-        hook.set_mode(modes.TRAIN)
-        for number in range(3):
-            train(net, 1)
-            hook.save_scalar("accuracy", number)
-            hook.save_tensor("predictions", torch.full((2,), number), collections_to_write=["mine", "other"])
-        hook.close()
-        trial = create_trial(out)
-        for name in ("accuracy", "predictions"):
-            assert trial.tensor(name).steps(modes.TRAIN) == [0, 1, 2]
-            assert [float(trial.tensor(name).value(step).max()) for step in range(3)] == [0, 1, 2]
-        assert trial.tensor_names(collection="mine") == ["predictions"]
-
-    def test_belongs_to_step_0_before_there_is_any(self, make_hook: Any, out: str) -> None:
-        hook = make_hook()
-        hook.save_scalar("rate", 0.5)
-        hook.save_tensor("setup", [1, 2])
-        trained(hook, 2)
-        hook.close()
-        trial = create_trial(out)
-        assert trial.tensor("rate").steps() == trial.tensor("setup").steps() == [0]
-        assert trial.tensor(LOSS).steps() == [0, 1]
-
     def test_belongs_to_the_next_step_where_none_is_open(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         net = trained(hook, 2, modes.TRAIN)
@@ -267,15 +205,6 @@ class TestSavedByACall:
         hook.close()
         assert create_trial(out).tensor("x").value(0) == 2
 
-    def test_as_a_metric_is_one_of_sm_metrics(self, make_hook: Any, out: str) -> None:
-        hook = make_hook()
-        hook.save_scalar("f1", torch.tensor(0.5), sm_metric=True, timestamp=1000.5)
-        hook.save_scalar("plain", 1)
-        hook.close()
-        trial = create_trial(out)
-        assert trial.tensor_names(collection="sm_metrics") == ["f1"]
-        assert trial.sql("SELECT epoch_ms(saved_at) FROM tensors WHERE name = 'f1'").fetchall() == [(1000500,)]
-
     def test_takes_tensors_arrays_and_nested_lists(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         hook.save_tensor("tensors", [torch.ones(2), torch.zeros(2, requires_grad=True)])
@@ -286,29 +215,3 @@ class TestSavedByACall:
         assert trial.tensor("tensors").value(0).tolist() == [[1, 1], [0, 0]]
         assert trial.tensor("numbers").value(0).tolist() == [[1, 2], [3, 4]]
         assert trial.tensor("text").value(0) == "abc"
-
-    def test_after_the_end_changes_nothing(self, make_hook: Any, out: str) -> None:
-        hook = make_hook()
-        trained(hook, 1)
-        hook.close()
-        hook.save_scalar("late", 1)
-        hook.save_tensor("late", [1])
-        hook.set_mode(modes.EVAL)
-        hook.close()
-        assert not create_trial(out).has_tensor("late")
-
-
-class TestResume:
-    def test_goes_on_after_the_last_step(self, make_hook: Any, out: str) -> None:
-        for session in range(3):
-            hook = make_hook(resume=True)
-            net = trained(hook, 2, modes.TRAIN)
-            hook.set_mode(modes.EVAL)
-            evaluate(net, 1)
-            hook.save_scalar("session", session)
-            hook.close()
-        trial = create_trial(out)
-        assert trial.tensor(LOSS).steps(modes.TRAIN) == [0, 1, 2, 3, 4, 5]
-        assert trial.tensor("session").steps(modes.EVAL) == [0, 1, 2]
-        assert trial.tensor("session").steps() == [2, 5, 8]
-        assert [float(v) for v in trial.tensor("session").values().values()] == [0, 1, 2]
