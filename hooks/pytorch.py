@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensortrial.collection import Collection as CoreCollection
 from tensortrial.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
@@ -29,6 +28,8 @@ from . import current
 from .configuration import read_configuration
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
+from .module_collection import ModuleCollection
+from .numbering import Numbering
 from .rank import Rank, rank_from_environment
 from .recorder import Recorder, logger
 
@@ -39,7 +40,7 @@ except ImportError as exc:
 
 from torch.nn.parameter import is_lazy
 
-from .torch_names import Numbering, Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
+from .torch_names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
 from .torch_reductions import device_statistics
 from .torch_taps import BeginStep, CompiledCall, Gradient, Inputs, Outputs
 from .torch_tensors import host_copy, host_dtype, local_part, tensors_in, to_array
@@ -74,38 +75,14 @@ _BUILTIN = (
 _NOTHING = np.empty(0)
 
 
-class Collection(CoreCollection):
+class Collection(ModuleCollection):
     """A collection that can also be told modules."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._modules: list[tuple[torch.nn.Module, bool, bool]] = []
 
     def add_module_tensors(self, module: torch.nn.Module, inputs: bool = False, outputs: bool = True) -> None:
         """Include what goes into a module of the registered model, what comes out of it, or both."""
         if not isinstance(module, torch.nn.Module):
             raise ConfigurationError(f"add_module_tensors takes a torch.nn.Module, not {type(module).__name__}")
-        self._modules.append((module, inputs, outputs))
-
-    @property
-    def is_empty(self) -> bool:
-        return super().is_empty and not self._modules
-
-    def resolve(self, paths: Mapping[torch.nn.Module, str]) -> None:
-        """Turn modules into the names of their tensors, now that their paths are known."""
-        if not self._modules:
-            return
-        unknown = []
-        for module, inputs, outputs in self._modules:
-            if module not in paths:
-                unknown.append((module, inputs, outputs))
-                continue
-            self.include(f"^{re.escape(paths[module])}_{kind}_" for kind, wanted in _kinds(inputs, outputs) if wanted)
-        self._modules = unknown
-
-
-def _kinds(inputs: bool, outputs: bool) -> list[tuple[str, bool]]:
-    return [("input", inputs), ("output", outputs)]
+        self.add_tensors_of(module, inputs, outputs)
 
 
 class Hook(BaseHook):

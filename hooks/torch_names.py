@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,21 +33,6 @@ class Root:
     def module_name(self, path: str) -> str:
         """What stands before `_input_0` and `_output_0`; the root itself has the empty path."""
         return f"{self.prefix}{path}" if path else self.name
-
-
-class Numbering:
-    """Counts, within a step, how often a module took or gave a value."""
-
-    def __init__(self) -> None:
-        self._step: object = None
-        self._counts: dict[tuple[str, str], Iterator[int]] = {}
-
-    def next(self, step: object, path: str, kind: str) -> int:
-        """0 for the first of the step. A model may run in several threads at once."""
-        if step is not self._step:
-            self._step, self._counts = step, {}
-        # Both calls are atomic.
-        return next(self._counts.setdefault((path, kind), itertools.count()))
 
 
 def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
