@@ -42,6 +42,8 @@ class Planner:
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
         self._fingerprint: tuple[object, ...] = ()
+        self.generation = 0
+        """How often `look` saw a change."""
 
     def look(self) -> bool:
         """Whether any collection has changed since the last look. Plans made before are then forgotten."""
@@ -51,16 +53,24 @@ class Planner:
         self._fingerprint = fingerprint
         self._plans_by_due.clear()
         self._explicit.clear()
+        self.generation += 1
         return True
 
     def turn_to(self, step: Step) -> bool:
         """Plan for this step from here on. Gives whether anything is due at it."""
         self._training = step.mode not in _NOT_TRAINING
-        self._due = frozenset(
-            collection.name for collection in self._collections.saved() if self._is_due(collection, step)
-        )
+        self._due = self.due_at(step)
         self._plans = self._plans_by_due.setdefault((self._training, self._due), {})
         return bool(self._due)
+
+    def due_at(self, step: Step) -> frozenset[str]:
+        """The collections that are due at a step."""
+        return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
+
+    def may_save(self, names: Iterable[str]) -> bool:
+        """Whether one of these names belongs to a collection that is saved at any step."""
+        saved = self._collections.saved()
+        return any(collection.matches(name) for name in names for collection in saved)
 
     def plan(self, name: str) -> Plan | None:
         """What of the tensor is due; None if nothing is."""
@@ -82,7 +92,7 @@ class Planner:
         return plan
 
     def _is_due(self, collection: Collection, step: Step) -> bool:
-        if collection.name in _TRAINING_ONLY and not self._training:
+        if collection.name in _TRAINING_ONLY and step.mode in _NOT_TRAINING:
             return False
         return collection.save_config is not None and collection.save_config.should_save_step(step.mode, step.mode_step)
 

@@ -15,12 +15,9 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tensortrial.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.records import Plan
 from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
@@ -29,7 +26,6 @@ from .configuration import read_configuration
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .module_collection import ModuleCollection
-from .numbering import Numbering
 from .rank import Rank, rank_from_environment
 from .recorder import Recorder, logger
 
@@ -40,10 +36,12 @@ except ImportError as exc:
 
 from torch.nn.parameter import is_lazy
 
-from .torch_names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
-from .torch_reductions import device_statistics
-from .torch_taps import BeginStep, CompiledCall, Gradient, Inputs, Outputs
-from .torch_tensors import host_copy, host_dtype, local_part, tensors_in, to_array
+from . import torch_graphs
+from .torch_capture import Capture
+from .torch_names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
+from .torch_taps import BeginStep, Gradient, Inputs, Outputs
+from .torch_tensors import to_array
+from .torch_unheard import Unheard
 
 if TYPE_CHECKING:
     from tensortrial.trial import create_trial
@@ -72,7 +70,6 @@ _BUILTIN = (
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
 )
-_NOTHING = np.empty(0)
 
 
 class Collection(ModuleCollection):
@@ -150,7 +147,9 @@ class Hook(BaseHook):
         self._module_names: dict[torch.nn.Module, str] = {}
         self._parameter_names: set[str] = set()
         self._gradients: dict[str, tuple[weakref.ref[torch.Tensor], Any]] = {}
-        self._numbering = Numbering()
+        self._capture = Capture(self.recorder)
+        self._unheard = Unheard()
+        self._generation = -1
         if current.get_hook() is None:
             set_hook(self)
 
@@ -168,7 +167,8 @@ class Hook(BaseHook):
 
     def register_module(self, module: torch.nn.Module) -> None:
         """Save the tensors of a model: its parameters, their gradients, and what goes in and out of its modules. Each
-        forward of the model begins a step. Register it after it is wrapped for distributed training or compiled.
+        forward of the model begins a step. Register it after it is wrapped for distributed training, and before code
+        that torch.compile compiles runs for the first time.
 
         Several models may be registered; the second of a class Net is called Net_1. Registering one twice changes
         nothing.
@@ -201,10 +201,14 @@ class Hook(BaseHook):
         the open step. With `loss` in its name it is one of the losses."""
         if not self.saving:
             return
-        name = f"{tensor_name}_output_{self._number(tensor_name, 'output')}"
+        name = f"{tensor_name}_output_{self._capture.number(tensor_name, 'output')}"
         if "loss" in tensor_name.lower():
             self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
-        self._capture(name, torch.as_tensor(tensor_value))
+        self._capture.tensor(name, torch.as_tensor(tensor_value))
+
+    def close(self) -> None:
+        super().close()
+        torch_graphs.switch.turn(self, False)
 
     # What the taps call.
 
@@ -213,12 +217,41 @@ class Hook(BaseHook):
         """Whether anything is due at the open step."""
         return self.recorder.saving
 
+    def may_save(self, names: list[str]) -> bool:
+        """For the compiler: whether one of these tensors may be saved at some step."""
+        self._resolve_modules()
+        return self.recorder.may_save(names)
+
     @guarded
     def begin_step(self, root: Root) -> None:
         """For a model's taps: it is about to run."""
-        if not self.recorder.active:
-            return
+        if self.recorder.active:
+            self._begin_step(root)
+        self._turn_switch()
+
+    @guarded
+    def values_of(self, path: str, direction: str, value: Any) -> None:
+        """For a module's taps: it is about to run on this, or gave it."""
+        self._unheard.note(path)
+        self._capture.values(path, direction, value)
+
+    @guarded
+    def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+        """For a module's taps: one tensor of it."""
+        self._unheard.note(path)
+        self._capture.value(path, direction, key, tensor)
+
+    @guarded
+    def gradient_of(self, name: str, gradient: torch.Tensor | None) -> None:
+        """For a parameter's taps: its gradient is there."""
+        self._unheard.note(name)
+        if gradient is not None:
+            self._capture.tensor(name, gradient)
+
+    def _begin_step(self, root: Root) -> None:
         self._resolve_modules()
+        if self.saving:
+            self._unheard.tell(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
         self.recorder.begin_step()
         self.recorder.awaited.discard(root.name)
         step = self.recorder.step
@@ -226,37 +259,28 @@ class Hook(BaseHook):
         if self.saving and root.seen_at is not step:
             root.seen_at = step
             for name, tensor in self._follow(root):
-                self._capture(name, tensor)
+                self._capture.tensor(name, tensor)
 
-    def compiled(self, root: Root) -> None:
-        """For a model's taps: the compiler takes them along, and they will be silent."""
-        if root.told or not self.recorder.active:
-            return
-        root.told = True
-        self.recorder.awaited.discard(root.name)
-        logger.warning(
-            "nothing will be saved of %s: it was registered first and compiled afterwards; compile it first, and "
-            "register the result",
-            root.name,
-        )
+    # Compiled code: it looks at the switch before it runs, and takes the graph without taps where that is off.
 
-    @guarded
-    def inputs_of(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """For a module's taps: it is about to run on these."""
-        self._capture_all(path, "input", args)
-        if kwargs:
-            self._capture_all(path, "input", kwargs)
+    def _turn_switch(self) -> None:
+        recorder = self.recorder
+        if recorder.generation != self._generation:
+            self._generation = recorder.generation
+            torch_graphs.look_again()
+        # A model that runs inside compiled code begins its step when the code has looked at the switch already.
+        ahead = any(root.inside or root.name in recorder.awaited for root in self._roots)
+        torch_graphs.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
 
     @guarded
-    def outputs_of(self, path: str, output: Any) -> None:
-        """For a module's taps: it gave this."""
-        self._capture_all(path, "output", output)
+    def _set_mode(self, mode: ModeKeys) -> None:
+        self.recorder.set_mode(mode)
+        self._turn_switch()
 
     @guarded
-    def gradient_of(self, name: str, parameter: torch.Tensor) -> None:
-        """For a parameter's taps: its gradient is there."""
-        if parameter.grad is not None:
-            self._capture(name, parameter.grad)
+    def _hold_step(self) -> None:
+        self.recorder.hold_step()
+        self._turn_switch()
 
     # Registering.
 
@@ -270,18 +294,12 @@ class Hook(BaseHook):
             root.prefix = f"{root.name}."
         self._roots.append(root)
         self.recorder.awaited.add(root.name)
+        self._unheard.expect(root)
         # First of all hooks, so that what the others see belongs to the step.
         module.register_forward_pre_hook(BeginStep(self, root), prepend=True)
-        if module._compiled_call_impl is not None:
-            module._compiled_call_impl = CompiledCall(self, root, module._compiled_call_impl)
         self._follow(root)
-        if any(is_compiled(each) for each in module.modules()):
-            root.told = True
-            logger.warning(
-                "%s is compiled: what goes in and out of the modules inside is not captured; parameters, their "
-                "gradients, and the model's own inputs and outputs are",
-                root.name,
-            )
+        # Compiled code that runs before any step is open has its taps.
+        torch_graphs.switch.turn(self, self.recorder.active)
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:
@@ -321,8 +339,8 @@ class Hook(BaseHook):
         return state.values()
 
     def _tap(self, module: torch.nn.Module, name: str) -> None:
-        module.register_forward_pre_hook(Inputs(self, name), with_kwargs=True)
-        module.register_forward_hook(Outputs(self, name))
+        module.register_forward_pre_hook(Inputs(self, name, module), with_kwargs=True)
+        module.register_forward_hook(Outputs(self, name, module))
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
         """Put a parameter with its gradient, or a buffer, into the collections that are meant for it."""
@@ -350,43 +368,6 @@ class Hook(BaseHook):
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
                 collection.resolve(self._module_names)
-
-    # Capturing.
-
-    def _capture_all(self, path: str, kind: str, value: Any) -> None:
-        for key, tensor in tensors_in(value):
-            if key is None:
-                label: object = self._number(path, kind)
-            else:
-                # The key itself, and when the module runs again in the step, the key with a number.
-                count = self._number(path, f"{kind}_{key}")
-                label = f"{key}_{count}" if count else key
-            self._capture(f"{path}_{kind}_{label}", tensor)
-
-    def _number(self, path: str, kind: str) -> int:
-        return self._numbering.next(self.recorder.step, path, kind)
-
-    def _capture(self, name: str, tensor: torch.Tensor) -> None:
-        plan = self.recorder.plan(name)
-        if plan is None or is_lazy(tensor):
-            return
-        try:
-            self._record(plan, local_part(tensor))
-        except UnsupportedValue as exc:
-            self.recorder.refuse(name, exc)
-
-    def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
-        statistics = None
-        if plan.statistics and tensor.device.type != "cpu":
-            # A few numbers travel instead of the whole tensor. On the CPU the writer's thread computes them from the
-            # copy.
-            values = device_statistics([tensor], plan.statistics)[0].tolist()
-            statistics = dict(zip(plan.statistics, values, strict=True))
-        if statistics is None or plan.raw or plan.histogram:
-            self.recorder.record(plan, host_copy(tensor), owned=True, statistics=statistics)
-        else:
-            dtype, shape = host_dtype(tensor), tuple(tensor.shape)
-            self.recorder.record(plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape)
 
 
 def get_hook(

@@ -192,6 +192,22 @@ class Recorder:
             self._announce()
         self.saving = self._planner.turn_to(step)
 
+    def next_is_due(self) -> bool:
+        """Whether anything will be due at the step that begins next in this mode, as far as can be said now."""
+        with self._lock:
+            self.collections.complete()
+            step = Step(self.mode, self._next_mode_steps[self.mode], self._next_global_step)
+            return self._active and bool(self._planner.due_at(step))
+
+    def may_save(self, names: Iterable[str]) -> bool:
+        """Whether a tensor of one of these names belongs to what is saved at any step."""
+        return self._active and self._planner.may_save(names)
+
+    @property
+    def generation(self) -> int:
+        """Grows when any collection starts to match, or to keep, something else."""
+        return self._planner.generation
+
     def _stop_if_asked(self) -> None:
         """End the training by TrainingStopped, with the run closed, if a rule has asked for it in the run."""
         now = time.monotonic()

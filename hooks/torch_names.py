@@ -23,8 +23,8 @@ class Root:
     """Put before the paths of its modules where another root has the same ones."""
     seen_at: object = None
     """The step at which its parameters were looked at last."""
-    told: bool = False
-    """Whether the user was told what compiling it costs."""
+    inside: bool = False
+    """Whether it runs inside compiled code, which has to know before of each step whether it is saved."""
 
     def tensor_name(self, path: str) -> str:
         """Of a parameter or a buffer."""

@@ -6,20 +6,27 @@ be loaded where this package is not installed.
 
 Activation checkpointing runs forwards once more inside backward; they are no new values, and taps pass over them.
 
-Compiled code cannot call back into Python, so each tap asks `is_compiling` first, and nothing that the compiler would
-have to watch before that.
+Where a tap is a part of what torch.compile compiles, `__call__` is run by the compiler, once for each graph, and leaves
+an operator in it (see `torch_graphs`), which calls `hear`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 import torch
-from torch.compiler import assume_constant_result, is_compiling
+from torch.compiler import is_compiling, is_exporting
 
+from . import torch_graphs
+from .torch_graphs import Keys, emit, is_wanted, switch, tell
 from .torch_names import Root
+from .torch_tensors import tensors_in
+
+# A module that runs more often than this in one step is asked for as if it did not.
+_MOST_NUMBERS = 32
 
 
 class Listener(Protocol):
@@ -29,27 +36,28 @@ class Listener(Protocol):
     def saving(self) -> bool:
         """Whether anything is due: if not, only `begin_step` is called."""
 
+    def may_save(self, names: list[str]) -> bool:
+        """Whether a tensor of one of these names may be saved at some step."""
+
     def begin_step(self, root: Root) -> None:
         """A registered model is about to run."""
 
-    def compiled(self, root: Root) -> None:
-        """A registered model is being compiled together with its taps: it will not be heard of."""
+    def values_of(self, path: str, direction: str, value: Any) -> None:
+        """The module at `path` is about to run on this (`input`), or gave it (`output`)."""
 
-    def inputs_of(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """The module at `path` is about to run on these."""
+    def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+        """One tensor of it."""
 
-    def outputs_of(self, path: str, output: Any) -> None:
-        """The module at `path` gave this."""
-
-    def gradient_of(self, name: str, parameter: torch.Tensor) -> None:
+    def gradient_of(self, name: str, gradient: torch.Tensor | None) -> None:
         """The gradient of a parameter is there."""
 
 
 class _Tap:
-    __slots__ = ("_listener", "_what")
+    __slots__ = ("__weakref__", "_listener", "_number", "_what")
 
     def __init__(self, listener: Listener, what: Any) -> None:
         self._listener, self._what = listener, what
+        self._number = torch_graphs.enlist(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
         return contextlib.nullcontext().__exit__
@@ -58,43 +66,96 @@ class _Tap:
         # It takes anything, gives None, and can be pickled.
         return getattr, (contextlib.nullcontext(), "__exit__")
 
+    def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
+        return False
+
+    def may_want(self, keys: Keys) -> bool:
+        return False
+
+    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
+        raise NotImplementedError
+
 
 class BeginStep(_Tap):
     """Before a root's forward."""
 
-    __slots__ = ("_compiled",)
-
-    def __init__(self, listener: Listener, root: Root) -> None:
-        super().__init__(listener, root)
-        # The compiler calls this one itself, once, and keeps nothing of it in the graph.
-        constant: Any = assume_constant_result
-        self._compiled = constant(lambda: listener.compiled(root))
+    __slots__ = ()
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if is_compiling():
-            self._compiled()
+            if not is_exporting():
+                emit(self._number, self._number, None)
         elif not _in_backward():
             self._listener.begin_step(self._what)
 
+    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
+        if not _in_backward():
+            self._what.inside = True
+            was_on = switch.on
+            self._listener.begin_step(self._what)
+            if self._listener.saving and not was_on:
+                torch_graphs.missed()
 
-class Inputs(_Tap):
+
+class _ModuleTap(_Tap):
+    __slots__ = ("_module",)
+    direction: ClassVar[str]
+
+    def __init__(self, listener: Listener, what: str, module: torch.nn.Module) -> None:
+        super().__init__(listener, what)
+        self._module = weakref.ref(module)
+
+    def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
+        return direction == self.direction and type(self._module()) is kind
+
+    def may_want(self, keys: Keys) -> bool:
+        return self._listener.may_save(
+            [f"{self._what}_{self.direction}_{label}" for key in keys for label in _labels(key)]
+        )
+
+    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
+        if self._listener.saving and not _in_backward():
+            self._listener.value_of(self._what, self.direction, key, tensor)
+
+    def _put_into_graph(self, module: torch.nn.Module, value: Any) -> None:
+        found = list(tensors_in(value))
+        keys = [key for key, _ in found]
+        if not is_exporting() and is_wanted(switch.epoch, type(module), self.direction, *keys) and switch.on:
+            if torch._C._are_functorch_transforms_active():
+                tell("inside vmap or grad")
+            else:
+                for key, tensor in found:
+                    emit(self._number, tensor, key)
+
+
+class Inputs(_ModuleTap):
     """Before a module's forward."""
 
     __slots__ = ()
+    direction = "input"
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not is_compiling() and self._listener.saving and not _in_backward():
-            self._listener.inputs_of(self._what, args, kwargs)
+        if is_compiling():
+            self._put_into_graph(module, args)
+            if kwargs:
+                self._put_into_graph(module, kwargs)
+        elif self._listener.saving and not _in_backward():
+            self._listener.values_of(self._what, "input", args)
+            if kwargs:
+                self._listener.values_of(self._what, "input", kwargs)
 
 
-class Outputs(_Tap):
+class Outputs(_ModuleTap):
     """After a module's forward."""
 
     __slots__ = ()
+    direction = "output"
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not is_compiling() and self._listener.saving and not _in_backward():
-            self._listener.outputs_of(self._what, output)
+        if is_compiling():
+            self._put_into_graph(module, output)
+        elif self._listener.saving and not _in_backward():
+            self._listener.values_of(self._what, "output", output)
 
 
 class Gradient(_Tap):
@@ -103,26 +164,30 @@ class Gradient(_Tap):
     __slots__ = ()
 
     def __call__(self, parameter: torch.Tensor) -> None:
-        if not is_compiling() and self._listener.saving:
-            self._listener.gradient_of(self._what, parameter)
+        if is_compiling():  # the compiler has the backward too
+            gradient = parameter.grad
+            if gradient is not None and is_wanted(switch.epoch, None, "gradient", None) and switch.on:
+                emit(self._number, gradient, None)
+        elif self._listener.saving:
+            self._listener.gradient_of(self._what, parameter.grad)
 
+    def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
+        return kind is None
 
-class CompiledCall:
-    """In the place of what `module.compile()` compiled, which takes the module's own taps along into the graph. Copies
-    of a module leave it behind."""
+    def may_want(self, keys: Keys) -> bool:
+        return self._listener.may_save([self._what])
 
-    def __init__(self, listener: Listener, root: Root, call: Callable[..., Any]) -> None:
-        self._listener, self._root, self._call = listener, root, call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._listener.begin_step(self._root)
-        name = self._root.module_name("")
+    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
         if self._listener.saving:
-            self._listener.inputs_of(name, args, kwargs)
-        output = self._call(*args, **kwargs)
-        if self._listener.saving:
-            self._listener.outputs_of(name, output)
-        return output
+            self._listener.gradient_of(self._what, tensor)
+
+
+for _each in (BeginStep, Inputs, Outputs, Gradient):
+    torch_graphs.run_uncompiled(_each.__call__.__code__)
+
+
+def _labels(key: str | None) -> list[object]:
+    return list(range(_MOST_NUMBERS)) if key is None else [key, f"{key}_1"]
 
 
 def _in_backward() -> bool:

@@ -1,4 +1,4 @@
-"""What else is done with a model while it is hooked: it is copied, saved, run in threads, wrapped and compiled."""
+"""What else is done with a model while it is hooked: it is copied, saved, run in threads, and wrapped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from training import Net, batches, run, seeded, train  # noqa: E402
+from training import Net, batches, seeded, train  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
@@ -50,11 +50,6 @@ COPIES = {
     "deepcopy, then save": lambda net: saved(copy.deepcopy(net)),
     "deepcopy twice": lambda net: copy.deepcopy(copy.deepcopy(net)),
 }
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the hook logged; torch traces its compiler through the same log."""
-    return [record.getMessage() for record in caplog.records if record.name.startswith("tensortrial")]
 
 
 class TestCopies:
@@ -122,88 +117,6 @@ class TestThreads:
         # A step that another thread ends at once may be empty, and leaves no trace.
         assert 30 <= len(trial.steps()) <= 40
         assert len(trial.tensor("Net_fc1.weight").steps()) > 0
-
-
-class TestCompiled:
-    @pytest.fixture(autouse=True)
-    def fresh(self) -> None:
-        torch.compiler.reset()
-
-    def test_before_it_is_registered(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
-        plain = seeded()
-        hook, net, loss = hooked(make_hook, torch.compile(plain, backend="aot_eager", fullgraph=True))
-        assert train(net, 4, loss) == pytest.approx(train(seeded(), 4), rel=1e-5)
-        hook.close()
-        self.check(out)
-        assert ["Net is compiled" in text for text in warnings(caplog)] == [True]
-
-    def test_in_place_before_it_is_registered(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
-        net = seeded()
-        net.compile(backend="aot_eager", fullgraph=True)
-        hook, net, loss = hooked(make_hook, net)
-        assert train(net, 4, loss) == pytest.approx(train(seeded(), 4), rel=1e-5)
-        twin = copy.deepcopy(net)
-        train(twin, 1)
-        hook.close()
-        self.check(out)
-        assert ["Net is compiled" in text for text in warnings(caplog)] == [True]
-
-    def check(self, out: str) -> None:
-        trial = create_trial(out)
-        for name in (LOSS, "Net_fc1.weight", "gradient/Net_fc1.weight", "Net_input_0", "Net_output_0"):
-            assert trial.tensor(name).steps() == [0, 1, 2, 3], name
-        assert not trial.has_tensor("fc1_output_0")
-
-    @pytest.mark.parametrize("in_place", [True, False])
-    def test_after_it_is_registered_is_told_at_once(
-        self, make_hook: Any, caplog: pytest.LogCaptureFixture, in_place: bool
-    ) -> None:
-        hook, net, loss = hooked(make_hook)
-        if in_place:
-            net.compile(backend="aot_eager", fullgraph=True)
-            compiled = net
-        else:
-            compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
-        assert train(compiled, 1, loss) == pytest.approx(train(seeded(), 1), rel=1e-5)
-        assert ["nothing will be saved of Net" in text for text in warnings(caplog)] == [True]
-        train(compiled, 3, loss)
-        hook.close()
-        assert len(warnings(caplog)) == 1
-
-    def test_a_part_of_it(self, make_hook: Any, out: str) -> None:
-        net = seeded()
-        net.fc1 = torch.compile(net.fc1, backend="aot_eager")
-        hook, net, loss = hooked(make_hook, net)
-        train(net, 2, loss)
-        hook.close()
-        trial = create_trial(out)
-        for name in ("fc1_output_0", "fc1_input_0", "fc2_output_0", "Net_fc1.weight", "gradient/Net_fc1.weight"):
-            assert trial.tensor(name).steps() == [0, 1], name
-
-    def test_a_copy_of_a_hooked_model(self, make_hook: Any) -> None:
-        _, net, loss = hooked(make_hook)
-        train(net, 1, loss)
-        twin = copy.deepcopy(net)
-        losses = train(torch.compile(twin, backend="aot_eager", fullgraph=True), 2)
-        assert losses == pytest.approx(train(copy.deepcopy(net), 2))
-
-    @pytest.mark.slow
-    def test_with_the_real_compiler(self, tmp_path: Path) -> None:
-        program = """
-            import torch
-            from training import seeded, train
-            import tensortrial.hooks.pytorch as tt
-
-            hook = tt.Hook("run", save_config=tt.SaveConfig(save_interval=1), save_all=True)
-            net = torch.compile(seeded(), fullgraph=True)
-            hook.register_module(net)
-            train(net, 50)
-        """
-        done = run(program, tmp_path)
-        assert done.returncode == 0, done.stderr
-        trial = create_trial(tmp_path / "run")
-        assert trial.tensor("gradient/Net_fc1.weight").steps() == list(range(50))
-        assert trial.tensor("Net_output_0").steps() == list(range(50))
 
 
 class TestModules:
