@@ -54,11 +54,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def values(out: str) -> dict[tuple[str, int], Any]:
     trial = create_trial(out)
-    return {
-        (name, step): trial.tensor(name).value(step)
-        for name in trial.tensor_names()
-        for step in trial.tensor(name).steps()
-    }
+    tensors = [trial.tensor(name) for name in trial.tensor_names()]
+    return {(tensor.name, step): tensor.value(step) for tensor in tensors for step in tensor.steps()}
 
 
 def check_same(out: str, expected: dict[tuple[str, int], Any]) -> None:
