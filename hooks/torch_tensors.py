@@ -18,9 +18,6 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
     if hasattr(torch, _name):
         _EXTENDED[getattr(torch, _name)] = (_name, torch.uint8)
 
-# Up to here numpy copies faster (1.5 us a call, not 2.9); beyond it they are equal on one core, and torch uses several.
-_SMALL_BYTES = 64 << 10
-
 
 def tensors_in(value: Any, key: str | None = None) -> Iterator[tuple[str | None, torch.Tensor]]:
     """The tensors in what a module takes or gives, with their keys; those by position have none."""
@@ -53,8 +50,8 @@ def host_copy(tensor: torch.Tensor) -> Array:
     try:
         if tensor.device.type != "cpu":
             return _as_numpy(tensor.cpu())
-        if tensor.nbytes <= _SMALL_BYTES and tensor.is_contiguous():
-            return np.array(_as_numpy(tensor))
+        # Of the training's own tensor no array may be made, not even to copy from: torch would take the memory for
+        # shared from then on, and FSDP could not free it (1 us a call that numpy's copy of a small tensor saves).
         return _as_numpy(tensor.clone(memory_format=torch.contiguous_format))
     except (RuntimeError, TypeError, ValueError) as exc:
         raise _unsupported(tensor, exc) from exc
