@@ -1,4 +1,4 @@
-"""Models, and parts of them, that torch.compile compiles: all is captured, in the graphs that there would be, unbroken."""
+"""Models, and parts of them, that torch.compile compiles: all is captured, and no graph is broken."""
 
 from __future__ import annotations
 
