@@ -170,7 +170,8 @@ def _heard(tensor: torch.Tensor, tap: torch.Tensor, key: str) -> None:
 
 
 # What Python does cannot be recorded and played back as a CUDA graph.
-_hear: Any = torch.library.custom_op(
+_library: Any = torch.library
+_hear = _library.custom_op(
     "tensortrial::hear",
     _heard,
     mutates_args=(),
@@ -178,4 +179,4 @@ _hear: Any = torch.library.custom_op(
     tags=(torch.Tag.cudagraph_unsafe,),
 )
 _hear.register_fake(lambda tensor, tap, key: None)
-_hear.register_effect(torch.library.EffectType.ORDERED)
+_hear.register_effect(_library.EffectType.ORDERED)
