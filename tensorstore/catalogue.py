@@ -5,9 +5,11 @@ The only module that talks to DuckDB.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -79,6 +81,7 @@ class Catalogue:
         self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
         self._connection = _connect(storage)
+        _open.add(self)
         self._connection.execute(load("catalogue"))
         self._last_file: dict[str, str] = {}
         self._files = 0
@@ -91,6 +94,7 @@ class Catalogue:
         self._unread: dict[str, str] = {}
         self._last_name: str | None = None
         self._views_of_version: int | None = None
+        self._values_of_version: int | None = None
         self._findings: list[str] | None = None
         self.version = 0
         """Grows with each refresh that found something new."""
@@ -189,8 +193,11 @@ class Catalogue:
         QueryError for one that DuckDB cannot run."""
         with self._lock:
             self._make_views()
+            # Their files are looked at anew, which nobody needs who asks for neither.
             if "findings" in query.lower():
                 self._make_findings_view()
+            if "tensor_values" in query.lower():
+                self._make_values_view()
             # A cursor of its own: a relation is evaluated lazily, while the catalogue goes on asking.
             cursor = self._connection.cursor()
             _refuse_all_but_select(cursor, query)
@@ -327,6 +334,7 @@ class Catalogue:
     def _read_index(self, question: str, paths: list[str], key: dict[str, Any]) -> list[SavedTensor]:
         if not paths:
             return []
+        self._storage.prefetch(paths)
         uris = [self._storage.uri(path) for path in paths]
         try:
             rows = self._execute(load(question), {"paths": uris, **key}).fetchall()
@@ -343,12 +351,18 @@ class Catalogue:
         index = [
             path for _, path in self._execute("select file_id, path from catalogue.files order by 1", {}).fetchall()
         ]
-        chunks = [path for (path,) in self._execute("select path from catalogue.chunks", {}).fetchall()]
+        self._storage.prefetch(index)
         self._view_over_files("tensors", index, INDEX_SCHEMA)
-        self._view_over_files("tensor_values", self._readable(chunks), TENSORS_SCHEMA)
         for view in _VIEWS:
             self._execute(load(f"view_{view}"), {})
         self._views_of_version = self.version
+
+    def _make_values_view(self) -> None:
+        if self._values_of_version == self.version:
+            return
+        chunks = [path for (path,) in self._execute("select path from catalogue.chunks", {}).fetchall()]
+        self._view_over_files("tensor_values", self._readable(chunks), TENSORS_SCHEMA)
+        self._values_of_version = self.version
 
     def _make_findings_view(self) -> None:
         """Rules of other processes write findings at any time: their files are listed anew for each query."""
@@ -383,7 +397,9 @@ class Catalogue:
     def _readable(self, chunks: list[str]) -> list[str]:
         """Chunks that are there and whole: one bad file would make the view useless for all."""
         kept = []
-        for path, tail in zip(chunks, self._storage.read_tails(chunks, 8), strict=True):
+        # The footers are read next: of a remote file they come along.
+        length = 8 if self._storage.is_local else _TAIL_BYTES
+        for path, tail in zip(chunks, self._storage.read_tails(chunks, length), strict=True):
             if not isinstance(tail, Exception) and tail[0][-4:] == b"PAR1":
                 kept.append(path)
             elif isinstance(tail, FileNotFoundError):
@@ -392,6 +408,16 @@ class Catalogue:
                 reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
                 self._set_aside(path, CorruptFile(path, f"this chunk is torn: {reason}"))
         return kept
+
+
+_open: weakref.WeakSet[Catalogue] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # DuckDB complains at length of a connection with a filesystem that outlives the interpreter.
+    for catalogue in list(_open):
+        catalogue.close()
 
 
 def _connect(storage: Storage) -> duckdb.DuckDBPyConnection:

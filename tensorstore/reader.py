@@ -58,13 +58,15 @@ class RunReader:
         other collections; nothing tells of it, so claims are read again now and then, and with `claims` in any case."""
         with self._lock:
             now = time.monotonic()
-            self._ended_at = now if self.workers.job_ended else None
             first = self.catalogue.version == 0
             changed = self.workers.refresh()
+            # Who had ended before the index is listed can have added nothing since.
+            ended = self.workers.job_ended
             grown = self.catalogue.refresh([info.worker for info in self.workers.infos])
-            if grown or claims or now - self._claims_read_at > self._claims_seconds:
+            if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
                 self._claims_read_at = now
                 changed = self.workers.reread() or changed
+            self._ended_at = now if ended and self.workers.job_ended else None
             if changed and not grown:
                 self.catalogue.changed()
             if changed or first:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .errors import AlreadyPublished, ConfigurationError, MissingExtra
+from .file_cache import FileCache
 from .storage_seam import (
     Blocks,
     ByteRange,
@@ -39,6 +40,9 @@ _NEAR = 64 << 10
 """Two ranges with no more than this between them are read as one: the bytes cost less than another request."""
 _MERGED = 16 << 20
 """But no merged read is longer than this, so that long reads still go in parallel."""
+_TAIL_BYTES = 64 << 10
+_PREFETCHED = 4 << 20
+"""A file that misses no more than this is fetched whole before it is queried; of a larger one DuckDB reads parts."""
 _ATTEMPTS = 4
 _CONNECTIONS = 2 * _PARALLEL
 """botocore's own limit of 10 would make the calls of two threads wait for each other."""
@@ -86,6 +90,7 @@ class FsspecStorage(Storage):
     def __init__(self, url: str, protocol: str, address: str, options: Mapping[str, Any]) -> None:
         self.url = url
         self._protocol, self._address, self._options = protocol, address, dict(options)
+        self._cache = FileCache()
         self._connect()
 
     def _connect(self) -> None:
@@ -106,9 +111,27 @@ class FsspecStorage(Storage):
             self._connect()
         return self._filesystem
 
-    @property
+    @functools.cached_property
     def duckdb_filesystem(self) -> Any:
-        return self.fs
+        from .remote_files import RemoteFiles
+
+        return RemoteFiles(self, self._protocol, self._cache)
+
+    def prefetch(self, paths: Sequence[str]) -> None:
+        # A file that cannot be fetched is left to whoever asks for it by itself, and can say so.
+        unknown = [path for path in paths if self._cache.missing(path) is None]
+        self.read_tails(unknown, _TAIL_BYTES)
+        rest = {path: self._cache.missing(path) or 0 for path in paths}
+        wanted = [ByteRange(path, 0, length) for path, length in rest.items() if 0 < length <= _PREFETCHED]
+        for span, data in zip(wanted, self._spans(wanted), strict=True):
+            if not isinstance(data, Exception) and len(data) == span.length:
+                self._keep_front(span, bytes(data))
+
+    def _keep_front(self, span: ByteRange, data: bytes) -> None:
+        size = self._cache.size(span.path) or 0
+        tail = self._cache.read(span.path, span.length, size - span.length)
+        if tail is not None:
+            self._cache.keep(span.path, data + tail, size)
 
     def uri(self, path: str) -> str:
         return f"{self.url}/{check_path(path)}"
@@ -124,7 +147,9 @@ class FsspecStorage(Storage):
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"):
             size = int(self.fs.info(self._full(path))["size"])
-            return bytes(self.fs.cat_file(self._full(path), start=max(0, size - length), end=size)), size
+            data = bytes(self.fs.cat_file(self._full(path), start=max(0, size - length), end=size))
+        self._cache.keep(path, data, size)
+        return data, size
 
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
         return _outcomes(lambda path: self.read_tail(path, length), paths)
@@ -138,11 +163,17 @@ class FsspecStorage(Storage):
         return found
 
     def _read_spans(self, spans: Sequence[ByteRange]) -> Blocks:
+        return [_bytes_or_raise(span.path, data) for span, data in zip(spans, self._spans(spans), strict=True)]
+
+    def _spans(self, spans: Sequence[ByteRange]) -> Sequence[bytes | Exception]:
+        """The bytes of each span, or why there are none."""
         ends = [span.start + span.length for span in spans]
         with translated(spans[0].path if spans else "", "read"):
             paths = [self._full(span.path) for span in spans]
-            found = self.fs.cat_ranges(paths, [span.start for span in spans], ends, on_error="return")
-        return [_bytes_or_raise(span.path, data) for span, data in zip(spans, found, strict=True)]
+            found: list[bytes | Exception] = self.fs.cat_ranges(
+                paths, [span.start for span in spans], ends, on_error="return"
+            )
+            return found
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
@@ -239,9 +270,8 @@ class S3Storage(FsspecStorage):
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
         return self._wait(_gather, [functools.partial(self._get_tail, path, length) for path in paths])
 
-    def _read_spans(self, spans: Sequence[ByteRange]) -> Blocks:
-        found = self._wait(_gather, [functools.partial(self._get_span, span) for span in spans])
-        return [_bytes_or_raise(span.path, data) for span, data in zip(spans, found, strict=True)]
+    def _spans(self, spans: Sequence[ByteRange]) -> Sequence[bytes | Exception]:
+        return self._wait(_gather, [functools.partial(self._get_span, span) for span in spans])
 
     def list(self, folder: str) -> Paths:
         prefix = f"{check_path(folder)}/" if folder else ""
@@ -325,6 +355,7 @@ class S3Storage(FsspecStorage):
 
     async def _get_tail(self, path: str, length: int) -> tuple[bytes, int]:
         data, size = await self._get(path, f"bytes=-{max(1, length)}")
+        self._cache.keep(path, data, size)
         return data[max(0, len(data) - length) :], size
 
     async def _get_span(self, span: ByteRange) -> bytes:
@@ -429,45 +460,14 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T | Exc
 def _filesystem_class(protocol: str) -> Any:
     import fsspec
 
-    if protocol == "memory":
-        return _literal(_memory_filesystem_class())
     try:
-        return _literal(fsspec.get_filesystem_class(protocol))
+        return fsspec.get_filesystem_class(protocol)
     except ImportError as exc:
         if protocol == "s3":
             raise MissingExtra("s3fs", "s3", "an s3:// run") from exc
         raise ConfigurationError(f"{protocol}:// runs need a package that is not installed: {exc}") from exc
     except ValueError as exc:
         raise ConfigurationError(f"{protocol}:// is no place for a run: try a path, or s3://") from exc
-
-
-@functools.cache
-def _literal(kind: Any) -> Any:
-    """The filesystem's class, made to take every path as it is written.
-
-    DuckDB looks for a pattern in each path that has one of *?[ in it, and a run may well be named 'lr=[0.1]'. We give
-    DuckDB exact paths only, so what a path matches is the path.
-    """
-    return type(kind.__name__, (kind,), {"glob": lambda self, path, **_: [path]})
-
-
-@functools.cache
-def _memory_filesystem_class() -> Any:
-    """fsspec's memory filesystem, made safe to read from several threads.
-
-    fsspec's gives every reader of a file the same object with one position; DuckDB reads with several threads, and
-    they would read at each other's places. Here each reader gets an object of its own over the same bytes.
-    """
-    from io import BytesIO
-
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    class SharedMemoryFileSystem(MemoryFileSystem):  # type: ignore[misc]
-        def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-            opened = super()._open(path, mode, **kwargs)
-            return BytesIO(opened.getvalue()) if mode == "rb" else opened
-
-    return SharedMemoryFileSystem
 
 
 def s3_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,6 +93,11 @@ class Storage(ABC):
         A bytearray is the caller's own, to keep and to write to.
         """
 
+    def prefetch(self, paths: Sequence[str]) -> None:
+        """A query will read these files: fetch together what it would fetch one by one. On a disk there is nothing to
+        do."""
+        del paths
+
     @abstractmethod
     def list(self, folder: str) -> Paths:
         """The names of the entries directly in `folder`, sorted; none if there is no such folder.

@@ -441,13 +441,13 @@ class S3Contract(StorageContract):
         from fsspec.asyn import sync
 
         made: list[str] = []
-        call = storage.duckdb_filesystem._call_s3
+        call = storage.fs._call_s3
 
         async def counted(method: str, *args: Any, **kwargs: Any) -> Any:
             made.append(method)
             return await call(method, *args, **kwargs)
 
-        filesystem = storage.duckdb_filesystem
+        filesystem = storage.fs
         monkeypatch.setattr(filesystem, "_call_s3", counted)
         monkeypatch.setattr(filesystem, "call_s3", functools.partial(sync, filesystem.loop, counted))
         return made
@@ -495,14 +495,14 @@ class S3Contract(StorageContract):
             storage.create("run.json", b"")
 
     def test_a_put_whose_answer_was_lost_is_still_ours(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-        call, lost = storage.duckdb_filesystem.call_s3, [True]
+        call, lost = storage.fs.call_s3, [True]
 
         def call_twice(method: str, **kwargs: Any) -> Any:
             if method == "put_object" and lost.pop():
                 call(method, **kwargs)  # as s3fs and botocore do when the connection breaks before the answer
             return call(method, **kwargs)
 
-        monkeypatch.setattr(storage.duckdb_filesystem, "call_s3", call_twice)
+        monkeypatch.setattr(storage.fs, "call_s3", call_twice)
         storage.create("a/1", b"once")
         assert storage.read("a/1") == b"once"
 

@@ -1,0 +1,211 @@
+"""What reading a run in S3 costs where each request takes 20 ms longer: how many requests, and how long.
+
+A server of S3's protocol runs on loopback, and between it and the reader a proxy that holds each request back and
+counts it. An object store in the same region answers after 10 to 30 ms.
+
+    python benchmarks/s3.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from common import header, line
+
+LATENCY = 0.02
+TENSORS, SIDE = 20, 32
+
+
+# The proxy, in a process of its own.
+
+
+async def serve(port: int, upstream: str) -> None:
+    from aiohttp import ClientSession, DummyCookieJar, web
+
+    seen: Counter[str] = Counter()
+
+    async def pass_on(request: web.Request) -> web.Response:
+        if request.path == "/_requests":
+            answer = web.json_response(dict(seen))
+            seen.clear()
+            return answer
+        seen[_kind(request.method, request.raw_path, request.headers.get("Range", ""))] += 1
+        await asyncio.sleep(LATENCY)
+        headers = {key: value for key, value in request.headers.items() if key.lower() != "host"}
+        body = await request.read()
+        async with session.request(
+            request.method, upstream + request.raw_path, headers=headers, data=body, allow_redirects=False
+        ) as answer:
+            kept = {k: v for k, v in answer.headers.items() if k.lower() not in ("transfer-encoding", "connection")}
+            return web.Response(status=answer.status, headers=kept, body=await answer.read())
+
+    app = web.Application(client_max_size=1 << 30)
+    app.router.add_route("*", "/{path:.*}", pass_on)
+    async with ClientSession(cookie_jar=DummyCookieJar(), auto_decompress=False) as session:
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await asyncio.Event().wait()
+
+
+def _kind(method: str, path: str, part: str) -> str:
+    if method == "GET" and "list-type=2" in path:
+        return "LIST"
+    return f"{method} {path} {part}"
+
+
+# The reader's side.
+
+
+@dataclass
+class Requests:
+    """What went through the proxy."""
+
+    lists: int
+    gets: int
+    heads: int
+    twice: int
+    """Parts of objects that were asked for more than once."""
+
+    def __str__(self) -> str:
+        kinds = {"LIST": self.lists, "GET": self.gets, "HEAD": self.heads, "of them again": self.twice}
+        return ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count) or "no request"
+
+
+def requests(proxy: str) -> Requests:
+    """What was asked since the last look."""
+    with urllib.request.urlopen(f"{proxy}/_requests") as answer:
+        seen: dict[str, int] = json.load(answer)
+    gets = {kind: count for kind, count in seen.items() if kind.startswith("GET ")}
+    heads = sum(count for kind, count in seen.items() if kind.startswith("HEAD "))
+    return Requests(seen.get("LIST", 0), sum(gets.values()), heads, sum(gets.values()) - len(gets))
+
+
+def measured(proxy: str, what: str, call: object, aim: str = "") -> None:
+    requests(proxy)
+    begun = time.perf_counter()
+    call()  # type: ignore[operator]
+    taken = time.perf_counter() - begun
+    line(what, f"{1e3 * taken:.0f} ms: {requests(proxy)}", aim)
+
+
+def write(url: str, options: dict[str, str], flushes: int) -> None:
+    """A run of so many flushes, four steps each."""
+    from tensortrial.hooks.rank import Rank
+    from tensortrial.hooks.recorder import Recorder
+
+    recorder = Recorder(
+        url,
+        framework="benchmark",
+        versions={},
+        rank=Rank(),
+        builtin=[],
+        always_saved=[],
+        storage_options=options,
+        flush_seconds=3600,
+    )
+    value = np.arange(SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE)
+    for flush in range(flushes):
+        for _ in range(4):
+            recorder.begin_step()
+            for number in range(TENSORS):
+                recorder.save_tensor(f"layer{number}/weight", value + flush)
+            recorder.save_scalar("loss", 1 / (1 + flush))
+        recorder.flush()
+    recorder.close()
+
+
+def read(proxy: str, url: str, flushes: int) -> None:
+    import tensortrial
+
+    options = {"endpoint_url": proxy, "key": "moto", "secret": "moto-secret"}
+    trials: list[tensortrial.Trial] = []
+    print(f"a run of {flushes} flushes")
+    measured(
+        proxy,
+        "open it, its names and steps",
+        lambda: (
+            trials.append(tensortrial.create_trial(url, storage_options=options)),
+            trials[0].tensor_names(),
+            trials[0].steps(),
+        ),
+        f"listing, and {flushes} reads, 16 at a time: {1e3 * LATENCY * (flushes / 16):.0f} ms and a little",
+    )
+    (trial,) = trials
+    tensor = trial.tensor("layer3/weight")
+    half = 2 * flushes
+    measured(proxy, "nothing new: names again", trial.tensor_names)
+    measured(proxy, "the first value of a step", lambda: tensor.value(half))
+    measured(proxy, "another value of that step", lambda: trial.tensor("layer4/weight").value(half), "1 GET")
+    measured(proxy, "the same value again", lambda: tensor.value(half), "1 GET")
+    steps = trial.steps()
+    measured(proxy, "one tensor at every step", lambda: trial.values(["layer7/weight"], steps))
+    measured(proxy, "the same again", lambda: trial.values(["layer7/weight"], steps), "the values only")
+    measured(proxy, "SQL: mean loss", lambda: trial.sql("select avg(value) from scalars").fetchall())
+
+
+@contextmanager
+def running(*command: str, url: str) -> Iterator[None]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            except OSError as exc:
+                if getattr(exc, "code", None):
+                    break
+                time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", nargs=2, metavar=("PORT", "UPSTREAM"))
+    parser.add_argument("--flushes", type=int, nargs="+", default=[20, 200])
+    arguments = parser.parse_args()
+    if arguments.serve:
+        asyncio.run(serve(int(arguments.serve[0]), arguments.serve[1]))
+        return
+    import boto3
+
+    header(f"S3 with {1e3 * LATENCY:.0f} ms of latency, a flush of 4 steps of {TENSORS} tensors of {4 * SIDE**2} bytes")
+    store, proxy = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    port = store.rpartition(":")[2]
+    with (
+        running(sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port, url=store),
+        running(sys.executable, __file__, "--serve", proxy.rpartition(":")[2], store, url=f"{proxy}/_requests"),
+    ):
+        keys = {"aws_access_key_id": "moto", "aws_secret_access_key": "moto-secret"}
+        bucket = f"bucket-{secrets.token_hex(6)}"
+        boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys).create_bucket(Bucket=bucket)
+        for flushes in arguments.flushes:
+            url = f"s3://{bucket}/run{flushes}"
+            write(url, {"endpoint_url": store, "key": "moto", "secret": "moto-secret"}, flushes)
+            read(proxy, url, flushes)
+
+
+if __name__ == "__main__":
+    main()
