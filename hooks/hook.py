@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tensortrial.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -15,7 +15,14 @@ from tensortrial.save_config import SaveConfig
 
 from .recorder import Recorder
 
-_S = TypeVar("_S", bound="BaseHook")
+
+class Recording(Protocol):
+    """What has a recorder to turn off after an error."""
+
+    recorder: Recorder
+
+
+_S = TypeVar("_S", bound=Recording)
 _P = ParamSpec("_P")
 
 

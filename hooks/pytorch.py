@@ -92,7 +92,9 @@ class Hook(BaseHook):
 
     Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
-    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
+    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run. `full_tensors` saves parameters and
+    gradients that FSDP2 shards (DTensors) as a whole: every process of the job then makes the same hook, also where
+    `include_workers` is "one", because all of them take part whenever one is due.
 
     Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
     the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
@@ -116,6 +118,7 @@ class Hook(BaseHook):
         flush_seconds: float | None = None,
         codec: str = "none",
         metadata: Mapping[str, Any] | None = None,
+        full_tensors: bool = False,
     ) -> None:
         if export_tensorboard or tensorboard_dir:
             logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
@@ -140,6 +143,7 @@ class Hook(BaseHook):
             flush_seconds=flush_seconds,
             codec=codec,
             metadata=metadata,
+            follows=full_tensors,
         )
         self._roots: list[Root] = []
         self._losses: set[torch.nn.Module] = set()
@@ -147,7 +151,7 @@ class Hook(BaseHook):
         self._module_names: dict[torch.nn.Module, str] = {}
         self._parameter_names: set[str] = set()
         self._gradients: dict[str, tuple[weakref.ref[torch.Tensor], Any]] = {}
-        self._capture = Capture(self.recorder)
+        self._capture = Capture(self.recorder, full_tensors)
         self._unheard = Unheard()
         self._generation = -1
         if current.get_hook() is None:
@@ -225,7 +229,7 @@ class Hook(BaseHook):
     @guarded
     def begin_step(self, root: Root) -> None:
         """For a model's taps: it is about to run."""
-        if self.recorder.active:
+        if self.recorder.counting:
             self._begin_step(root)
         self._turn_switch()
 

@@ -58,6 +58,10 @@ class Recorder:
     `builtin` are the framework's own collections, `always_saved` those of them that are saved in any case. `record` is
     called by the framework's hook while a step is open, that is between `begin_step` and the next `begin_step`,
     `set_mode` or `close`. All methods may be called from any thread.
+
+    With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts steps
+    and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all wait
+    for ever.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Recorder:
         flush_seconds: float | None = None,
         codec: str = "none",
         metadata: Mapping[str, Any] | None = None,
+        follows: bool = False,
     ) -> None:
         if not out_dir:
             raise ConfigurationError("a hook needs out_dir: where to save the run")
@@ -120,11 +125,15 @@ class Recorder:
         self._failure: str | None = None
         self._closed = False
         chosen = include_workers == "all" or rank.number == 0
-        self._active = chosen and not boolean("dry_run", dry_run) and _switched_on()
+        wanted = not boolean("dry_run", dry_run) and _switched_on()
+        self._active = chosen and wanted
+        self._follows = follows and wanted
         self._progress = Progress()
-        self._resumes = False
-        if self._active:
-            self._look_at_out_dir(resume)
+        self._resumes = resume
+        if resume and (self._active or self._follows):
+            self._progress = progress(self._storage, self.worker, self.num_workers)
+        elif self._active:
+            check_out_dir(self._storage, self.worker, self.num_workers)
 
         self._next_global_step = self._progress.global_step
         self._next_mode_steps = {mode: self._progress.mode_step(mode) for mode in ModeKeys}
@@ -158,7 +167,7 @@ class Recorder:
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""
         with self._lock:
-            if not self._active or (self._holds and self._step is not None):
+            if not self.counting or (self._holds and self._step is not None):
                 return
             if self._step is not None and self._step_is_adoptable:
                 # Values were saved ahead of the step that now begins: it is theirs.
@@ -314,18 +323,13 @@ class Recorder:
 
     # The run.
 
-    def _look_at_out_dir(self, resume: bool) -> None:
-        if not resume:
-            check_out_dir(self._storage, self.worker, self.num_workers)
-            return
-        self._progress = progress(self._storage, self.worker, self.num_workers)
-        self._resumes = True
-
     def _start(self) -> None:
         """Claim the run, when the first step begins."""
         if self._writer is not None:
             return
         self.collections.check()
+        if not self._active:
+            return
         close_at_exit(self)
         run = RunInfo(
             created_at=_now(),
@@ -360,7 +364,7 @@ class Recorder:
 
     def _announce(self) -> None:
         """Tell readers of collections that changed since the run was claimed."""
-        if self._claimed is not None:
+        if self._claimed is not None and self._active:
             info = self._worker_info(self._claimed.started_at)
             if info != self._claimed:
                 self._claimed = info
@@ -375,6 +379,7 @@ class Recorder:
         """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine."""
         errors: list[Exception] = []
         with self._lock:
+            self._follows = False
             if self._closed:
                 return
             self._closed = True
@@ -408,7 +413,7 @@ class Recorder:
     def forget(self) -> None:
         """In a forked child: the run belongs to the process that began it."""
         self._lock = threading.RLock()
-        self._active = self.saving = False
+        self._active = self._follows = self.saving = False
         self._closed = True
         self._writer = self._step = None
 
@@ -416,10 +421,13 @@ class Recorder:
 
     def fail(self, exc: Exception) -> None:
         """Turn off after an error inside: training goes on without. In strict mode the error is raised."""
-        self._active = self.saving = False
+        step, saving, follows = self._step, self.saving, self._follows
+        self._active = False
         self._note(exc)
         # What was recorded before is still worth having.
         self.close()
+        if follows:
+            self._step, self.saving, self._follows = step, saving, True
         if strict():
             raise exc
 
@@ -448,6 +456,11 @@ class Recorder:
         """Whether this process saves anything: not in a dry run, of a worker left out, switched off, failed or
         closed."""
         return self._active
+
+    @property
+    def counting(self) -> bool:
+        """Whether this process keeps to the job's steps, although it may save nothing."""
+        return self._active or self._follows
 
     def apply(self, configuration: HookConfiguration) -> None:
         """Save the collections of a JSON configuration, each as it says."""

@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 from tensortrial.errors import UnsupportedValue
 from tensortrial.records import Plan
 
+from .hook import guarded
 from .numbering import Numbering
 from .recorder import Recorder
 from .torch_reductions import device_statistics
@@ -20,10 +21,15 @@ _NOTHING = np.empty(0)
 
 
 class Capture:
-    """Takes what is due of the tensors that a hook is told of, under their names."""
+    """Takes what is due of the tensors that a hook is told of, under their names.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    With `full_tensors`, what is sharded over processes is put together from all of them, each time it is due, and the
+    first of those that hold it saves it: all have to come here for the same tensors in the same order.
+    """
+
+    def __init__(self, recorder: Recorder, full_tensors: bool = False) -> None:
+        self.recorder = recorder
+        self._full_tensors = full_tensors
         self._numbering = Numbering()
 
     def values(self, path: str, direction: str, value: Any) -> None:
@@ -43,17 +49,25 @@ class Capture:
 
     def number(self, path: str, kind: str) -> int:
         """How many of this kind came before in the step."""
-        return self._numbering.next(self._recorder.step, path, kind)
+        return self._numbering.next(self.recorder.step, path, kind)
 
+    @guarded
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """A tensor whose name is known."""
-        plan = self._recorder.plan(name)
+        """A tensor whose name is known. After an error inside, others are still put together."""
+        plan = self.recorder.plan(name)
         if plan is None or is_lazy(tensor):
+            return
+        if self._full_tensors and hasattr(tensor, "full_tensor"):
+            coordinate = tensor.device_mesh.get_coordinate()
+            tensor = tensor.detach().full_tensor()
+            if any(coordinate):
+                return
+        if not self.recorder.active:
             return
         try:
             self._record(plan, local_part(tensor))
         except UnsupportedValue as exc:
-            self._recorder.refuse(name, exc)
+            self.recorder.refuse(name, exc)
 
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
         statistics = None
@@ -63,7 +77,7 @@ class Capture:
             values = device_statistics([tensor], plan.statistics)[0].tolist()
             statistics = dict(zip(plan.statistics, values, strict=True))
         if statistics is None or plan.raw or plan.histogram:
-            self._recorder.record(plan, host_copy(tensor), owned=True, statistics=statistics)
+            self.recorder.record(plan, host_copy(tensor), owned=True, statistics=statistics)
         else:
             dtype, shape = host_dtype(tensor), tuple(tensor.shape)
-            self._recorder.record(plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape)
+            self.recorder.record(plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape)

@@ -149,6 +149,96 @@ class TestShards:
         assert trial.tensor("gradient/Sequential_4.weight").shape(2, worker="worker_1") == (0, 10)
         assert trial.tensor("0_output_0").shape(1, worker="worker_1") == (32, 16)
 
+    WHOLE = """
+    from torch.distributed.fsdp import fully_shard
+    net = seeded(lambda: nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10), nn.Linear(10, 10)))
+    for layer in (net[0], net[2]):
+        fully_shard(layer)
+    fully_shard(net)
+    hook, loss = begin(net, save_all=True, include_workers="WORKERS", full_tensors=True)
+    go_on(net, loss, 2)
+    weight = net[0].weight.full_tensor()
+    """
+    AFTER_AN_ERROR = """
+    if rank == 0:
+        os.environ["TENSORTRIAL_STRICT"] = "0"
+        hook.recorder._add = lambda *_: 1 / 0
+    go_on(net, loss, 2)
+    """
+    ONCE_MORE = """
+    go_on(net, loss, 1)
+    gradient = net[0].weight.grad.full_tensor()
+    for name, tensor in [("weight", weight), ("gradient", gradient)]:
+        torch.save(tensor.detach(), f"../{name}{rank}.pt")
+    """
+
+    @pytest.mark.parametrize("workers", ["one", pytest.param("all", marks=pytest.mark.slow)])
+    def test_are_put_together_on_request(self, tmp_path: Path, workers: str) -> None:
+        launch(self.WHOLE.replace("WORKERS", workers) + self.ONCE_MORE, tmp_path)
+        trial = create_trial(tmp_path / "run")
+        assert trial.steps() == [0, 1, 2]
+        for name, expected in [("Sequential_0.weight", "weight"), ("gradient/Sequential_0.weight", "gradient")]:
+            tensor = trial.tensor(name)
+            assert tensor.workers(2) == ["worker_0"]
+            for rank in range(2):
+                assert np.array_equal(tensor.value(2), torch.load(tmp_path / f"{expected}{rank}.pt"))
+        assert trial.tensor("Sequential_3.bias").shape(0) == (10,)
+        assert len(trial.tensor("0_output_0").workers(1)) == {"one": 1, "all": 2}[workers]
+
+    def test_are_put_together_by_all_after_an_error_of_one(self, tmp_path: Path) -> None:
+        # Otherwise the others would wait for it for ever.
+        launch(self.WHOLE.replace("WORKERS", "one") + self.AFTER_AN_ERROR, tmp_path)
+        assert create_trial(tmp_path / "run").steps() == [0, 1]
+
+
+@pytest.mark.distributed
+class TestCompiled:
+    """torch.compile below and above what distributes."""
+
+    PROGRAM = """
+    from torch._dynamo.utils import counters
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    def compiled(net, fullgraph=True):
+        return torch.compile(net, backend="aot_eager", fullgraph=fullgraph)
+
+    def sharded(net):
+        net.compile(backend="aot_eager", fullgraph=True)
+        return fully_shard(net)
+
+    ways = {
+        "inside": lambda: DistributedDataParallel(compiled(seeded())),
+        "outside": lambda: compiled(DistributedDataParallel(seeded()), fullgraph=False),
+        "sharded": lambda: sharded(seeded()),
+    }
+    for way, make in ways.items():
+        counters.clear()
+        hook = tt.Hook(f"../{way}", save_config=tt.SaveConfig(save_interval=3), save_all=True, include_workers="all")
+        net = make()
+        hook.register_module(net)
+        go_on(net, nn.CrossEntropyLoss(), 4)
+        hook.close()
+        # Around a model, DDP breaks the graph itself.
+        assert way == "outside" or not counters["graph_break"], counters["graph_break"]
+        tt.del_hook()
+    """
+
+    def test_gives_all_that_it_gives_uncompiled(self, tmp_path: Path) -> None:
+        launch(self.PROGRAM, tmp_path)
+        expected = {"Net_input_0", "Net_output_0"}
+        expected |= {f"{module}_{kind}_0" for module in ("fc1", "relu", "fc2") for kind in ("input", "output")}
+        parameters = [f"Net_{layer}.{kind}" for layer in ("fc1", "fc2") for kind in ("weight", "bias")]
+        expected |= {*parameters, *(f"gradient/{name}" for name in parameters)}
+        outputs = []
+        for way in ("inside", "outside", "sharded"):
+            trial = create_trial(tmp_path / way)
+            assert set(trial.tensor_names()) == expected, way
+            assert all(trial.tensor(name).steps() == [0, 3] for name in expected), way
+            outputs.append([trial.tensor("relu_output_0").value(3, worker=f"worker_{i}") for i in range(2)])
+        assert np.allclose(outputs[0], outputs[1], atol=1e-5)
+        assert np.allclose(outputs[0], outputs[2], atol=1e-5)
+
 
 class TestRank:
     @pytest.mark.parametrize(
