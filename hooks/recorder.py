@@ -59,9 +59,9 @@ class Recorder:
     called by the framework's hook while a step is open, that is between `begin_step` and the next `begin_step`,
     `set_mode` or `close`. All methods may be called from any thread.
 
-    With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts steps
-    and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all wait
-    for ever.
+    With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts
+    steps and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all
+    wait for ever.
     """
 
     def __init__(

@@ -58,9 +58,9 @@ class Capture:
         if plan is None or is_lazy(tensor):
             return
         if self._full_tensors and hasattr(tensor, "full_tensor"):
-            coordinate = tensor.device_mesh.get_coordinate()
-            tensor = tensor.detach().full_tensor()
-            if any(coordinate):
+            sharded: Any = tensor.detach()
+            tensor = sharded.full_tensor()
+            if any(sharded.device_mesh.get_coordinate()):
                 return
         if not self.recorder.active:
             return
