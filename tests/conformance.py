@@ -551,8 +551,8 @@ class HookConformance:
         with made.step():
             made.save_scalar("after", 1)
         made.flush()
-        errors = [record for record in caplog.records if record.name == "tensortrial.hooks"]
-        assert [record.levelname for record in errors] == ["ERROR"]
+        errors = _errors(caplog)
+        assert len(errors) == 1
         assert "training is not affected: RuntimeError: a broken collection" in errors[0].getMessage()
         end = json.loads(Path(out, "end", "worker_0.json").read_bytes())
         assert "a broken collection" in end["failure"]
@@ -570,9 +570,13 @@ class HookConformance:
                 made.save_tensor("objects", [object()])
                 made.save_tensor("ragged", [[1], [2, 3]])
                 made.save_scalar("text", "not a number")
-        refused = [record.args[0] for record in caplog.records if record.name == "tensortrial.hooks"]
-        assert sorted(refused) == ["objects", "ragged", "text"]
+        assert sorted(record.args[0] for record in _errors(caplog)) == ["objects", "ragged", "text"]
         trial = create_trial(out)
         assert trial.tensor(self.number).steps(self.mode) == [0, 1]
         assert not {"objects", "ragged", "text"} & set(trial.tensor_names())
         assert json.loads(Path(out, "end", "worker_0.json").read_bytes())["failure"] is None
+
+
+def _errors(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    """What hooks have logged as errors. They may have warned of other things."""
+    return [record for record in caplog.records if (record.name, record.levelname) == ("tensortrial.hooks", "ERROR")]

@@ -1,0 +1,335 @@
+"""The MXNet hook.
+
+import tensortrial.hooks.mxnet as tt
+
+hook = tt.Hook(out_dir="runs/digits", include_collections=["weights", "gradients"])
+hook.register_block(net)
+hook.register_block(loss)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensortrial.collection import CollectionKeys
+from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.mode import ModeKeys, modes
+from tensortrial.reduction_config import ReductionConfig
+from tensortrial.save_config import SaveConfig, SaveConfigMode
+
+from . import current
+from .configuration import read_configuration
+from .current import del_hook, set_hook
+from .hook import BaseHook, guarded
+from .module_collection import ModuleCollection
+from .numbering import Numbering
+from .rank import rank_from_environment
+from .recorder import Recorder, logger
+
+try:
+    import mxnet as mx
+except ImportError as exc:
+    raise MissingExtra("mxnet", "mxnet", "the MXNet hook") from exc
+
+from mxnet import gluon
+
+from .mxnet_arrays import arrays_in, host_copy, to_array
+from .mxnet_taps import BeginStep, EndForward, Inputs, Outputs, listen_to_backward
+
+if TYPE_CHECKING:
+    from tensortrial.trial import create_trial
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "Hook",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+_BUILTIN = (
+    CollectionKeys.WEIGHTS,
+    CollectionKeys.BIASES,
+    CollectionKeys.GRADIENTS,
+    CollectionKeys.LOSSES,
+    CollectionKeys.METRICS,
+    CollectionKeys.SM_METRICS,
+)
+
+
+class Collection(ModuleCollection):
+    """A collection that can also be told blocks."""
+
+    def add_block_tensors(self, block: Any, inputs: bool = False, outputs: bool = True) -> None:
+        """Include what goes into a block of the registered model, what comes out of it, or both."""
+        _check_block(block, "add_block_tensors")
+        self.add_tensors_of(block, inputs, outputs)
+
+
+class Hook(BaseHook):
+    """Saves the tensors of a Gluon job.
+
+    `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the collections in
+    `include_collections` and the losses, tensors that match `include_regex`, or everything with `save_all`; at the
+    steps of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both.
+    `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
+
+    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
+    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
+
+    Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
+    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
+    """
+
+    def __init__(
+        self,
+        out_dir: str | os.PathLike[str],
+        export_tensorboard: bool = False,
+        tensorboard_dir: str | None = None,
+        dry_run: bool = False,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | Mapping[Any, Any] | None = None,
+        include_regex: Iterable[str] | str | None = None,
+        include_collections: Iterable[str] | None = None,
+        save_all: bool = False,
+        include_workers: str = "one",
+        *,
+        resume: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        flush_seconds: float | None = None,
+        codec: str = "none",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        if export_tensorboard or tensorboard_dir:
+            logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
+        self.recorder = Recorder(
+            out_dir,
+            framework="mxnet",
+            versions={"mxnet": mx.__version__},
+            rank=rank_from_environment(),
+            builtin=_BUILTIN,
+            always_saved=[CollectionKeys.LOSSES],
+            collection_factory=Collection,
+            export_tensorboard=export_tensorboard,
+            dry_run=dry_run,
+            reduction_config=reduction_config,
+            save_config=save_config,
+            include_regex=include_regex,
+            include_collections=include_collections,
+            save_all=save_all,
+            include_workers=include_workers,
+            resume=resume,
+            storage_options=storage_options,
+            flush_seconds=flush_seconds,
+            codec=codec,
+            metadata=metadata,
+        )
+        # What was registered, and the step at which its parameters were captured last.
+        self._roots: dict[Any, object] = {}
+        self._uninitialised: list[Any] = []
+        self._block_names: dict[Any, str] = {}
+        self._parameter_names: dict[Any, str] = {}
+        self._hybridized: set[Any] = set()
+        self._numbering = Numbering()
+        if current.get_hook() is None:
+            set_hook(self)
+
+    @classmethod
+    def create_from_json_file(cls, json_file_path: str | None = None) -> Hook:
+        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
+        hook."""
+        configuration = read_configuration(json_file_path)
+        hook = cls(**configuration.arguments)
+        hook.recorder.apply(configuration)
+        set_hook(hook)
+        return hook
+
+    # What the user calls.
+
+    def register_block(self, block: Any) -> None:
+        """Save the tensors of a model or of a loss.
+
+        Of a model: its parameters, their gradients, and what goes in and out of its blocks; each forward of it begins a
+        step. Of a `gluon.loss.Loss`: what it gives, in the collection `losses`, and what goes into it. Several models
+        may be registered; registering one twice changes nothing.
+        """
+        _check_block(block, "register_block")
+        self._register_block(block)
+
+    register_hook = register_block
+
+    @guarded
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
+    ) -> None:
+        """Save an array of MXNet or numpy, or a (nested) list or tuple of numbers, whatever the save configuration
+        says: at the open step, or, when none is open, at the one that begins next in this mode; in the form that the
+        collections ask for."""
+        try:
+            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(tensor_name, exc)
+
+    # What the taps call.
+
+    @property
+    def saving(self) -> bool:
+        """Whether anything is due at the open step."""
+        return self.recorder.saving
+
+    @guarded
+    def begin_step(self, root: Any) -> None:
+        """For a model's taps: it is about to run."""
+        if not self.recorder.active:
+            return
+        for collection in self.recorder.collections:
+            if isinstance(collection, Collection):
+                collection.resolve(self._block_names)
+        self.recorder.begin_step()
+        self.recorder.awaited.discard(self._block_names[root])
+        step = self.recorder.step
+        # A model that runs again in the step may have been updated in between.
+        if self.saving and self._roots[root] is not step:
+            self._roots[root] = step
+            self._uninitialised = self._capture_parameters(self._follow(root))
+
+    @guarded
+    def end_forward(self, root: Any) -> None:
+        """For a model's taps: it has run, and what of it was not initialised is so by now."""
+        self._uninitialised = self._capture_parameters(self._uninitialised)
+
+    @guarded
+    def values_of(self, name: str, kind: str, values: Any) -> None:
+        """For a block's taps: it is about to run on these, or gave them."""
+        for array in arrays_in(values):
+            number = self._numbering.next(self.recorder.step, name, kind)
+            self._capture(f"{name}_{kind}_{number}", array)
+
+    @guarded
+    def backward_ran(self) -> None:
+        """For the tap of backward: gradients are there, of parameters that MXNet marks as fresh until a trainer has
+        used them."""
+        for parameter, name in self._parameter_names.items():
+            if parameter._grad is not None and parameter._data[0]._fresh_grad:
+                self._capture(f"gradient/{name}", parameter._grad[0])
+
+    # Registering.
+
+    @guarded
+    def _register_block(self, block: Any) -> None:
+        if block in self._roots:
+            return
+        self._roots[block] = None
+        if isinstance(block, gluon.loss.Loss):
+            self._tap(block)
+            pattern = f"^{re.escape(self._block_names[block])}_output_"
+            self.recorder.collections.require(CollectionKeys.LOSSES).include(pattern)
+            return
+        # First of all hooks, so that what the others see belongs to the step.
+        block.register_forward_pre_hook(BeginStep(self, block))
+        block.register_forward_hook(EndForward(self, block))
+        self._follow(block)
+        self.recorder.awaited.add(self._block_names[block])
+        listen_to_backward(self)
+
+    def _follow(self, root: Any) -> list[Any]:
+        """Tap what is new in a model, and give its parameters: blocks may have been added or hybridized since the last
+        step."""
+        root.apply(self._tap)
+        parameters = list(root.collect_params().values())
+        for parameter in parameters:
+            if parameter not in self._parameter_names:
+                self._name(parameter)
+        for block in _hybridized(root):
+            if block not in self._hybridized:
+                self._hybridized.add(block)
+                logger.warning(
+                    "%s is hybridized: what goes in and out of the blocks inside is not captured; parameters, their "
+                    "gradients, and the block's own inputs and outputs are",
+                    self._block_names[block],
+                )
+        return parameters
+
+    def _tap(self, block: Any) -> None:
+        if block in self._block_names:
+            return
+        name = _unlike(self._block_names.values(), block.name or type(block).__name__.lower())
+        self._block_names[block] = name
+        block.register_forward_pre_hook(Inputs(self, name))
+        block.register_forward_hook(Outputs(self, name))
+
+    def _name(self, parameter: Any) -> None:
+        name = _unlike(self._parameter_names.values(), parameter.name)
+        self._parameter_names[parameter] = name
+        collections = self.recorder.collections
+        for kind, word in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
+            if parameter.name.endswith(word):
+                collections.require(kind).add_tensor_names([name])
+        collections.require(CollectionKeys.GRADIENTS).add_tensor_names([f"gradient/{name}"])
+
+    # Capturing.
+
+    def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
+        """Capture parameters as they are before the step's update, and give those that MXNet initialises only when it
+        sees what the model is run on."""
+        uninitialised = []
+        for parameter in parameters:
+            if parameter._data is None:
+                uninitialised.append(parameter)
+            else:
+                self._capture(self._parameter_names[parameter], parameter._data[0])
+        return uninitialised
+
+    def _capture(self, name: str, array: Any) -> None:
+        plan = self.recorder.plan(name)
+        if plan is not None:
+            self.recorder.record(plan, host_copy(array), owned=True)
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """The current hook, or None; made from the JSON configuration if asked to be."""
+    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+
+
+def __getattr__(name: str) -> Any:
+    # Reading needs DuckDB, and a training job seldom reads.
+    if name == "create_trial":
+        import tensortrial
+
+        return tensortrial.create_trial
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _hybridized(block: Any) -> Iterator[Any]:
+    """The outermost blocks whose insides run as a graph, without Python."""
+    if isinstance(block, gluon.HybridBlock) and block._active:
+        if block._children:
+            yield block
+    else:
+        for child in block._children.values():
+            yield from _hybridized(child)
+
+
+def _unlike(taken: Iterable[str], name: str) -> str:
+    """The name, with a number if there is one like it."""
+    others = set(taken)
+    candidates = (f"{name}_{number}" if number else name for number in range(len(others) + 1))
+    return next(each for each in candidates if each not in others)
+
+
+def _check_block(block: Any, method: str) -> None:
+    if not isinstance(block, gluon.Block):
+        raise ConfigurationError(f"{method} takes a gluon.Block, not {type(block).__name__}")

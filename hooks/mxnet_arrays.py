@@ -1,0 +1,50 @@
+"""Between MXNet's arrays and host arrays. MXNet computes in the background: to read an array is to wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from tensortrial.dtypes import Array, parse_dtype
+from tensortrial.errors import UnsupportedValue
+
+# What MXNet makes of bfloat16, which numpy does not have.
+_BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
+
+
+def arrays_in(value: Any) -> Iterator[Any]:
+    """The arrays in what a block takes or gives, in their order."""
+    if isinstance(value, mx.nd.NDArray):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from arrays_in(each)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a block is asked for its graph or its shapes instead of being run."""
+    if isinstance(value, (tuple, list)):
+        return any(is_symbolic(each) for each in value)
+    return isinstance(value, mx.sym.Symbol)
+
+
+def host_copy(array: Any) -> Array:
+    """A host array of its own with the values of a dense or sparse array on any device."""
+    values: Array = array.asnumpy()
+    return values.view(parse_dtype("bfloat16")) if values.dtype == _BFLOAT16 else values
+
+
+def to_array(value: Any) -> Array:
+    """An array of what a user passes for a tensor: an array of MXNet or numpy, numbers, or lists of them. Raises
+    UnsupportedValue."""
+    if isinstance(value, mx.nd.NDArray):
+        return host_copy(value)
+    try:
+        if isinstance(value, (list, tuple)) and any(isinstance(each, mx.nd.NDArray) for each in value):
+            return np.stack([to_array(each) for each in value])
+        return np.asarray(value)
+    except ValueError as exc:
+        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
