@@ -162,8 +162,14 @@ def test_one_import_is_enough(tmp_path: Path) -> None:
 def test_every_alias_imports_and_has_what_it_names() -> None:
     program = """
 import importlib, tensortrial.smdebug
+from tensortrial.errors import MissingExtra
 for name in tensortrial.smdebug.modules():
-    module = importlib.import_module(name)
+    try:
+        module = importlib.import_module(name)
+    except MissingExtra as exc:
+        # Its framework has an environment of its own, and tests there.
+        assert name.removeprefix("smdebug.") in str(exc), exc
+        continue
     for offered in module.__all__:
         assert getattr(module, offered) is not None, (name, offered)
 import smdebug
