@@ -159,7 +159,7 @@ test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.
 
 .PHONY: test-mxnet
 test-mxnet: env-mxnet  ## Run the tests of the MXNet hook
-	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_MXNET)
+	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_MXNET) tests/test_docs.py
 
 .PHONY: lint
 lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which
@@ -185,8 +185,12 @@ format: env  ## Rewrite the files in the project's format
 
 .PHONY: bench
 bench: env  ## Run the benchmarks
-	for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
+
+.PHONY: bench-mxnet
+bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook
+	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore $(VENV_MXNET)/bin/python benchmarks/training_mxnet.py
 
 # --------------------------------------------------------------------------------------------------------- release
 
