@@ -177,6 +177,23 @@ class Recorder:
             self._stop_if_asked()
             self._open_step()
 
+    def foresee(self) -> bool:
+        """Plan for the step that begins next, or for the open one, and begin none. Gives whether anything is due at it:
+        for a framework that must say beforehand what it wants to see of a step, and counts it when it is over."""
+        with self._lock:
+            if not self._active:
+                return False
+            if self._step is not None:
+                return self.saving
+            self._stop_if_asked()
+            return self._turn_to(self._next_step())
+
+    def end_step(self) -> None:
+        """Close the open step, unless it is held."""
+        with self._lock:
+            if not self._holds:
+                self._close_step()
+
     def hold_step(self) -> None:
         """Begin a step that lasts until `release_step`, whatever begins meanwhile. Inside another one it is a part of
         it."""
@@ -191,15 +208,22 @@ class Recorder:
                 self._close_step()
 
     def _open_step(self) -> None:
-        self.collections.complete()
-        self._start()
-        step = Step(self.mode, self._next_mode_steps[self.mode], self._next_global_step)
+        step = self._next_step()
+        self.saving = self._turn_to(step)
         self._next_mode_steps[self.mode] += 1
         self._next_global_step += 1
         self._step, self._step_is_adoptable = step, False
+
+    def _next_step(self) -> Step:
+        return Step(self.mode, self._next_mode_steps[self.mode], self._next_global_step)
+
+    def _turn_to(self, step: Step) -> bool:
+        """Plan for a step, with the run claimed and readers told. Gives whether anything is due at it."""
+        self.collections.complete()
+        self._start()
         if self._planner.look():
             self._announce()
-        self.saving = self._planner.turn_to(step)
+        return self._planner.turn_to(step)
 
     def next_is_due(self) -> bool:
         """Whether anything will be due at the step that begins next in this mode, as far as can be said now."""

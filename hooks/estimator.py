@@ -1,0 +1,76 @@
+"""The hook for tf.estimator.
+
+import tensortrial.hooks.tensorflow as tt
+
+hook = tt.EstimatorHook(out_dir="runs/digits", include_collections=["weights", "gradients"])
+estimator.train(input_fn, hooks=[hook])         # with hook.wrap_optimizer(optimizer) in its model_fn
+estimator.evaluate(input_fn, hooks=[hook])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tensortrial.mode import ModeKeys, modes
+
+from . import current, session
+from .session import (
+    Collection,
+    CollectionKeys,
+    ReductionConfig,
+    SaveConfig,
+    SaveConfigMode,
+    SessionHook,
+    del_hook,
+    set_hook,
+)
+
+if TYPE_CHECKING:
+    from tensortrial.trial import create_trial
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "EstimatorHook",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+
+class EstimatorHook(SessionHook):
+    """Saves the tensors of an Estimator: give it to `train`, `evaluate` and `predict` as one of their `hooks`.
+
+    As SessionHook, but steps are counted in the mode of the call: TRAIN, EVAL or PREDICT. Each call builds a graph of
+    its own, and the steps of its mode go on where those of the last call ended. The run ends with the process, or at
+    `close`.
+    """
+
+    def _mode_of(self, graph: Any) -> ModeKeys | None:
+        # What an Estimator puts into the graphs that it trains and evaluates; one for predictions has neither.
+        keys = tf.compat.v1.GraphKeys
+        if graph.get_collection(keys.EVAL_STEP):
+            return modes.EVAL
+        if graph.get_collection(keys.TRAIN_OP) or graph.get_collection(keys.LOSSES):
+            return modes.TRAIN
+        return modes.PREDICT
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """The current hook, or None; made from the JSON configuration if asked to be."""
+    create = EstimatorHook.create_from_json_file
+    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(session, name)
