@@ -20,9 +20,12 @@ Tensor: TypeAlias = Any
 _HOLDERS = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"})
 _FLAGS = frozenset({"IsVariableInitialized", "VarIsInitializedOp"})
-# What may give nothing, where a branch is not taken; a merge gives something of whichever was.
+_HARMLESS = _HOLDERS | READS | _FLAGS
+# The way into a branch or a loop, and the way out: what is inside may give nothing, or more than one value.
+_ENTRIES = frozenset({"Enter", "RefEnter"})
 _SWITCHES = frozenset({"RefSwitch", "Switch"})
-_LIVE_AGAIN = frozenset({"Exit", "Merge", "RefExit", "RefMerge"})
+_MERGES = frozenset({"Merge", "RefMerge"})
+_EXITS = frozenset({"Exit", "RefExit"})
 # What runs code of the user's, or fails where its input is bad.
 _UNWANTED = frozenset({"CheckNumerics", "CheckNumericsV2", "PyFuncStateless"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
@@ -99,7 +102,7 @@ class GraphView:
 
     def changes_state(self, operation: Operation) -> bool:
         """Whether running an operation once more, or at all, could be noticed by anybody."""
-        if operation.type in READS or operation.type in self.holders or operation.type in _FLAGS:
+        if operation.type in _HARMLESS:
             return False
         kind = self._kinds.get(operation.type)
         if kind is None:
@@ -110,11 +113,11 @@ class GraphView:
         return operation.type in _PLACEHOLDERS
 
     def _look(self, operations: Iterable[Operation]) -> None:
-        dead: set[str] = set()
-        # An operation comes after what it depends on, loops excepted, and those end in an Exit.
+        depths: dict[str, int] = {}
+        # An operation comes after what it depends on, but for the way back in a loop.
         for operation in operations:
-            if _may_be_dead(operation, dead):
-                dead.add(operation.name)
+            depth = depths[operation.name] = _depth(operation, depths)
+            if depth:
                 continue
             if operation.type in _HOLDERS:
                 self.holders[operation.name] = operation
@@ -173,10 +176,15 @@ def _of(graph: Any, key: str) -> list[Any]:
     return [each for each in graph.get_collection(key) if isinstance(each, tf.Variable)]
 
 
-def _may_be_dead(operation: Operation, dead: set[str]) -> bool:
-    if operation.type in _SWITCHES:
-        return True
-    if operation.type in _LIVE_AGAIN:
-        return False
-    before = (*(tensor.op for tensor in operation.inputs), *operation.control_inputs)
-    return any(each.name in dead for each in before)
+def _depth(operation: Operation, depths: Mapping[str, int]) -> int:
+    """How many branches and loops of the old kind an operation is inside of; a loop counts twice."""
+    before = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    depth = max((depths.get(each.name, 0) for each in before), default=0)
+    if operation.type in _ENTRIES or operation.type in _SWITCHES:
+        return depth + 1
+    if operation.type in _EXITS:
+        return depth - 2
+    # A loop begins with a merge, too: of what enters it and what comes round.
+    if operation.type in _MERGES and before[0].type not in _ENTRIES:
+        return depth - 1
+    return depth
