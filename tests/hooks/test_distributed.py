@@ -249,6 +249,7 @@ class TestRank:
             ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, Rank(2, 3)),
             ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, Rank(1, 2)),
             ({"RANK": "x", "WORLD_SIZE": "2"}, Rank(0, 1)),
+            ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "TF_CONFIG": "{}"}, Rank(1, 2)),
         ],
         ids=str,
     )
