@@ -35,6 +35,7 @@ _SETTINGS = {
 _MODULES: dict[str, dict[str, str] | str] = {
     "smdebug": {**_SETTINGS, "__version__": "tensortrial"},
     "smdebug.mxnet": "tensortrial.hooks.mxnet",
+    "smdebug.tensorflow": "tensortrial.hooks.tensorflow",
     "smdebug.pytorch": "tensortrial.hooks.pytorch",
     "smdebug.trials": {"create_trial": "tensortrial.trial", "Trial": "tensortrial.trial"},
     "smdebug.exceptions": "tensortrial.errors",

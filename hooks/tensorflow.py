@@ -1,0 +1,71 @@
+"""The hooks for TensorFlow.
+
+import tensortrial.hooks.tensorflow as tt
+
+hook = tt.SessionHook(out_dir="runs/digits")        # sessions of tf.compat.v1
+hook = tt.EstimatorHook(out_dir="runs/digits")      # tf.estimator
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensortrial.errors import ConfigurationError
+
+from . import current, session
+from .estimator import EstimatorHook
+from .session import (
+    Collection,
+    CollectionKeys,
+    ModeKeys,
+    ReductionConfig,
+    SaveConfig,
+    SaveConfigMode,
+    SessionHook,
+    del_hook,
+    modes,
+    set_hook,
+)
+
+if TYPE_CHECKING:
+    from tensortrial.trial import create_trial
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "EstimatorHook",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "SessionHook",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+_KINDS: dict[str, type[SessionHook]] = {"session": SessionHook, "estimator": EstimatorHook}
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """The current hook, or None; made from the JSON configuration if asked to be: a hook of the kind `hook_type`,
+    "session" (as without one) or "estimator".
+
+    Raises ConfigurationError for another kind, if a hook is to be made.
+    """
+
+    def create(path: str | None) -> Any:
+        kind = hook_type or "session"
+        if kind not in _KINDS:
+            raise ConfigurationError(f"hook_type must be one of {', '.join(_KINDS)}, not {hook_type!r}")
+        return _KINDS[kind].create_from_json_file(path)
+
+    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(session, name)
