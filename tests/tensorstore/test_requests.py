@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from runs import Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial.file_cache import FileCache
 from tensortrial.trial import Trial
 
 FLUSHES, TENSORS = 20, 10
@@ -126,39 +123,3 @@ def test_a_large_index_file_is_fetched_whole_and_once(moto_s3: ObjectStore, aske
     index = Counter(key for method, key, _ in asked().elements() if method == "get_object" and "/index/" in key)
     # Its end when the run is opened, and the rest when it is asked.
     assert list(index.values()) == [2]
-
-
-@given(st.binary(max_size=50), st.data())
-def test_the_cache_gives_what_the_file_holds(file: bytes, data: st.DataObject) -> None:
-    cache = FileCache(most=60)
-    assert cache.read("a", 0, 1) is None
-    for _ in range(3):
-        tail = data.draw(st.integers(0, len(file)))
-        cache.keep("a", file[len(file) - tail :], len(file))
-        cache.keep("b", b"x" * 20, 20)
-        start, length = data.draw(st.integers(0, 50)), data.draw(st.integers(0, 50))
-        found = cache.read("a", start, length)
-        if found is not None:
-            assert found == file[start : start + length]
-        assert cache.size("a") in (None, len(file))
-    # The one used last is never forgotten.
-    assert cache.read("b", 0, 20) == b"x" * 20
-
-
-def test_the_cache_forgets_what_was_unused_longest() -> None:
-    cache = FileCache(most=10)
-    for name in "abc":
-        cache.keep(name, bytes(4), 4)
-        cache.read("a", 0, 4)
-    assert [cache.size(name) for name in "abc"] == [4, None, 4]
-
-
-def test_more_of_a_file_takes_the_place_of_less() -> None:
-    cache = FileCache()
-    cache.keep("a", b"cd", 4)
-    cache.keep("a", b"abcd", 4)
-    cache.keep("a", b"d", 4)
-    assert cache.read("a", 0, 4) == b"abcd"
-    cache.keep("a", b"e", 5)  # another file of that name
-    assert cache.read("a", 0, 5) is None
-    assert cache.read("a", 4, 1) == b"e"
