@@ -67,6 +67,11 @@ class Planner:
         """The collections that are due at a step."""
         return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
 
+    @property
+    def due(self) -> frozenset[str]:
+        """The collections that are due at the step turned to."""
+        return self._due
+
     def may_save(self, names: Iterable[str]) -> bool:
         """Whether one of these names belongs to a collection that is saved at any step."""
         saved = self._collections.saved()

@@ -237,6 +237,11 @@ class Recorder:
         return self._active and self._planner.may_save(names)
 
     @property
+    def due(self) -> object:
+        """Equal at steps at which the same tensors are due in the same form."""
+        return self._planner.generation, self._planner.due
+
+    @property
     def generation(self) -> int:
         """Grows when any collection starts to match, or to keep, something else."""
         return self._planner.generation

@@ -2,12 +2,14 @@
 
 import tensortrial.hooks.tensorflow as tt
 
+hook = tt.KerasHook(out_dir="runs/digits")          # model.fit(…, callbacks=[hook])
 hook = tt.SessionHook(out_dir="runs/digits")        # sessions of tf.compat.v1
 hook = tt.EstimatorHook(out_dir="runs/digits")      # tf.estimator
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tensortrial.errors import ConfigurationError
@@ -30,10 +32,13 @@ from .session import (
 if TYPE_CHECKING:
     from tensortrial.trial import create_trial
 
+    from .keras import KerasHook
+
 __all__ = [
     "Collection",
     "CollectionKeys",
     "EstimatorHook",
+    "KerasHook",
     "ModeKeys",
     "ReductionConfig",
     "SaveConfig",
@@ -46,26 +51,31 @@ __all__ = [
     "set_hook",
 ]
 
-_KINDS: dict[str, type[SessionHook]] = {"session": SessionHook, "estimator": EstimatorHook}
+_KINDS = {"keras": "KerasHook", "session": "SessionHook", "estimator": "EstimatorHook"}
 
 
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be: a hook of the kind `hook_type`,
-    "session" (as without one) or "estimator".
+    "keras" (as without one), "session" or "estimator".
 
     Raises ConfigurationError for another kind, if a hook is to be made.
     """
 
     def create(path: str | None) -> Any:
-        kind = hook_type or "session"
+        kind = hook_type or "keras"
         if kind not in _KINDS:
             raise ConfigurationError(f"hook_type must be one of {', '.join(_KINDS)}, not {hook_type!r}")
-        return _KINDS[kind].create_from_json_file(path)
+        return getattr(sys.modules[__name__], _KINDS[kind]).create_from_json_file(path)
 
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
 
 
 def __getattr__(name: str) -> Any:
+    # Keras takes seconds to import, and sessions need none of it.
+    if name == "KerasHook":
+        from .keras import KerasHook
+
+        return KerasHook
     return getattr(session, name)

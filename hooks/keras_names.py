@@ -1,0 +1,133 @@
+"""How a Keras model is walked, and what its tensors are called.
+
+    <layer>/weights/<layer>/kernel:0    gradients/<layer>/kernelGrad    <layer>/inputs    <layer>/outputs
+
+A layer of a nested model is called by its path, `encoder/dense`. The names are the same in Keras 2 and Keras 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensortrial.collection import CollectionKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A variable of a layer."""
+
+    name: str
+    gradient: str
+    """What its gradient is called."""
+    collection: str
+    """weights or biases."""
+    variable: Any
+
+
+class Names:
+    """What the layers and the variables of one model are called, as it is now."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.layers: dict[int, str] = {}
+        """Paths of layers by their id; that of the model itself is empty."""
+        self.weights: list[Weight] = []
+        self.gradients: dict[int, str] = {}
+        """Names of gradients by the id of their variable."""
+        self._taken: set[str] = set()
+        self._visit(model, "")
+
+    def path(self, layer: Any) -> str | None:
+        """The path of a layer; None if it is none of the model's."""
+        return self.layers.get(id(layer))
+
+    def same(self, other: Names) -> bool:
+        """Whether these are the names of the same model with the same layers and variables."""
+        return self.model is other.model and self.layers == other.layers and self.gradients == other.gradients
+
+    def candidates(self) -> Iterator[str]:
+        """What a step of the model may bring beside losses, metrics and variables."""
+        for path in self.layers.values():
+            if path:
+                yield from (f"{path}/inputs", f"{path}/outputs", f"{path}/inputs_1", f"{path}/outputs_1")
+        yield from self.gradients.values()
+        yield from ("model_inputs_0", "labels_0", "predictions_0", "batch_loss")
+
+    def _visit(self, layer: Any, path: str) -> set[int]:
+        """Name a layer with all that it holds; gives the ids of its variables."""
+        if id(layer) in self.layers:
+            return {id(each) for each in layer.weights}
+        self.layers[id(layer)] = path
+        inner: set[int] = set()
+        for child in layer._flatten_layers(include_self=False, recursive=False):
+            known = self.layers.get(id(child))
+            inner |= self._visit(child, self._unique(_joined(path, child.name)) if known is None else known)
+        for variable in layer.weights:
+            if id(variable) not in inner and id(variable) not in self.gradients:
+                self._name(variable, path or layer.name)
+            inner.add(id(variable))
+        return inner
+
+    def _name(self, variable: Any, path: str) -> None:
+        leaf = _leaf(variable)
+        name = self._unique(f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
+        gradient = self._unique(f"gradients/{path}/{leaf}Grad")
+        collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
+        self.weights.append(Weight(name, gradient, collection, variable))
+        self.gradients[id(variable)] = gradient
+
+    def _unique(self, name: str, end: str = "") -> str:
+        number, unique = 0, name + end
+        while unique in self._taken:
+            number += 1
+            unique = f"{name}_{number}{end}"
+        self._taken.add(unique)
+        return unique
+
+
+def optimizer_variables(optimizer: Any) -> Iterator[tuple[str, Any]]:
+    """The variables of an optimizer with their names: `optimizer/adam/dense_kernel_momentum:0`."""
+    if optimizer is None:
+        return
+    variables = optimizer.variables
+    seen: dict[str, int] = {}
+    for variable in variables() if callable(variables) else variables:
+        name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+        count = seen[name] = seen.get(name, -1) + 1
+        yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
+
+
+def tensors_in(value: Any) -> Iterator[tuple[str | None, Any]]:
+    """The tensors in what a layer takes or gives, with the keys under which dictionaries hold them."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            for inner, tensor in tensors_in(each):
+                yield f"{key}_{inner}" if inner else str(key), tensor
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors_in(each)
+    elif hasattr(value, "shape") and hasattr(value, "dtype") and type(value).__name__ != "KerasTensor":
+        yield None, value
+
+
+def _leaf(variable: Any) -> str:
+    return str(variable.name).rpartition("/")[2].partition(":")[0]
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+class Counter:
+    """Tells apart what comes under one name several times: from layers that are called again, and from structures."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def next(self, name: str, key: str | None = None, numbered: bool = False) -> str:
+        """The name with its key; with a number too when it comes again, or from the first if `numbered`."""
+        full = f"{name}_{key}" if key else name
+        count = self._counts[full] = self._counts.get(full, -1) + 1
+        return f"{full}_{count}" if count or (numbered and not key) else full
