@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tensortrial.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -20,6 +20,9 @@ class Recording(Protocol):
     """What has a recorder to turn off after an error."""
 
     recorder: Recorder
+    errors_of_training: ClassVar[tuple[type[Exception], ...]] = ()
+    """What a framework that computes in the background raises where a result is first waited for, which may be in the
+    hook."""
 
 
 _S = TypeVar("_S", bound=Recording)
@@ -27,13 +30,13 @@ _P = ParamSpec("_P")
 
 
 def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
-    """For a hook's entry points: an error inside never reaches training, except one that says that the hook was told
-    something that cannot be, before anything was saved."""
+    """For a hook's entry points: an error inside never reaches training, except one that is training's own, and one
+    that says that the hook was told something that cannot be, before anything was saved."""
 
     def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except InvalidCollectionConfiguration:
+        except (InvalidCollectionConfiguration, *self.errors_of_training):
             raise
         except Exception as exc:
             self.recorder.fail(exc)

@@ -89,8 +89,11 @@ class Hook(BaseHook):
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
 
     Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
-    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
+    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead). An error of MXNet's own is raised
+    in any case: it belongs to a computation of the job, and MXNet tells it only once.
     """
+
+    errors_of_training = (mx.MXNetError,)
 
     def __init__(
         self,

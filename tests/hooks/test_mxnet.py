@@ -220,6 +220,21 @@ class TestValues:
         assert trial.tensor("net_norm_running_mean").shape(0) == (64,)
         assert "gradient/net_norm_running_mean" not in trial.tensor_names()
 
+    def test_in_the_numpy_interface(self, make_hook: Any, out: str) -> None:
+        mx.npx.set_np()
+        try:
+            hook, net = make_hook(save_all=True), seeded()
+            hook.register_block(net)
+            with autograd.record():
+                result = (net(mx.np.ones((2, 64))) ** 2).sum()
+            result.backward()
+            expected = net.fc1.weight.grad().asnumpy()
+        finally:
+            mx.npx.reset_np()
+        hook.close()
+        assert same(value(out, "gradient/net_fc1_weight"), expected)
+        assert {*PARAMETERS, "net_fc1_output_0", "net_output_0"} < names(out)
+
     def test_may_be_bfloat16(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         numbers = mx.nd.amp_cast(mx.nd.array([1.5, -2]), dtype=np.dtype([("bfloat16", np.uint16)]))
@@ -430,6 +445,22 @@ class TestTheModel:
             backward(net, x, y)
         assert len(reads) == 4 + 4 + 8
         hook.close()
+
+
+def test_an_error_of_the_job_is_not_swallowed(
+    make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    hook, net = make_hook(save_all=True), seeded()
+    hook.register_block(net)
+    # It fails in the background, and MXNet tells of it where the values are first asked for.
+    wrong = mx.nd.random.normal(0, -1, (2, 64))
+    with pytest.raises(mx.MXNetError, match="scale parameter"):
+        net(wrong)
+    assert not caplog.records
+    train(net, 2)
+    hook.close()
+    assert create_trial(out).tensor("net_output_0").steps() == [1, 2]
 
 
 # As its documentation shows it: nothing here knows of another package.
