@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tensortrial.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -20,9 +20,6 @@ class Recording(Protocol):
     """What has a recorder to turn off after an error."""
 
     recorder: Recorder
-    errors_of_training: ClassVar[tuple[type[Exception], ...]] = ()
-    """What a framework that computes in the background raises where a result is first waited for, which may be in the
-    hook."""
 
 
 _S = TypeVar("_S", bound=Recording)
@@ -36,9 +33,11 @@ def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate
     def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except (InvalidCollectionConfiguration, *self.errors_of_training):
+        except InvalidCollectionConfiguration:
             raise
         except Exception as exc:
+            if isinstance(exc, self.recorder.errors_of_training):
+                raise
             self.recorder.fail(exc)
 
     functools.update_wrapper(call, method)

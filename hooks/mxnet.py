@@ -93,8 +93,6 @@ class Hook(BaseHook):
     in any case: it belongs to a computation of the job, and MXNet tells it only once.
     """
 
-    errors_of_training = (mx.MXNetError,)
-
     def __init__(
         self,
         out_dir: str | os.PathLike[str],
@@ -124,6 +122,7 @@ class Hook(BaseHook):
             builtin=_BUILTIN,
             always_saved=[CollectionKeys.LOSSES],
             collection_factory=Collection,
+            errors_of_training=(mx.MXNetError,),
             export_tensorboard=export_tensorboard,
             dry_run=dry_run,
             reduction_config=reduction_config,

@@ -57,7 +57,8 @@ class Recorder:
 
     `builtin` are the framework's own collections, `always_saved` those of them that are saved in any case. `record` is
     called by the framework's hook while a step is open, that is between `begin_step` and the next `begin_step`,
-    `set_mode` or `close`. All methods may be called from any thread.
+    `set_mode` or `close`. All methods may be called from any thread. `errors_of_training` are what a framework that
+    computes in the background raises where a result is first waited for, which may be in its hook: they pass through.
 
     With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts
     steps and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all
@@ -74,6 +75,7 @@ class Recorder:
         builtin: Iterable[str],
         always_saved: Iterable[str],
         collection_factory: type[Collection] = Collection,
+        errors_of_training: tuple[type[Exception], ...] = (),
         export_tensorboard: bool = False,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
@@ -111,6 +113,7 @@ class Recorder:
             self.collections.save([CollectionKeys.ALL])
         self.worker = rank.worker
         self.num_workers = rank.size if include_workers == "all" else 1
+        self.errors_of_training = errors_of_training
         self.mode = ModeKeys.GLOBAL
         self._framework, self._versions, self._metadata = framework, dict(versions), dict(metadata or {})
         self._codec, self._flush_seconds = codec, flush_seconds
