@@ -35,7 +35,9 @@ def to_array(tensor: Any) -> Array:
 
 def variable_array(variable: Any) -> Array:
     """The value of a variable. It may share the variable's memory, so it must be copied before training goes on."""
-    return to_array(variable if not IS_TENSORFLOW else getattr(variable, "value", variable))
+    # A property of Keras 3's variables, a method of TensorFlow's own, which Keras 2 has.
+    value = variable.value
+    return to_array(value() if callable(value) else value)
 
 
 def graph() -> Any:
