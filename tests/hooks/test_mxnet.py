@@ -181,14 +181,19 @@ class TestValues:
             backward(twin, *batches(3)[step])
             trainer.step(BATCH)
 
-    def test_of_parameters_that_are_initialised_in_the_first_forward(self, make_hook: Any, out: str) -> None:
+    @pytest.mark.parametrize("hybridized", [False, True])
+    def test_of_parameters_that_are_initialised_in_the_first_forward(
+        self, make_hook: Any, out: str, hybridized: bool
+    ) -> None:
         hook, net = make_hook(save_all=True), seeded(lambda: Net(inputs=0))
+        net.hybridize(hybridized)
         hook.register_block(net)
         assert net.fc1.weight.shape == (16, 0)
         train(net, 2)
         hook.close()
         trial = create_trial(out)
-        for name in (*PARAMETERS, "net_fc1_output_0", "net_output_0"):
+        inner = () if hybridized else ("net_fc1_output_0",)
+        for name in (*PARAMETERS, *inner, "net_output_0"):
             assert trial.tensor(name).steps() == [0, 1], name
         assert trial.tensor("net_fc1_weight").shape(0) == (16, 64)
         assert not np.array_equal(value(out, "net_fc1_weight", 0), value(out, "net_fc1_weight", 1))
