@@ -139,7 +139,11 @@ def run_case(name: str, case: str, out_dir: str, steps: int, warmup: int = 10) -
         hook.close()  # what the writer has not done yet is its work, too
     others = time.process_time() - whole - own
     taken = taken[warmup:]
-    print(json.dumps([1e3 * each for each in (statistics.median(taken), statistics.mean(taken), own / steps, others / steps)]))
+    print(
+        json.dumps(
+            [1e3 * each for each in (statistics.median(taken), statistics.mean(taken), own / steps, others / steps)]
+        )
+    )
 
 
 def main() -> None:

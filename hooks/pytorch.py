@@ -211,6 +211,7 @@ class Hook(BaseHook):
         self._capture.tensor(name, torch.as_tensor(tensor_value))
 
     def close(self) -> None:
+        self._send()
         super().close()
         torch_graphs.switch.turn(self, False)
 
@@ -256,6 +257,7 @@ class Hook(BaseHook):
         self._resolve_modules()
         if self.saving:
             self._unheard.tell(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
+        self._capture.send()
         self.recorder.begin_step()
         self.recorder.awaited.discard(root.name)
         step = self.recorder.step
@@ -278,8 +280,13 @@ class Hook(BaseHook):
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:
+        self._capture.send()
         self.recorder.set_mode(mode)
         self._turn_switch()
+
+    @guarded
+    def _send(self) -> None:
+        self._capture.send()
 
     @guarded
     def _hold_step(self) -> None:

@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -291,11 +291,13 @@ class Recorder:
         statistics: Mapping[str, float] | None = None,
         dtype: str | None = None,
         shape: tuple[int, ...] | None = None,
+        ready: Callable[[], object] | None = None,
     ) -> None:
         """Keep a tensor at the open step. The array is copied, unless it is `owned`: nobody else writes to it.
 
         Statistics that the hook took on the tensor's own device come with `dtype` and `shape`; `value` is then ignored
-        where the plan wants no raw value.
+        where the plan wants no raw value. What still travels from a device comes with `ready`, which waits for it, and
+        which the writer's thread calls.
         """
         if not self._active:
             return
@@ -308,7 +310,7 @@ class Recorder:
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept = np.array(value, order="C")
-        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape), kept.nbytes)
+        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready), kept.nbytes)
 
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         """Keep a number at the open step, or, if none is open, at the one that begins next in this mode."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from tensortrial.records import Plan
 from .hook import guarded
 from .numbering import Numbering
 from .recorder import Recorder
-from .torch_reductions import device_statistics
-from .torch_tensors import host_copy, host_dtype, local_part, tensors_in
+from .torch_device import Batch, Ready, copy_later
+from .torch_tensors import host_dtype, local_part, tensors_in
 
 _NOTHING = np.empty(0)
 
@@ -31,6 +32,7 @@ class Capture:
         self.recorder = recorder
         self._full_tensors = full_tensors
         self._numbering = Numbering()
+        self._batches: dict[torch.device, Batch] = {}
 
     def values(self, path: str, direction: str, value: Any) -> None:
         """All tensors in what a module took (`input`) or gave (`output`)."""
@@ -69,15 +71,42 @@ class Capture:
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
+    def send(self) -> None:
+        """At the end of a step: have the statistics that were taken on devices travel to the host."""
+        for batch in self._batches.values():
+            batch.send()
+        self._batches.clear()
+
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
-        statistics = None
-        if plan.statistics and tensor.device.type != "cpu":
-            # A few numbers travel instead of the whole tensor. On the CPU the writer's thread computes them from the
-            # copy.
-            values = device_statistics([tensor], plan.statistics)[0].tolist()
-            statistics = dict(zip(plan.statistics, values, strict=True))
-        if statistics is None or plan.raw or plan.histogram:
-            self.recorder.record(plan, host_copy(tensor), owned=True, statistics=statistics)
+        # On the CPU the writer's thread computes the statistics from the copy.
+        if not plan.statistics or self._is_host(tensor):
+            value, ready = copy_later(tensor)
+            self.recorder.record(plan, value, owned=True, ready=ready)
+            return
+        # A few numbers travel instead of the whole tensor.
+        statistics, ready = self._take_statistics(plan, tensor)
+        if plan.raw or plan.histogram:
+            value, copied = copy_later(tensor)
+            both = ready if copied is None else _in_turn(copied, ready)
+            self.recorder.record(plan, value, owned=True, statistics=statistics, ready=both)
         else:
             dtype, shape = host_dtype(tensor), tuple(tensor.shape)
-            self.recorder.record(plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape)
+            self.recorder.record(
+                plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape, ready=ready
+            )
+
+    def _is_host(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "cpu"
+
+    def _take_statistics(self, plan: Plan, tensor: torch.Tensor) -> tuple[Mapping[str, float], Ready]:
+        batch = self._batches.get(tensor.device)
+        found = None if batch is None else batch.add(plan, tensor)
+        if batch is None or found is None:
+            batch = self._batches[tensor.device] = Batch()
+            found = batch.add(plan, tensor)
+            assert found is not None
+        return found, batch.ready
+
+
+def _in_turn(*calls: Ready) -> Ready:
+    return lambda: [call() for call in calls]

@@ -49,17 +49,17 @@ def host_copy(tensor: torch.Tensor) -> Array:
     """An array of its own with the values of a dense tensor on any device. Raises UnsupportedValue."""
     try:
         if tensor.device.type != "cpu":
-            return _as_numpy(tensor.cpu())
+            return as_numpy(tensor.cpu())
         # Of the training's own tensor no array may be made, not even to copy from: torch would take the memory for
         # shared from then on, and FSDP could not free it (1 us a call that numpy's copy of a small tensor saves).
-        return _as_numpy(tensor.clone(memory_format=torch.contiguous_format))
+        return as_numpy(tensor.clone(memory_format=torch.contiguous_format))
     except (RuntimeError, TypeError, ValueError) as exc:
         raise _unsupported(tensor, exc) from exc
 
 
 def host_dtype(tensor: torch.Tensor) -> str:
     """The name of the dtype that `host_copy` would have."""
-    return _as_numpy(torch.empty(0, dtype=tensor.dtype)).dtype.name
+    return as_numpy(torch.empty(0, dtype=tensor.dtype)).dtype.name
 
 
 def to_array(value: Any) -> Array:
@@ -75,7 +75,7 @@ def to_array(value: Any) -> Array:
         raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
 
 
-def _as_numpy(tensor: torch.Tensor) -> Array:
+def as_numpy(tensor: torch.Tensor) -> Array:
     """The same memory as an array. The tensor is dense and on the CPU."""
     extended = _EXTENDED.get(tensor.dtype)
     if extended is None:

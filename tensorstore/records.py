@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .dtypes import Array
@@ -43,6 +43,8 @@ class Record:
     dtype: str | None = None
     """With `statistics` and no raw value, `value` is not the tensor: its dtype and shape are given here."""
     shape: tuple[int, ...] | None = None
+    ready: Callable[[], object] | None = None
+    """Returns when value and statistics have arrived from a device; called before either is looked at."""
 
 
 @dataclass(slots=True)

@@ -228,6 +228,8 @@ class Writer:
             self._flush_due = time.monotonic() + self._flush_seconds
 
     def _index_row(self, step: Step, record: Record) -> IndexRow:
+        if record.ready is not None:
+            record.ready()
         plan, value = record.plan, record.value
         if isinstance(value, float):
             return IndexRow(plan, "float64", (), 8, record.saved_at, scalar=value)

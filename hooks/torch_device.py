@@ -1,0 +1,135 @@
+"""From an accelerator to the host, without a wait in the training's thread.
+
+Everything is queued behind the kernels of the training, on its own stream, so that it sees the values of that moment
+whatever overwrites them later; the writer's thread waits for the results. On CUDA devices the results travel into
+pinned memory. Other accelerators have no such queue here: there the training waits once for a batch of statistics, and
+for each raw value.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensortrial.dtypes import Array
+from tensortrial.records import Plan
+
+from .torch_reductions import device_statistics
+from .torch_tensors import as_numpy, host_copy
+
+Ready = Callable[[], object]
+_cuda: Any = torch.cuda
+
+# So much is copied on the device until its statistics are taken together: a few dozen kernels instead of some for each
+# tensor.
+_BATCH_BYTES = 64 << 20
+
+
+class Batch:
+    """Statistics of tensors on one device, which arrive all together, in one copy.
+
+    `add` gives a mapping that is empty until `ready` was called, which any thread may do. The training's thread calls
+    `send` at the end of a step; a batch takes nothing after that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._staged: list[tuple[torch.Tensor, Plan, dict[str, float]]] = []
+        self._staged_bytes = 0
+        self._results: list[torch.Tensor] = []
+        self._found: list[tuple[Plan, dict[str, float]]] = []
+        self._arriving: tuple[torch.Tensor, Ready] | None = None
+        self._stream: Any = None
+
+    def add(self, plan: Plan, tensor: torch.Tensor) -> dict[str, float] | None:
+        """Queue a copy of a dense tensor, of which the statistics will be taken. None if the batch was sent already."""
+        found: dict[str, float] = {}
+        with self._lock:
+            if self._arriving is not None:
+                return None
+            if tensor.is_cuda:
+                self._go_on_in(torch.cuda.current_stream(tensor.device))
+            self._staged.append((tensor.clone(), plan, found))
+            self._staged_bytes += tensor.nbytes
+            if self._staged_bytes >= _BATCH_BYTES:
+                self._reduce()
+        return found
+
+    def send(self) -> None:
+        """Queue what is left, and the one copy."""
+        with self._lock:
+            self._send()
+
+    def ready(self) -> None:
+        """Wait for the statistics, and fill in every mapping."""
+        with self._lock:
+            # The writer may come for some of them while the step still runs; and at exit, nobody has sent the last.
+            host, wait = self._send()
+            wait()
+            values = iter(host.tolist())
+            for plan, found in self._found:
+                found.update((name, next(values)) for name in plan.statistics)
+            self._found.clear()
+
+    def _send(self) -> tuple[torch.Tensor, Ready]:
+        if self._arriving is None:
+            self._reduce()
+            with torch.cuda.stream(self._stream):
+                self._arriving = _to_host(torch.cat(self._results), self._stream)
+            self._results.clear()
+        return self._arriving
+
+    def _reduce(self) -> None:
+        by_names: dict[tuple[str, ...], list[tuple[torch.Tensor, Plan, dict[str, float]]]] = {}
+        for each in self._staged:
+            by_names.setdefault(each[1].statistics, []).append(each)
+        with torch.cuda.stream(self._stream):  # does nothing for None
+            for names, members in by_names.items():
+                self._results.append(device_statistics([tensor for tensor, _, _ in members], names).flatten())
+                self._found += [(plan, found) for _, plan, found in members]
+        self._staged, self._staged_bytes = [], 0
+
+    def _go_on_in(self, stream: Any) -> None:
+        """Backward, or a wrapper, may use another stream than forward: what is queued there comes first."""
+        if self._stream is not None and stream != self._stream:
+            stream.wait_stream(self._stream)
+            for tensor in [*self._results, *(tensor for tensor, _, _ in self._staged)]:
+                tensor.record_stream(stream)
+        self._stream = stream
+
+
+def copy_later(tensor: torch.Tensor) -> tuple[Array, Ready | None]:
+    """An array that has the values of a dense tensor once the call beside it has returned."""
+    if not tensor.is_cuda:
+        return host_copy(tensor), None
+    # Copied on the device first: that takes a fiftieth of the time that the bus does, and the training goes on.
+    staged = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+    side = _side_stream(tensor.device)
+    side.wait_stream(torch.cuda.current_stream(tensor.device))
+    staged.record_stream(side)
+    host, wait = _to_host(staged, side)
+    return as_numpy(host), wait
+
+
+def _to_host(tensor: torch.Tensor, stream: Any) -> tuple[torch.Tensor, Ready]:
+    if not tensor.is_cuda:
+        host = tensor.cpu()
+        return host, lambda: None
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    with torch.cuda.stream(stream):
+        host.copy_(tensor, non_blocking=True)
+        event = _cuda.Event()
+        event.record(stream)
+    return host, event.synchronize
+
+
+_sides: dict[torch.device, Any] = {}
+
+
+def _side_stream(device: torch.device) -> Any:
+    if device not in _sides:
+        _sides[device] = _cuda.Stream(device)
+    return _sides[device]
