@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import defaultdict, deque
 
@@ -76,9 +77,15 @@ class LossNotDecreasing(SelectingRule):
 class Overfit(BuiltinRule):
     """The validation loss is above the training loss by too much: (validation - training) / training >
     `ratio_threshold`, in `patience` evaluations in a row. The means of the losses of EVAL and of TRAIN steps since
-    the evaluation before are compared, when the evaluation is over."""
+    the evaluation before are compared, when the evaluation is over.
+
+    Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
+    `validation-rmse`, are compared at that step."""
 
     tensor_regex: tuple[str, ...] | None = regexes(None, "names of losses, instead of the collection `losses`")
+    training_regex: tuple[str, ...] = regexes(
+        "^train", "names of the training losses among those of one step; of an XGBoost estimator ^validation_0-"
+    )
     start_step: int = integer(0, "global steps before this are not looked at")
     patience: int = integer(1, "evaluations in a row", least=1)
     ratio_threshold: float = number(0.1, "fires above this ratio", least=0)
@@ -100,7 +107,8 @@ class Overfit(BuiltinRule):
             raise self.nothing(view, self.selector)
         if training:
             self._judge_evaluation()
-        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+        losses = scalar_losses(view, self.rows(view, self.selector))
+        for row, loss in self._judge_together(view, losses) if training else losses:
             self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
             if not training:
                 self._last[row.name, row.worker] = view.step
@@ -113,11 +121,33 @@ class Overfit(BuiltinRule):
         """At the end of an evaluation, if there was one."""
         training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
         for key in [key for key in validation if key in training]:
-            before, now = statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key))
-            ratio = (now - before) / abs(before) if before else math.copysign(math.inf, now - before)
-            self._times[key] = self._times[key] + 1 if ratio > self.ratio_threshold else 0
-            if self._times[key] >= self.patience:
-                self._fire(key, ratio, now, before)
+            self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
+
+    def _judge_together(
+        self, view: StepView, losses: list[tuple[SavedTensor, float]]
+    ) -> list[tuple[SavedTensor, float]]:
+        """Compare what one step has of several data sets. Gives the losses that have no partner."""
+        of_training = {
+            (row.name.partition("-")[2], row.worker): (row, loss)
+            for row, loss in losses
+            if "-" in row.name and any(re.search(pattern, row.name) for pattern in self.training_regex)
+        }
+        alone, names = [], {row.name for row, _ in of_training.values()}
+        for row, loss in losses:
+            partner = of_training.get((row.name.partition("-")[2], row.worker))
+            if partner is None:
+                alone.append((row, loss))
+            elif row.name not in names:
+                self._last[row.name, row.worker] = view.step
+                self._compare((row.name, row.worker), partner[1], loss)
+        return alone
+
+    def _compare(self, key: Key, training: float, validation: float) -> None:
+        difference = validation - training
+        ratio = difference / abs(training) if training else math.copysign(math.inf, difference) if difference else 0.0
+        self._times[key] = self._times[key] + 1 if ratio > self.ratio_threshold else 0
+        if self._times[key] >= self.patience:
+            self._fire(key, ratio, validation, training)
 
     def _fire(self, key: Key, ratio: float, validation: float, training: float) -> None:
         name, worker = key

@@ -306,6 +306,21 @@ def test_overfit_compares_the_means_since_the_last_evaluation(write: Write) -> N
     assert invoke_rule(rules.Overfit(trial, start_step=12)) == []
 
 
+def test_overfit_compares_the_losses_of_two_data_sets_at_one_step(write: Write) -> None:
+    names = ("train-rmse", "test-rmse", "fresh-rmse", "train-mae", "other")
+    values = ([1.0, 1.05, 1.0, 1.0, 9.0], [0.5, 0.6, 0.5, 9.0, 9.0], [0.4, 0.6, 0.8, 0.4, 9.0])
+    trial = write([dict(zip(names, each, strict=True)) for each in values], **LOSSES)
+    found = invoke_rule(rules.Overfit(trial))
+    assert [(f.step, f.tensor, round(f.observed or 0, 6)) for f in found] == [
+        (1, "test-rmse", 0.2),
+        (2, "fresh-rmse", 1.0),
+        (2, "test-rmse", 0.5),
+    ]
+    assert [(f.step, f.tensor) for f in invoke_rule(rules.Overfit(trial, patience=2))] == [(2, "test-rmse")]
+    found = invoke_rule(rules.Overfit(trial, training_regex="^test-", ratio_threshold=0.3))
+    assert [(f.step, f.tensor) for f in found] == [(2, "fresh-rmse")]
+
+
 # 12
 
 
