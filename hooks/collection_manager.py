@@ -6,15 +6,23 @@ from collections.abc import Iterable, Iterator
 
 from tensortrial.collection import Collection, CollectionKeys
 from tensortrial.errors import InvalidCollectionConfiguration
-from tensortrial.save_config import SaveConfig
+from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
 
 class CollectionManager:
-    """Collections by name. New ones are made by `factory`, and follow `save_config` until they are given their own."""
+    """Collections by name. New ones are made by `factory`, and follow `save_config` until they are given their own.
+    `save_interval` is that of a save configuration that has none."""
 
-    def __init__(self, builtin: Iterable[str], save_config: SaveConfig, factory: type[Collection] = Collection) -> None:
+    def __init__(
+        self,
+        builtin: Iterable[str],
+        save_config: SaveConfig,
+        factory: type[Collection] = Collection,
+        save_interval: int = DEFAULT_SAVE_INTERVAL,
+    ) -> None:
         self._factory = factory
         self._save_config = save_config
+        self._save_interval = save_interval
         self._collections: dict[str, Collection] = {}
         self._builtin = frozenset({CollectionKeys.ALL, CollectionKeys.DEFAULT, *builtin})
         self._saved: set[str] = set()
@@ -45,6 +53,7 @@ class CollectionManager:
             collection.save_config = self._save_config.copy()
         else:
             collection.save_config.inherit(self._save_config)
+            collection.save_config.set_default_interval(self._save_interval)
 
     def save(self, names: Iterable[str]) -> None:
         """Have the collections of these names saved."""

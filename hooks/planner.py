@@ -19,6 +19,7 @@ _ALWAYS_RAW = frozenset(
         CollectionKeys.SM_METRICS,
         CollectionKeys.FEATURE_IMPORTANCE,
         CollectionKeys.AVERAGE_SHAP,
+        CollectionKeys.HYPERPARAMETERS,
     }
 )
 _TRAINING_ONLY = frozenset({CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES})
@@ -40,6 +41,7 @@ class Planner:
         self._due: frozenset[str] = frozenset()
         self._plans: dict[str, Plan | None] = {}
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
+        self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
         self._fingerprint: tuple[object, ...] = ()
         self.generation = 0
@@ -52,6 +54,7 @@ class Planner:
             return False
         self._fingerprint = fingerprint
         self._plans_by_due.clear()
+        self._together.clear()
         self._explicit.clear()
         self.generation += 1
         return True
@@ -84,6 +87,14 @@ class Planner:
         except KeyError:
             plan = self._plans[name] = self._make_plan(name)
             return plan
+
+    def plans(self, names: tuple[str, ...]) -> tuple[Plan | None, ...]:
+        """The plans of tensors that come together, step after step."""
+        key = self._training, self._due, names
+        plans = self._together.get(key)
+        if plans is None:
+            plans = self._together[key] = tuple(map(self.plan, names))
+        return plans
 
     def explicit(self, name: str, collections: tuple[str, ...], always_raw: bool = False) -> Plan:
         """The plan of a tensor that the user saves by a call: it is due, whatever the collections say of steps."""

@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,9 +24,9 @@ from tensortrial.collection import Collection, CollectionKeys
 from tensortrial.dtypes import Array, dtype_name, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Record, Step
+from tensortrial.records import Numbers, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
-from tensortrial.save_config import SaveConfig
+from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 from tensortrial.schema import STOP_FILE, RunInfo, WorkerInfo
 from tensortrial.storage import open_storage
 from tensortrial.writer import Writer
@@ -76,6 +76,7 @@ class Recorder:
         always_saved: Iterable[str],
         collection_factory: type[Collection] = Collection,
         errors_of_training: tuple[type[Exception], ...] = (),
+        default_save_interval: int = DEFAULT_SAVE_INTERVAL,
         export_tensorboard: bool = False,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
@@ -102,8 +103,9 @@ class Recorder:
         self.out_dir = os.fspath(out_dir)
         self.save_config = SaveConfig.parse(save_config)
         self.save_config.inherit(SaveConfig())
+        self.save_config.set_default_interval(default_save_interval)
         self.reduction_config = reduction_config or ReductionConfig()
-        self.collections = CollectionManager(builtin, self.save_config, collection_factory)
+        self.collections = CollectionManager(builtin, self.save_config, collection_factory, default_save_interval)
         self.collections.save(always_saved)
         self.collections.save(names(include_collections))
         if include_regex:
@@ -196,6 +198,12 @@ class Recorder:
         with self._lock:
             if not self._holds:
                 self._close_step()
+    def start_at(self, step: int) -> None:
+        """A new run begins with this step, because the model comes with as many behind it. One that has steps goes
+        on after them."""
+        with self._lock:
+            if not self._next_global_step:
+                self._next_mode_steps[self.mode] = self._next_global_step = step
 
     def hold_step(self) -> None:
         """Begin a step that lasts until `release_step`, whatever begins meanwhile. Inside another one it is a part of
@@ -311,6 +319,16 @@ class Recorder:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept = np.array(value, order="C")
         self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready), kept.nbytes)
+
+    def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
+        """Keep those of many scalars that are due at the open step. `numbers` belong to the recorder from now on."""
+        found = self._planner.plans(names)
+        plans = [plan for plan in found if plan is not None]
+        if len(plans) < len(found):
+            numbers = [number for plan, number in zip(found, numbers, strict=True) if plan is not None]
+        with self._lock:
+            if self._active and self._step is not None and plans:
+                self._step.records.append(Numbers(plans, numbers, time.time_ns()))
 
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         """Keep a number at the open step, or, if none is open, at the one that begins next in this mode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .dtypes import Array
@@ -48,11 +48,23 @@ class Record:
 
 
 @dataclass(slots=True)
+class Numbers:
+    """Many scalars at one step, put down together: one object for thousands of them, where each would be work for
+    the garbage collector."""
+
+    plans: Sequence[Plan]
+    values: Sequence[float]
+    """One for each plan."""
+    saved_at: int
+    """Nanoseconds since 1970, UTC."""
+
+
+@dataclass(slots=True)
 class Step:
     """One step of the job."""
 
     mode: ModeKeys
     mode_step: int
     global_step: int
-    records: list[Record] = field(default_factory=list)
+    records: list[Record | Numbers] = field(default_factory=list)
     """Captured, and not handed to the writer yet."""

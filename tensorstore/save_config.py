@@ -26,9 +26,7 @@ class SaveConfigMode:
         end_step: int | str | None = None,
         save_steps: Iterable[int | str] | str | None = None,
     ) -> None:
-        self.save_interval = (
-            DEFAULT_SAVE_INTERVAL if save_interval is None else _integer("save_interval", save_interval, 1)
-        )
+        self.save_interval = save_interval
         self.start_step = 0 if start_step is None else _integer("start_step", start_step)
         self.end_step = None if end_step is None else _integer("end_step", end_step)
         self.save_steps = [_integer("save_steps", step) for step in _parts(save_steps)]
@@ -36,6 +34,19 @@ class SaveConfigMode:
             raise ConfigurationError(
                 f"start_step={self.start_step} is not below end_step={self.end_step}: nothing would be saved"
             )
+
+    @property
+    def save_interval(self) -> int:
+        return self._default_interval if self._interval is None else self._interval
+
+    @save_interval.setter
+    def save_interval(self, save_interval: int | str | None) -> None:
+        self._interval = None if save_interval is None else _integer("save_interval", save_interval, 1)
+        self._default_interval = DEFAULT_SAVE_INTERVAL
+
+    def set_default_interval(self, save_interval: int) -> None:
+        """What the interval is as long as nobody gives one: not every framework has the same."""
+        self._default_interval = save_interval
 
     def should_save_step(self, step: int) -> bool:
         if step in self.save_steps:
@@ -47,18 +58,20 @@ class SaveConfigMode:
         )
 
     def copy(self) -> SaveConfigMode:
-        return SaveConfigMode(self.save_interval, self.start_step, self.end_step, self.save_steps)
+        twin = SaveConfigMode(self._interval, self.start_step, self.end_step, self.save_steps)
+        twin.set_default_interval(self._default_interval)
+        return twin
 
     def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {name: getattr(self, name) for name in ("save_interval", "start_step", "end_step", "save_steps")}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SaveConfigMode) and vars(self) == vars(other)
+        return isinstance(other, SaveConfigMode) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"SaveConfigMode({', '.join(f'{k}={v}' for k, v in vars(self).items())})"
+        return f"SaveConfigMode({', '.join(f'{k}={v}' for k, v in self.to_json().items())})"
 
 
 def _forward(name: str) -> property:
@@ -80,7 +93,7 @@ class SaveConfig:
 
     The four plain arguments hold for every mode; `mode_save_configs` sets modes apart, as SaveConfigMode objects or
     dictionaries of the same four. A mode that is set nowhere follows the hook's configuration, and in the hook's own
-    the defaults: every 500th step.
+    the defaults: every 500th step, or what the framework's hook has instead.
     """
 
     def __init__(
@@ -98,6 +111,7 @@ class SaveConfig:
             mode: given.get(mode) or SaveConfigMode(*plain) for mode in ModeKeys
         }
         self._unset = {mode for mode in ModeKeys if inherits and mode not in given}
+        self._default_interval = DEFAULT_SAVE_INTERVAL
 
     @classmethod
     def parse(cls, value: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None) -> SaveConfig:
@@ -124,6 +138,13 @@ class SaveConfig:
 
     def get_save_config(self, mode: ModeKeys) -> SaveConfigMode:
         return self._modes[ModeKeys.parse(mode)]
+
+    def set_default_interval(self, save_interval: int) -> None:
+        """What the interval of each mode is as long as nobody gives one."""
+        if self._default_interval != save_interval:
+            self._default_interval = save_interval
+            for config in self._modes.values():
+                config.set_default_interval(save_interval)
 
     def inherit(self, parent: SaveConfig) -> None:
         """Take the modes that were set nowhere from `parent`."""

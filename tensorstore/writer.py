@@ -19,7 +19,7 @@ from .dtypes import as_scalar, dtype_name
 from .errors import TensorTrialError
 from .index import IndexedStep, IndexRow, write_index
 from .mode import ModeKeys
-from .records import Record, Step
+from .records import Numbers, Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
 from .storage import Storage, register_flush, translated
@@ -35,7 +35,7 @@ _SCALAR_BYTES = 64
 
 class _Batch(NamedTuple):
     step: Step
-    records: Sequence[Record]
+    records: Sequence[Record | Numbers]
     nbytes: int
     closes: bool
 
@@ -109,7 +109,7 @@ class Writer:
         """What stopped the writer, if anything did."""
         return self._error
 
-    def put(self, step: Step, records: Sequence[Record], closes: bool = False) -> None:
+    def put(self, step: Step, records: Sequence[Record | Numbers], closes: bool = False) -> None:
         """Queue records of `step`, which ends with them if `closes`. Waits while too much is queued."""
         nbytes = sum(_nbytes(record) for record in records)
         with self._changed:
@@ -214,6 +214,11 @@ class Writer:
         if indexed is None:
             indexed = self._open[step.global_step] = IndexedStep(step)
         for record in batch.records:
+            if isinstance(record, Numbers):
+                for plan, number in zip(record.plans, record.values, strict=True):
+                    indexed.rows.pop(plan.name, None)
+                    indexed.rows[plan.name] = IndexRow(plan, "float64", (), 8, record.saved_at, scalar=number)
+                continue
             # A name that comes again takes its last place as well as its last value.
             indexed.rows.pop(record.plan.name, None)
             indexed.rows[record.plan.name] = self._index_row(step, record)
@@ -309,5 +314,7 @@ class Writer:
             self._changed.notify_all()
 
 
-def _nbytes(record: Record) -> int:
+def _nbytes(record: Record | Numbers) -> int:
+    if isinstance(record, Numbers):
+        return _SCALAR_BYTES * len(record.plans)
     return _SCALAR_BYTES if isinstance(record.value, float) else record.value.nbytes + _SCALAR_BYTES
