@@ -198,6 +198,7 @@ class Recorder:
         with self._lock:
             if not self._holds:
                 self._close_step()
+
     def start_at(self, step: int) -> None:
         """A new run begins with this step, because the model comes with as many behind it. One that has steps goes
         on after them."""

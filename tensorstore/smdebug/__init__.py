@@ -37,6 +37,7 @@ _MODULES: dict[str, dict[str, str] | str] = {
     "smdebug.mxnet": "tensortrial.hooks.mxnet",
     "smdebug.tensorflow": "tensortrial.hooks.tensorflow",
     "smdebug.pytorch": "tensortrial.hooks.pytorch",
+    "smdebug.xgboost": "tensortrial.hooks.xgboost",
     "smdebug.trials": {"create_trial": "tensortrial.trial", "Trial": "tensortrial.trial"},
     "smdebug.exceptions": "tensortrial.errors",
     "smdebug.rules": "tensortrial.rules",

@@ -19,7 +19,7 @@ from runs import EVAL, TRAIN, Job
 import tensortrial
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
 from tensortrial.local_storage import LocalStorage
-from tensortrial.records import Plan, Record, Step
+from tensortrial.records import Numbers, Plan, Record, Step
 from tensortrial.storage import Sink
 from tensortrial.writer import Writer
 
@@ -114,6 +114,18 @@ def test_a_name_saved_twice_in_a_step_keeps_the_last_value(tmp_path: Path) -> No
     assert trial.tensor("a").value(0).tolist() == [2, 2, 2]
     assert trial.tensor("b").value(0) == 2
     assert trial.sql("select count(*) from tensors").fetchall() == [(2,)]
+
+
+def test_many_numbers_at_once_are_rows_like_any_other(tmp_path: Path) -> None:
+    plans = [Plan(name, ("metrics",), True) for name in "abc"]
+    with Job(tmp_path, flush_seconds=3600) as job:
+        step = job.begin()
+        job.put(step, {"b": np.ones(3)})
+        job.writer.put(step, [Numbers(plans, [1.0, 2.0, float("inf")], 5)], closes=True)
+    trial = tensortrial.create_trial(tmp_path)
+    assert [trial.tensor(name).value(0).tolist() for name in "abc"] == [1, 2, float("inf")]
+    assert trial.tensor_names(collection="metrics") == ["a", "b", "c"]
+    assert trial.tensor("a").value(0).dtype == np.float64
 
 
 def test_steps_of_all_modes_are_in_one_log_in_their_order(tmp_path: Path) -> None:

@@ -1,0 +1,431 @@
+"""The XGBoost hook, a callback.
+
+import tensortrial.hooks.xgboost as tt
+
+hook = tt.Hook("runs/trees", include_collections=["feature_importance"])
+xgboost.train(params, dtrain, 100, evals=[(dtrain, "train"), (dvalid, "validation")], callbacks=[hook])
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.dtypes import Array
+from tensortrial.errors import MissingExtra, UnsupportedValue
+from tensortrial.mode import ModeKeys, modes
+from tensortrial.reduction_config import ReductionConfig
+from tensortrial.save_config import SaveConfig, SaveConfigMode
+
+from . import current
+from .configuration import read_configuration
+from .current import del_hook, set_hook
+from .hook import BaseHook, guarded
+from .rank import Rank, rank_from_environment
+from .recorder import Recorder, logger
+
+try:
+    import xgboost as xgb
+except ImportError as exc:
+    raise MissingExtra("xgboost", "xgboost", "the XGBoost hook") from exc
+
+from .xgboost_data import DataSet
+from .xgboost_importance import Importances, mean_importances
+from .xgboost_metrics import is_loss, latest_metrics
+from .xgboost_names import Names
+from .xgboost_parameters import as_array, booster_parameters, check_parameters
+from .xgboost_trees import newest_trees
+
+if TYPE_CHECKING:
+    from tensortrial.trial import create_trial
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "Hook",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+SAVE_INTERVAL = 10
+
+# What is in each collection. Those of metrics and losses are told by name.
+_REGEXES = {
+    CollectionKeys.METRICS: "",
+    CollectionKeys.LOSSES: "",
+    CollectionKeys.SM_METRICS: "",
+    CollectionKeys.HYPERPARAMETERS: "^hyperparameters/",
+    CollectionKeys.PREDICTIONS: "^predictions$",
+    CollectionKeys.LABELS: "^labels$",
+    CollectionKeys.FEATURE_IMPORTANCE: "^feature_importance/",
+    CollectionKeys.AVERAGE_SHAP: "^average_shap/",
+    CollectionKeys.FULL_SHAP: "^full_shap(/|$)",
+    CollectionKeys.TREES: "^trees/",
+}
+
+
+class Hook(BaseHook, xgb.callback.TrainingCallback):
+    """Saves what an XGBoost job learns. It is a callback of `xgboost.train`, of scikit-learn's estimators and of
+    `xgboost.cv`, and each boosting round is a step.
+
+    `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the metrics and the
+    collections in `include_collections`, tensors that match `include_regex`, or everything with `save_all`; at the
+    steps of `save_config`, by default every tenth; raw, or as the statistics of `reduction_config`. Collections can
+    override both. `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
+
+    `validation_data` is what predictions and labels are of, `train_data` what SHAP values are computed on: a DMatrix,
+    an array, a DataFrame or a sparse matrix, or a pair (data, labels). `hyperparameters` are saved as given, and else
+    as the booster has them.
+
+    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
+    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
+
+    Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
+    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
+    """
+
+    def __init__(
+        self,
+        out_dir: str | os.PathLike[str],
+        export_tensorboard: bool = False,
+        tensorboard_dir: str | None = None,
+        dry_run: bool = False,
+        reduction_config: ReductionConfig | None = None,
+        save_config: SaveConfig | Mapping[Any, Any] | None = None,
+        include_regex: Iterable[str] | str | None = None,
+        include_collections: Iterable[str] | None = None,
+        save_all: bool = False,
+        include_workers: str = "one",
+        hyperparameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
+        train_data: Any = None,
+        validation_data: Any = None,
+        *,
+        resume: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        flush_seconds: float | None = None,
+        codec: str = "none",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        if export_tensorboard or tensorboard_dir:
+            logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
+        self.recorder = Recorder(
+            out_dir,
+            framework="xgboost",
+            versions={"xgboost": xgb.__version__},
+            rank=_rank(),
+            builtin=_REGEXES,
+            always_saved=[CollectionKeys.METRICS],
+            default_save_interval=SAVE_INTERVAL,
+            export_tensorboard=export_tensorboard,
+            dry_run=dry_run,
+            reduction_config=reduction_config,
+            save_config=save_config,
+            include_regex=include_regex,
+            include_collections=include_collections,
+            save_all=save_all,
+            include_workers=include_workers,
+            resume=resume,
+            storage_options=storage_options,
+            flush_seconds=flush_seconds,
+            codec=codec,
+            metadata=metadata,
+        )
+        for name, regex in _REGEXES.items():
+            if regex:
+                self.recorder.collections.require(name).include(regex)
+        self.hyperparameters = hyperparameters
+        self.train_data = train_data
+        self.validation_data = validation_data
+        self._metrics: set[str] = set()
+        self._names: Names | None = None
+        self._importances = Importances()
+        self._told: set[str] = set()
+        self._rounds_before = 0
+        self._open_round: tuple[int, Any] | None = None
+        if current.get_hook() is None:
+            set_hook(self)
+
+    @classmethod
+    def create_from_json_file(cls, json_file_path: str | None = None) -> Hook:
+        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
+        hook. Data and hyperparameters are set afterwards: `hook.validation_data = dvalid`."""
+        configuration = read_configuration(json_file_path)
+        hook = cls(**configuration.arguments)
+        hook.recorder.apply(configuration)
+        set_hook(hook)
+        return hook
+
+    hook_from_config = create_from_json_file
+
+    # What the user sets and calls.
+
+    @property
+    def hyperparameters(self) -> dict[str, Any] | None:
+        """What is saved as `hyperparameters/<name>`; None: as the booster has them. Set it to a dictionary or pairs."""
+        return self._hyperparameters
+
+    @hyperparameters.setter
+    def hyperparameters(self, value: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> None:
+        self._hyperparameters = check_parameters(value)
+
+    @property
+    def train_data(self) -> xgb.DMatrix | None:
+        """What SHAP values are computed on. Set it to data; a DMatrix comes back."""
+        return self._train.matrix if self._train else None
+
+    @train_data.setter
+    def train_data(self, value: Any) -> None:
+        self._train = self._data_set("train_data", value)
+
+    @property
+    def validation_data(self) -> xgb.DMatrix | None:
+        """What predictions and labels are of. Set it to data; a DMatrix comes back."""
+        return self._validation.matrix if self._validation else None
+
+    @validation_data.setter
+    def validation_data(self, value: Any) -> None:
+        self._validation = self._data_set("validation_data", value)
+
+    @guarded
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
+    ) -> None:
+        """Save an array, or what numpy makes one of, whatever the save configuration says: at the open step, or, when
+        none is open, at the one that begins next in this mode; in the form that the collections ask for."""
+        try:
+            self.recorder.save_tensor(tensor_name, np.asarray(tensor_value), collections_to_write)
+        except ValueError as exc:
+            self.recorder.refuse(tensor_name, UnsupportedValue(f"{tensor_value!r:.200} is not an array: {exc}"))
+
+    # What XGBoost calls. `model` is a Booster, or in `xgboost.cv` the pack of the folds' boosters.
+
+    def before_training(self, model: Any) -> Any:
+        self._begin_training(model)
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        self._open_round = epoch, evals_log
+        return False
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        self._open_round = None
+        self._end_round(model, evals_log)
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        if self._open_round is not None:
+            # A callback before this one ended training: the last round was kept from us.
+            (epoch, evals_log), self._open_round = self._open_round, None
+            # It may also have cut the model back to its best round.
+            is_whole = model.num_boosted_rounds() == self._rounds_before + epoch + 1
+            self._end_round(model if is_whole else None, evals_log)
+        return model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, such as scikit-learn's `clone` and GridSearchCV make, would write into the same run."""
+        return HookCopy, (self.out_dir, self.recorder.active)
+
+    # Rounds.
+
+    @guarded
+    def _begin_training(self, model: Any) -> None:
+        self._open_round = None
+        self._names, self._importances = None, Importances()
+        if self.recorder.active:
+            self._rounds_before = model.num_boosted_rounds()
+            self.recorder.start_at(self._rounds_before)
+
+    @guarded
+    def _end_round(self, model: Any, evals_log: Any) -> None:
+        """A step: all of it is known when the round is over. Without a model, only the metrics are."""
+        if not self.recorder.active:
+            return
+        metrics = latest_metrics(evals_log)
+        self._know(metrics)
+        self.recorder.begin_step()
+        if self.recorder.saving:
+            self._capture_metrics(metrics)
+            if model is not None:
+                self._capture(model)
+        self.recorder.end_step()
+
+    def _know(self, metrics: Mapping[str, float]) -> None:
+        if self._metrics.issuperset(metrics):
+            return
+        self._metrics.update(metrics)
+        collections = self.recorder.collections
+        collections.require(CollectionKeys.METRICS).add_tensor_names(metrics)
+        collections.require(CollectionKeys.LOSSES).add_tensor_names(filter(is_loss, metrics))
+
+    # Capturing: nothing is computed before it is known to be due.
+
+    def _capture_metrics(self, metrics: Mapping[str, float]) -> None:
+        self._record_numbers(tuple(metrics), list(metrics.values()))
+        if not metrics and self._is_due_now(CollectionKeys.METRICS):
+            self._say("no metrics are saved: there is no evaluation set; give training `evals`, or fit an `eval_set`")
+
+    def _capture(self, model: Any) -> None:
+        folds = getattr(model, "cvfolds", None)
+        boosters = [model] if folds is None else [fold.bst for fold in folds]
+        if self._names is None:
+            self._names = Names(boosters[0])
+        names = self._names
+        self._capture_hyperparameters(boosters[0], names)
+        self._capture_importances(boosters, names)
+        if folds is None:
+            self._capture_predictions(model)
+            self._capture_shap(model, names)
+            self._capture_trees(model, names)
+        elif self._is_due(names.of_one_model):
+            self._say("predictions, labels, SHAP values and trees are of one model; a cross-validation has several")
+
+    def _capture_hyperparameters(self, booster: xgb.Booster, names: Names) -> None:
+        given = self._hyperparameters
+        if given is None:
+            # They may change: a callback can set the learning rate.
+            given = booster_parameters(booster) if self._is_due(names.hyperparameters) else {}
+        for name, value in given.items():
+            self._record(f"hyperparameters/{name}", as_array(value))
+
+    def _capture_importances(self, boosters: Sequence[xgb.Booster], names: Names) -> None:
+        kinds = [kind for kind, of_kind in names.importances.items() if self._is_due(of_kind)]
+        if names.is_linear and kinds != ["weight"]:
+            if kinds:
+                self._say("a linear model has the feature importance `weight` and no other")
+            kinds = ["weight"] if "weight" in kinds else []
+        if not kinds:
+            return
+        of_all = self._importances.of(boosters[0], kinds) if len(boosters) == 1 else mean_importances(boosters, kinds)
+        for of_kind, scores in of_all:
+            self._record_numbers(of_kind, scores)
+
+    def _capture_predictions(self, booster: xgb.Booster) -> None:
+        due = [name for name in ("predictions", "labels") if self._is_due([name])]
+        data = self._validation
+        if data is None:
+            if due:
+                self._say(f"no {' and '.join(due)} are saved: the hook has no validation_data")
+            return
+        for name in due:
+            with self._refusing(name):
+                self._record(name, data.labels if name == "labels" else data.predict(booster))
+
+    def _capture_shap(self, booster: xgb.Booster, names: Names) -> None:
+        data = self._train
+        if not self._is_due(names.shap):
+            return
+        if data is None:
+            self._say("no SHAP values are saved: the hook has no train_data")
+            return
+        with self._refusing("full_shap" if self._is_due(names.full_shap) else "average_shap"):
+            values = data.predict(booster, contributions=True)
+            self._record("full_shap", values)
+            for i, name in enumerate(names.full_shap_columns):
+                self._record(name, values[..., i])
+            if self._is_due(names.average_shap):
+                # The last one is the bias.
+                means = np.abs(values[..., :-1]).mean(axis=0, dtype=np.float64)
+                self._record_numbers(names.average_shap, means.T.tolist())
+
+    def _capture_trees(self, booster: xgb.Booster, names: Names) -> None:
+        if self._is_due(names.trees):
+            with self._refusing("trees"):
+                for column, values in newest_trees(booster, names.features).items():
+                    self._record(f"trees/{column}", values)
+
+    # Recording.
+
+    def _record_numbers(self, names: tuple[str, ...], numbers: Sequence[Any]) -> None:
+        """A number for each name; of a model of several groups, a list of them."""
+        if numbers and isinstance(numbers[0], list):
+            for name, number in zip(names, numbers, strict=True):
+                self._record(name, np.array(number, np.float64))
+        else:
+            self.recorder.record_numbers(names, numbers)
+
+    def _record(self, name: str, value: Array) -> None:
+        plan = self.recorder.plan(name)
+        if plan is not None:
+            self.recorder.record(plan, value)
+
+    def _is_due(self, names: Iterable[str]) -> bool:
+        plan = self.recorder.plan
+        return any(plan(name) is not None for name in names)
+
+    def _is_due_now(self, collection: str) -> bool:
+        config, step = self.recorder.collections.require(collection).save_config, self.recorder.step
+        return config is not None and step is not None and config.should_save_step(step.mode, step.mode_step)
+
+    @contextmanager
+    def _refusing(self, name: str) -> Iterator[None]:
+        """What cannot be had is left out; the rest of the step goes on."""
+        try:
+            yield
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
+
+    def _say(self, sentence: str) -> None:
+        """Once, however many steps it is true of."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            logger.warning("%s", sentence)
+
+    def _data_set(self, name: str, value: Any) -> DataSet | None:
+        # In a distributed job a DMatrix is made by all workers together, also by those that save nothing.
+        if value is None or not (self.recorder.active or xgb.collective.is_distributed()):
+            return None
+        return DataSet(name, value)
+
+
+class HookCopy(xgb.callback.TrainingCallback):
+    """What a hook becomes when it is copied or pickled, with the estimator that it is in: a callback that saves
+    nothing, and says so when it is trained with."""
+
+    def __init__(self, out_dir: str, was_active: bool) -> None:
+        super().__init__()
+        self.out_dir, self._silent = out_dir, not was_active
+
+    def before_training(self, model: Any) -> Any:
+        if not self._silent:
+            self._silent = True
+            logger.warning(
+                "nothing is saved of this training: its callback is a copy of the hook of %s, as clone and "
+                "GridSearchCV make them; give the estimator that is to be watched a hook of its own",
+                self.out_dir,
+            )
+        return model
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """The current hook, or None; made from the JSON configuration if asked to be."""
+    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+
+
+def __getattr__(name: str) -> Any:
+    # Reading needs DuckDB, and a training job seldom reads.
+    if name == "create_trial":
+        import tensortrial
+
+        return tensortrial.create_trial
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _rank() -> Rank:
+    if xgb.collective.is_distributed():
+        return Rank(xgb.collective.get_rank(), xgb.collective.get_world_size())
+    return rank_from_environment()

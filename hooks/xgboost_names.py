@@ -1,0 +1,27 @@
+"""What the tensors of a booster are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .xgboost_importance import KINDS, importance_names
+from .xgboost_parameters import booster_parameters
+from .xgboost_trees import COLUMNS
+
+
+class Names:
+    """The names of all that can be saved of one booster, made once: most steps only look them up."""
+
+    def __init__(self, booster: Any) -> None:
+        parameters = booster_parameters(booster)
+        self.is_linear = parameters["booster"] == "gblinear"
+        self.hyperparameters = tuple(f"hyperparameters/{name}" for name in parameters)
+        features = booster.feature_names or [f"f{i}" for i in range(booster.num_features())]
+        self.features: tuple[str, ...] = tuple(features)
+        self.importances = {kind: importance_names(kind, features) for kind in KINDS}
+        self.average_shap = tuple(f"average_shap/{feature}" for feature in features)
+        self.full_shap_columns = tuple(f"full_shap/{feature}" for feature in features)
+        self.full_shap = ["full_shap", *self.full_shap_columns]
+        self.shap = [*self.average_shap, *self.full_shap]
+        self.trees = tuple(f"trees/{column}" for column in COLUMNS)
+        self.of_one_model = ["predictions", "labels", *self.shap, *self.trees]

@@ -1,0 +1,113 @@
+"""The trees of a booster as columns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensortrial.dtypes import Array
+from tensortrial.errors import UnsupportedValue
+
+# What a leaf has in the columns that only splits have.
+_NONE = "nan"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node, with the fields of a row of XGBoost's `trees_to_dataframe`. Trees and nodes are counted from 0."""
+
+    tree: int
+    node: int
+    feature: str
+    """The feature that is split on; Leaf."""
+    split: float
+    """Smaller values go to `yes`; NaN of a leaf, and of a split by categories."""
+    yes: int | None
+    no: int | None
+    missing: int | None
+    gain: float
+    """What the split gained; the value of a leaf."""
+    cover: float
+    """The sum of the second derivatives of the rows that come here."""
+    category: str
+    """The categories that go to `no`, as numbers with commas between them."""
+
+
+def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
+    """The trees of the last boosting round, one row a node, by column: int64, float64, and fixed-width strings.
+
+    Only that round is looked at, however many there are. Raises UnsupportedValue if the model has no such trees.
+    """
+    last = booster.num_boosted_rounds() - 1
+    try:
+        model = json.loads(bytes(booster[last : last + 1].save_raw("json")))["learner"]["gradient_booster"]
+    except ValueError as exc:  # XGBoost's own error is one
+        raise UnsupportedValue("the model has no trees: it is linear") from exc
+    trees = model.get("gbtree", model)["model"]["trees"]
+    first = _count_trees(booster) - len(trees)
+    if any(tree["tree_param"]["size_leaf_vector"] != "1" for tree in trees):
+        raise UnsupportedValue("trees with several values a leaf (multi_output_tree) have no columns")
+    return _columns([node for i, tree in enumerate(trees) for node in _nodes(tree, first + i, features)])
+
+
+def _count_trees(booster: Any) -> int:
+    model = json.loads(booster.save_config())["learner"]["gradient_booster"]
+    return int(model.get("gbtree", model)["gbtree_model_param"]["num_trees"])
+
+
+def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[Node]:
+    """Those that can be reached: what was pruned stays in XGBoost's lists."""
+    left, right = tree["left_children"], tree["right_children"]
+    categories = _categories(tree)
+    reached = [0]
+    for node in reached:
+        if left[node] >= 0:
+            reached += [left[node], right[node]]
+    for node in sorted(reached):
+        yes, no = left[node], right[node]
+        is_leaf, value = yes < 0, tree["split_conditions"][node]
+        yield Node(
+            tree=number,
+            node=node,
+            feature="Leaf" if is_leaf else features[tree["split_indices"][node]],
+            split=math.nan if is_leaf or node in categories else value,
+            yes=None if is_leaf else yes,
+            no=None if is_leaf else no,
+            missing=None if is_leaf else yes if tree["default_left"][node] else no,
+            gain=value if is_leaf else tree["loss_changes"][node],
+            cover=tree["sum_hessian"][node],
+            category=categories.get(node, _NONE),
+        )
+
+
+def _categories(tree: Mapping[str, Any]) -> dict[int, str]:
+    """Of the nodes that split by categories."""
+    places = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
+    return {node: ",".join(map(str, tree["categories"][start : start + size])) for node, start, size in places}
+
+
+def _columns(nodes: Sequence[Node]) -> dict[str, Array]:
+    def child(node: Node, number: int | None) -> str:
+        return _NONE if number is None else f"{node.tree}-{number}"
+
+    return {
+        "Tree": np.array([node.tree for node in nodes], np.int64),
+        "Node": np.array([node.node for node in nodes], np.int64),
+        "ID": np.array([f"{node.tree}-{node.node}" for node in nodes], np.str_),
+        "Feature": np.array([node.feature for node in nodes], np.str_),
+        "Split": np.array([node.split for node in nodes], np.float64),
+        "Yes": np.array([child(node, node.yes) for node in nodes], np.str_),
+        "No": np.array([child(node, node.no) for node in nodes], np.str_),
+        "Missing": np.array([child(node, node.missing) for node in nodes], np.str_),
+        "Gain": np.array([node.gain for node in nodes], np.float64),
+        "Cover": np.array([node.cover for node in nodes], np.float64),
+        "Category": np.array([node.category for node in nodes], np.str_),
+    }
+
+
+COLUMNS = tuple(_columns([]))
