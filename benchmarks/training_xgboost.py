@@ -1,0 +1,97 @@
+"""What the XGBoost hook costs: `xgboost.train` of 100 rounds on 20,000 x 30 rows on one core, with and without.
+
+Every case is a process of its own, in turns, so that a busy moment of the machine hits all alike. The time is that of
+`xgboost.train` and of closing the hook.
+
+    python benchmarks/training_xgboost.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+from common import header, in_fresh_process, line, scratch
+
+ROWS, COLUMNS = 20_000, 30
+EVERY_ROUND = {
+    "metrics": ("metrics, every round", []),
+    "importance": ("metrics and feature importance, every round", ["feature_importance"]),
+    "trees": ("the same and trees", ["feature_importance", "trees"]),
+    "predictions": ("the same and predictions and labels", ["feature_importance", "trees", "predictions", "labels"]),
+}
+AIMS = {"importance": "1.10x"}
+SHAP = {"average": ["average_shap"], "full": ["average_shap", "full_shap"]}
+
+
+def data():
+    import numpy as np
+    import xgboost as xgb
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS + ROWS // 4, COLUMNS)).astype(np.float32)
+    y = (x[:, 0] + x[:, 1] * x[:, 2] + rng.normal(size=len(x)) > 0).astype(np.float32)
+    return xgb.DMatrix(x[:ROWS], y[:ROWS]), xgb.DMatrix(x[ROWS:], y[ROWS:])
+
+
+def hook_for(case: str, out_dir: str, training, validation):
+    import tensortrial.hooks.xgboost as tt
+
+    if case in SHAP:
+        when = tt.SaveConfig(save_interval=10)
+        return tt.Hook(out_dir, train_data=training, include_collections=SHAP[case], save_config=when)
+    _, collections = EVERY_ROUND[case]
+    when = tt.SaveConfig(save_interval=1)
+    return tt.Hook(out_dir, validation_data=validation, include_collections=collections, save_config=when)
+
+
+def run_case(case: str, out_dir: str, rounds: int, threads: int) -> None:
+    """Train, and print the seconds that it took."""
+    import xgboost as xgb
+
+    training, validation = data()
+    parameters = {"objective": "binary:logistic", "nthread": threads}
+    evals = [(training, "train"), (validation, "validation")]
+    xgb.train(parameters, training, 5, evals=evals, verbose_eval=False)
+    hook = None if case == "none" else hook_for(case, out_dir, training, validation)
+    callbacks = [] if hook is None else [hook]
+    begun = time.perf_counter()
+    xgb.train(parameters, training, rounds, evals=evals, verbose_eval=False, callbacks=callbacks)
+    if hook is not None:
+        hook.close()
+    print(time.perf_counter() - begun)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case")
+    parser.add_argument("--out")
+    parser.add_argument("--boosting-rounds", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    if arguments.case:
+        run_case(arguments.case, arguments.out, arguments.boosting_rounds, arguments.threads)
+        return
+    header(f"Boosting: {arguments.boosting_rounds} rounds on {ROWS} x {COLUMNS}, times the same without a hook")
+    bare, ratios = [], {case: [] for case in (*EVERY_ROUND, *SHAP)}
+    for _ in range(arguments.rounds):
+        bare.append(_measure("none", arguments))
+        for case, measured in ratios.items():
+            measured.append(_measure(case, arguments) / bare[-1])
+    line("without a hook", f"{1e3 * statistics.median(bare):.0f} ms")
+    for case, (what, _) in EVERY_ROUND.items():
+        line(what, f"{statistics.median(ratios[case]):.2f}x", AIMS.get(case, ""))
+    for case, what in {"average": "average SHAP", "full": "average and full SHAP"}.items():
+        line(f"{what} of the training data, every 10 rounds", f"{statistics.median(ratios[case]):.1f}x")
+
+
+def _measure(case: str, arguments: argparse.Namespace) -> float:
+    with scratch() as folder:
+        options = ("--boosting-rounds", arguments.boosting_rounds, "--threads", arguments.threads)
+        return float(in_fresh_process(__file__, "--case", case, "--out", folder / "run", *options))
+
+
+if __name__ == "__main__":
+    main()
