@@ -94,7 +94,7 @@ def show(out_dir: str) -> None:
     logging.getLogger("tensortrial.rules").setLevel(logging.ERROR)
     for rule in (
         rules.FeatureImportanceOverweight(trial, threshold=0.3, tensor_regex="feature_importance/total_gain"),
-        rules.TreeDepth(trial, depth=5),
+        rules.TreeDepth(trial, depth=4),
         rules.Overfit(trial, ratio_threshold=0.5, patience=3),
     ):
         found = rules.invoke_rule(rule)

@@ -99,7 +99,7 @@ def test_only_the_importances_that_are_asked_for(make: Make, out: str) -> None:
     booster = train(make(include_regex="feature_importance/gain/worst"), 2)
     found = importances(create_trial(out), 1)
     expected = {k: v for k, v in booster.get_score(importance_type="gain").items() if k.startswith("worst")}
-    assert found == {**dict.fromkeys(KINDS, {}), "gain": expected}
+    assert found == {**{kind: {} for kind in KINDS}, "gain": expected}
 
 
 def test_predictions_and_labels_are_of_the_validation_data(make: Make, out: str) -> None:
