@@ -241,7 +241,7 @@ def test_a_linear_model(make: Make, out: str, lenient: None, caplog: pytest.LogC
 def test_leaves_of_several_values_have_no_shap(
     make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    x, y = load_iris(return_X_y=True)
+    x, _ = load_iris(return_X_y=True)
     data = xgb.DMatrix(x[:, :2], x[:, 2:])
     hook = make(save_all=True, train_data=data, validation_data=data)
     parameters = {"objective": "reg:squarederror", "multi_strategy": "multi_output_tree", "tree_method": "hist"}
@@ -315,7 +315,7 @@ def test_a_dmatrix_in_a_pair_is_refused(out: str) -> None:
 
 
 def test_columns_that_do_not_match(make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture) -> None:
-    (x, y), _ = halves(*frame())
+    (x, _), _ = halves(*frame())
     renamed = x.rename(columns={"worst area": "area"})
     hook = make(save_all=True, train_data=renamed, validation_data=x.to_numpy()[:, :5])
     train(hook, 3)
