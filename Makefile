@@ -81,6 +81,7 @@ build/env-tf: pyproject.toml build/env
 # Frameworks that cannot share .venv have one of their own: pins, then the store on top of them.
 VENV_TF215 := .venv-tf215
 PINS_TF215 := tensorflow-cpu==2.15.1 tensorflow-estimator==2.15.0 numpy==1.26.4 duckdb==2.0.0 pyarrow==25.0.1 scikit-learn==1.9.1
+PINS_HOROVOD := $(PINS_TF215) horovod==0.28.1 cloudpickle psutil pyyaml
 VENV_MXNET := .venv-mxnet
 PINS_MXNET := mxnet==1.9.1 numpy==1.23.5 duckdb==2.0.0 pyarrow==25.0.1 scikit-learn==1.7.2
 
@@ -98,6 +99,23 @@ build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml .venv-%/pyvenv.cfg
 
 build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% build/files
 	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	@touch $@
+
+# Horovod is built here, which takes five minutes. It asks for TensorFlow while it is built, and finds it installed.
+.PHONY: env-horovod
+env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 with Horovod, which it builds
+
+build/env-horovod: pyproject.toml .venv-horovod/pyvenv.cfg
+	@mkdir -p build
+	.venv-horovod/bin/python -m pip install --quiet 'setuptools>=77,<80' wheel 'cmake<4' $(filter-out horovod%,$(PINS_HOROVOD))
+	PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+	    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	    .venv-horovod/bin/python -m pip install --quiet --no-build-isolation --no-deps $(filter horovod%,$(PINS_HOROVOD))
+	.venv-horovod/bin/python -m pip install $(EDITABLE) $(PINS_TF215) -e '.[test-core]'
+	@touch $@
+
+build/env-horovod-links: build/env-horovod build/files
+	.venv-horovod/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # smdebug itself, for one slow test that compares every value of a run it wrote with the imported one.
@@ -156,6 +174,10 @@ test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFl
 .PHONY: test-tf215
 test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.15
 	$(VENV_TF215)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_TF)
+
+.PHONY: test-horovod
+test-horovod: env-horovod  ## Run the test of jobs that Horovod starts
+	.venv-horovod/bin/python -m pytest $(PYTEST_ARGS) tests/hooks/test_horovod.py
 
 .PHONY: test-mxnet
 test-mxnet: env-mxnet  ## Run the tests of the MXNet hook

@@ -14,6 +14,7 @@ _NEEDS = {
     "keras": "tensorflow",
     "session": "tensorflow",
     "estimator": "tensorflow_estimator",
+    "horovod": "horovod",
     "mxnet": "mxnet",
     "xgboost": "xgboost",
 }
