@@ -76,8 +76,8 @@ _BUILTIN = (
     CollectionKeys.TENSORFLOW_SUMMARIES,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
-# The session is gone, and the user's run will say so itself; a MonitoredSession then makes another one.
-_GONE = (tf.errors.AbortedError, tf.errors.UnavailableError)
+# The session is lost, and the user's own run would say so, too; a MonitoredSession then makes another one.
+_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             builtin=_BUILTIN,
             always_saved=_ALWAYS_SAVED,
             collection_factory=Collection,
+            errors_of_training=_LOST,
             export_tensorboard=export_tensorboard,
             dry_run=dry_run,
             reduction_config=reduction_config,
@@ -300,11 +301,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         if watched.look_again():
             self._name(watched.graph)
             self.recorder.foresee()
-        try:
-            self._ask(watched, context.original_args, run, due)
-        except _GONE:
-            # The user's own run will say so, and a MonitoredSession then makes another session.
-            due.within = {}
+        self._ask(watched, context.original_args, run, due)
 
     @guarded
     def _finish(self, context: Any, results: Mapping[str, Any]) -> None:

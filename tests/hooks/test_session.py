@@ -260,6 +260,41 @@ class TestSteps:
         # Both began alike.
         assert np.array_equal(trial.tensor(KERNEL).value(0), trial.tensor(KERNEL).value(2))
 
+    def test_go_on_when_a_session_is_lost(self, make: Any, out: str) -> None:
+        hook = make(include_collections=["weights"])
+        net = Net(hook.wrap_optimizer)
+        lost = []
+
+        class Loses(v1.train.SessionRunHook):
+            """Lets the third run fail, and the first reading of weights in the session that comes then."""
+
+            def after_create_session(self, session: Any, coord: Any) -> None:
+                run = session.run
+
+                def may_fail(fetches: Any, *args: Any, **kwargs: Any) -> Any:
+                    if len(lost) == 1 and isinstance(fetches, dict) and KERNEL in fetches:
+                        lost.append("reading")
+                        raise tf.errors.AbortedError(None, None, "of the test")
+                    return run(fetches, *args, **kwargs)
+
+                session.run = may_fail
+
+            def before_run(self, run_context: Any) -> None:
+                if not lost and hook.recorder.step is None and next(runs) == 2:
+                    lost.append("running")
+                    raise tf.errors.UnavailableError(None, None, "of the test")
+
+        runs = iter(range(10))
+        with net.graph.as_default(), net.session([hook, Loses()]) as session:
+            for x, y in batches(4):
+                session.run(net.train, net.feed(x, y))
+        hook.close()
+        assert lost == ["running", "reading"]
+        # The third run was tried three times, and counts once; the new session began anew.
+        kernel = create_trial(out).tensor(KERNEL)
+        assert kernel.steps() == [0, 1, 2, 3]
+        assert np.array_equal(kernel.value(0), kernel.value(2))
+
 
 class TestPartialRuns:
     def test_save_what_can_be_had(self, make: Any, out: str) -> None:
