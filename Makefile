@@ -101,15 +101,15 @@ build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% buil
 	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
-# Horovod is built here, which takes five minutes. It asks for TensorFlow while it is built, and finds it installed.
+# Horovod is built here, which takes five minutes. Its setup.py imports TensorFlow, and what is beside it.
 .PHONY: env-horovod
 env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 with Horovod, which it builds
 
 build/env-horovod: pyproject.toml .venv-horovod/pyvenv.cfg
 	@mkdir -p build
 	.venv-horovod/bin/python -m pip install --quiet 'setuptools>=77,<80' wheel 'cmake<4' $(filter-out horovod%,$(PINS_HOROVOD))
-	PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-	    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	env -u PYTHONSAFEPATH PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
+	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 	    .venv-horovod/bin/python -m pip install --quiet --no-build-isolation --no-deps $(filter horovod%,$(PINS_HOROVOD))
 	.venv-horovod/bin/python -m pip install $(EDITABLE) $(PINS_TF215) -e '.[test-core]'
 	@touch $@
@@ -207,8 +207,12 @@ format: env  ## Rewrite the files in the project's format
 
 .PHONY: bench
 bench: env  ## Run the benchmarks
-	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
+
+.PHONY: bench-session
+bench-session: env-tf  ## Run the benchmark of the hook for sessions
+	PYTHONPATH=benchmarks $(PY) benchmarks/training_session.py
 
 .PHONY: bench-mxnet
 bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook
