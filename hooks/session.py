@@ -340,7 +340,8 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             if plan is None or (name in graph.unasked and not self._is_named(plan)):
                 continue
             # A gradient, or whatever there is, is no reason to compute more than the user does.
-            way = run.way(tensor, bool(set(plan.collections) - {CollectionKeys.GRADIENTS}))
+            may_add = bool(plan.collections) and CollectionKeys.GRADIENTS not in plan.collections
+            way = run.way(tensor, may_add)
             if way is not None:
                 slices = self._gradients.slices.get(name)
                 yield name, tensor if slices is None else (tensor, graph.tensors[slices.indices]), way

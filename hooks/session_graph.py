@@ -168,7 +168,8 @@ def _parts(value: Any) -> Iterable[Any]:
 def _variables(graph: Any) -> dict[str, Any]:
     keys = v1.GraphKeys
     found = [_of(graph, key) for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.TRAINABLE_VARIABLES)]
-    return {variable.name: variable for variables in found for variable in variables}
+    known = {variable.name: variable for variables in found for variable in variables}
+    return {name: variable for name, variable in known.items() if variable.dtype.base_dtype not in _NOT_NUMBERS}
 
 
 def _of(graph: Any, key: str) -> list[Any]:
