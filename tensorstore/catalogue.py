@@ -9,6 +9,7 @@ import atexit
 import json
 import logging
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +23,18 @@ import pyarrow as pa
 from tensortrial.queries import load
 
 from .errors import CorruptFile, FileError, MissingChunk, QueryError, QueryRefused, StorageError
-from .index import IndexSummary, NamedTensor, SavedTensor, read_summary
-from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, index_folder
+from .index import NamedTensor, SavedTensor
+from .index_files import IndexFiles, NewFile
+from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
 
-# Enough for the footer of most flushes; a longer one costs a second read.
+# Enough for the footer of most files.
 _TAIL_BYTES = 64 << 10
 _CACHED_BLOCKS = 64
+# Well below the time that files are kept after they were compacted.
+_LISTED_SECONDS = 20.0
 _VIEWS = ("reductions", "scalars", "steps", "collections")
 
 Rows = list[tuple[Any, ...]]
@@ -83,7 +87,9 @@ class Catalogue:
         self._connection = _connect(storage)
         _open.add(self)
         self._connection.execute(load("catalogue"))
-        self._last_file: dict[str, str] = {}
+        self._index_files = IndexFiles(storage)
+        self._replacing: list[NewFile] = []
+        self._listed_at = time.monotonic()
         self._files = 0
         self._name_ids: dict[NamedTensor, int] = {}
         self._name_sets: dict[tuple[NamedTensor, ...], int] = {}
@@ -91,30 +97,24 @@ class Catalogue:
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._derived: dict[tuple[Any, ...], Any] = {}
         self._blocks: OrderedDict[tuple[str, Any], _Block] = OrderedDict()
-        self._unread: dict[str, str] = {}
         self._last_name: str | None = None
         self._views_of_version: int | None = None
         self._values_of_version: int | None = None
         self._findings: list[str] | None = None
         self.version = 0
         """Grows with each refresh that found something new."""
-        self.damaged: dict[str, FileError] = {}
-        """Index files that could not be read, and why. The rest of the run is there."""
 
     def refresh(self, workers: Iterable[str]) -> bool:
         """Read the index files that are new since the last time. True if there were any."""
         with self._lock:
-            new = {path: worker for worker in workers for path in self._new_files(worker)}
-            worker_of = {**self._unread, **new}
-            if not worker_of:
-                return False
-            found = [(worker_of[path], path, summary) for path, summary in self._summaries(worker_of)]
-            self._insert(found)
-            for path, worker in new.items():
-                self._last_file[worker] = path.removeprefix(f"{index_folder(worker)}/")
-            if found:
-                self.changed()
-            return bool(found)
+            known = self.version
+            self._add(self._replacing)
+            self._replacing = []
+            for worker in workers:
+                found = self._index_files.look(worker)
+                self._replace(found)
+                self._add(found)
+            return self.version > known
 
     def changed(self) -> None:
         """Forget what was answered: something is new."""
@@ -177,8 +177,13 @@ class Catalogue:
         if len(names) == 1:
             return self.steps_of_tensor(names[0])
         with self._lock:
-            paths = [path for _, path in self._execute(load("files_of_tensors"), {"names": list(names)}).fetchall()]
-            rows = self._read_index("steps_of_tensors", paths, {"names": list(names)})
+            files = self._execute(load("files_of_tensors"), {"names": list(names)}).fetchall()
+            try:
+                rows = self._read_index("steps_of_tensors", [path for _, path in files], {"names": list(names)})
+            except CorruptFile:
+                if not self._recover():
+                    raise
+                return self.steps_of_tensors(names)
             return [row for row in rows if self._in_range(row.global_step)]
 
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
@@ -214,46 +219,37 @@ class Catalogue:
 
     # New files.
 
-    def _new_files(self, worker: str) -> list[str]:
-        paths = self._storage.list_after(index_folder(worker), self._last_file.get(worker, ""))
-        return [path for path in paths if path.endswith(".parquet")]
+    @property
+    def damaged(self) -> dict[str, FileError]:
+        """Index files that could not be read, and why. The rest of the run is there."""
+        return self._index_files.damaged
 
-    def _summaries(self, worker_of: Mapping[str, str]) -> Iterator[tuple[str, IndexSummary]]:
-        paths = list(worker_of)
-        for path, tail in zip(paths, self._storage.read_tails(paths, _TAIL_BYTES), strict=True):
-            try:
-                summary = self._summary(path, tail)
-            except (StorageError, FileNotFoundError) as exc:
-                # Whatever keeps it from being read may pass: it is tried again at each refresh.
-                self._unread[path] = worker_of[path]
-                gone = StorageError(path, "it was listed, and is gone")
-                self._set_aside(path, exc if isinstance(exc, FileError) else gone)
-            except FileError as exc:
-                self._set_aside(path, exc)
-            else:
-                if self._unread.pop(path, None):
-                    self.damaged.pop(path, None)
-                yield path, summary
+    def _recover(self) -> bool:
+        """After files were found missing or spoilt: learn which were compacted meanwhile. True if any of those known
+        were. What is new in the files that replace them waits for the next refresh."""
+        with self._lock:
+            found = self._index_files.look_again()
+            self._replacing += found
+            return self._replace(found)
 
-    def _summary(self, path: str, tail: tuple[bytes, int] | Exception) -> IndexSummary:
-        if isinstance(tail, Exception):
-            raise tail
-        summary = read_summary(path, *tail)
-        if isinstance(summary, int):
-            summary = read_summary(path, *self._storage.read_tail(path, summary))
-        assert isinstance(summary, IndexSummary)
-        return summary
+    def _replace(self, found: Sequence[NewFile]) -> bool:
+        """Read the rows of files that were compacted from the file that holds them now."""
+        replaced = [[file.path, file.replaces] for file in found if file.replaces]
+        for path, before in replaced:
+            self._execute("update catalogue.files set path = ? where path in (select unnest(?))", [path, before])
+        if replaced:
+            # Their rows are in another order now, and beside rows that are not known yet.
+            self._blocks.clear()
+            self.changed()
+        return bool(replaced)
 
-    def _set_aside(self, path: str, error: FileError) -> None:
-        if path not in self.damaged:
-            self.damaged[path] = error
-            logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
-
-    def _insert(self, found: Sequence[tuple[str, str, IndexSummary]]) -> None:
+    def _add(self, found: Sequence[NewFile]) -> None:
+        """Take in the steps of new files."""
         files, steps, chunks = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-        for worker, path, summary in found:
-            kept = [step for step in summary.steps if self._in_range(step.global_step)]
+        for worker, path, summary, replaces in found:
+            known = self._steps_in(path) if replaces else frozenset()
+            kept = [step for step in summary.steps if self._in_range(step.global_step) and step.global_step not in known]
             if not kept:
                 continue
             self._files += 1
@@ -265,12 +261,19 @@ class Catalogue:
             new_chunks = [chunk for chunk in summary.chunks if chunk not in self._chunks]
             self._chunks.update(new_chunks)
             chunks += [(chunk,) for chunk in new_chunks]
+        if not found:
+            return
         with self._transaction():
             self._append("files", files)
             self._append("names", names)
             self._append("name_sets", name_sets)
             self._append("chunks", chunks)
             self._append("steps", steps, _STEPS)
+        self.changed()
+
+    def _steps_in(self, path: str) -> frozenset[int]:
+        """The global steps that are known of a file: those of the files whose place it took."""
+        return frozenset(step for (step,) in self._execute(load("steps_of_file"), {"path": path}).fetchall())
 
     def _name_set_id(self, tensors: tuple[NamedTensor, ...], names: Rows, name_sets: Rows) -> int:
         number = self._name_sets.get(tensors)
@@ -323,7 +326,13 @@ class Catalogue:
         self._blocks.move_to_end((question, value))
         if block.version != self.version:
             files = [each for each in self.ask(_FILES[question], **{parameter: value}) if each[0] > block.last_file]
-            for row in self._read_index(question, [path for _, path in files], {parameter: value}):
+            try:
+                rows = self._read_index(question, [path for _, path in files], {parameter: value})
+            except CorruptFile:
+                if not self._recover():
+                    raise
+                return self._block(question, parameter, value)
+            for row in rows:
                 block.rows.setdefault(row.name if parameter == "step" else row.global_step, []).append(row)
             block.last_file = max((number for number, _ in files), default=block.last_file)
             block.version = self.version
@@ -334,6 +343,7 @@ class Catalogue:
     def _read_index(self, question: str, paths: list[str], key: dict[str, Any]) -> list[SavedTensor]:
         if not paths:
             return []
+        paths = list(dict.fromkeys(paths))  # a compacted file holds what several files held
         self._storage.prefetch(paths)
         uris = [self._storage.uri(path) for path in paths]
         try:
@@ -346,16 +356,23 @@ class Catalogue:
     # Views.
 
     def _make_views(self) -> None:
+        self._look_for_compacted()
         if self._views_of_version == self.version:
             return
-        index = [
-            path for _, path in self._execute("select file_id, path from catalogue.files order by 1", {}).fetchall()
-        ]
+        index = [path for (path,) in self._execute(load("index_paths"), {}).fetchall()]
         self._storage.prefetch(index)
         self._view_over_files("tensors", index, INDEX_SCHEMA)
         for view in _VIEWS:
             self._execute(load(f"view_{view}"), {})
         self._views_of_version = self.version
+
+    def _look_for_compacted(self) -> None:
+        """Files that were compacted are deleted after a while, and an engine that looks for them in vain cannot be
+        helped: so a query is given the files that there are now. A listing of objects is not asked for each time."""
+        now = time.monotonic()
+        if self._storage.is_local or now - self._listed_at > _LISTED_SECONDS:
+            self._recover()
+            self._listed_at = now
 
     def _make_values_view(self) -> None:
         if self._values_of_version == self.version:
@@ -403,10 +420,10 @@ class Catalogue:
             if not isinstance(tail, Exception) and tail[0][-4:] == b"PAR1":
                 kept.append(path)
             elif isinstance(tail, FileNotFoundError):
-                self._set_aside(path, MissingChunk(path, "the index names this chunk, and it is not there"))
+                self._index_files.set_aside(path, MissingChunk(path, "the index names this chunk, and it is not there"))
             else:
                 reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
-                self._set_aside(path, CorruptFile(path, f"this chunk is torn: {reason}"))
+                self._index_files.set_aside(path, CorruptFile(path, f"this chunk is torn: {reason}"))
         return kept
 
 

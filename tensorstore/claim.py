@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
-from .index import IndexSummary, StepSummary, read_summary
+from .flushes import flushes_of, widest
+from .index import StepSummary
+from .index_files import list_index, read_summaries
 from .mode import ModeKeys
 from .schema import (
     COLLECTIONS,
@@ -21,12 +23,8 @@ from .schema import (
     chunk_folder,
     collections_path,
     end_path,
-    flush_number,
-    index_folder,
 )
 from .storage import Storage
-
-_TAIL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -117,18 +115,27 @@ def _after_last_published(storage: Storage, session: int, claims: Mapping[str, W
 
 def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
     """Every step that the worker has published, flush by flush."""
-    for path in storage.list_after(index_folder(worker)):
-        yield from _summary(storage, path).steps
+    left = list_index(storage, worker)
+    read: set[str] = set()
+    while fresh := [path for path in widest(left) if path not in read]:
+        read.update(fresh)
+        for path, _, summary in read_summaries(storage, fresh):
+            if isinstance(summary, FileNotFoundError) and path not in (left := list_index(storage, worker)):
+                continue  # compacted meanwhile; the file that holds it now is among those listed
+            if isinstance(summary, Exception):
+                raise summary
+            yield from summary.steps
 
 
 def next_flush(storage: Storage, worker: str) -> int:
     """One more than any flush of this worker, also of one that published values and crashed before its index."""
-    numbers = [flush_number(path) for path in storage.list_after(index_folder(worker))]
+    # Twice: a flush that was compacted during the first listing may be seen in neither of its files.
+    names = [*list_index(storage, worker), *list_index(storage, worker)]
     for mode in storage.list(TENSORS):
         for step in storage.list(f"{TENSORS}/{mode}"):
             folder = chunk_folder(mode.removeprefix("mode="), step, worker)
-            numbers += [flush_number(name) for name in storage.list(folder)]
-    return max(numbers, default=-1) + 1
+            names += storage.list(folder)
+    return max((flushes.last for name in names if (flushes := flushes_of(name))), default=-1) + 1
 
 
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:
@@ -143,11 +150,3 @@ def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
         except (ValueError, json.JSONDecodeError) as exc:
             raise FileError(f"{COLLECTIONS}/{name}", f"the run cannot be continued: {exc}") from exc
         yield info.worker, info
-
-
-def _summary(storage: Storage, path: str) -> IndexSummary:
-    summary = read_summary(path, *storage.read_tail(path, _TAIL_BYTES))
-    if isinstance(summary, int):
-        summary = read_summary(path, *storage.read_tail(path, summary))
-    assert isinstance(summary, IndexSummary)
-    return summary

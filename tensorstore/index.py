@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .chunk import Place
@@ -18,6 +20,7 @@ from .records import Plan, Step
 from .reductions import STATISTICS
 from .schema import (
     FOOTER_CHUNKS,
+    FOOTER_COMPACTED,
     FOOTER_FORMAT,
     FOOTER_NAMES,
     FOOTER_STEPS,
@@ -30,6 +33,11 @@ from .storage import Sink
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
+# Of compacted files. Over 2 million rows of 500 tensors, one tensor takes a quarter of the time that it takes in the order
+# of steps, and one step a third of what it takes by name.
+_COMPACTED_ROW_GROUP_ROWS = 16_384
+_TILE_STEPS = 128
+_TILE = "tile"
 # Statistics hardly ever repeat; looking whether they do would take a third of the time of a small flush.
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in STATISTICS]
 _SORTED = ["name", "mode", "mode_step", "global_step"]
@@ -108,11 +116,54 @@ class IndexSummary:
     steps: list[StepSummary]
     name_sets: list[tuple[NamedTensor, ...]]
     chunks: list[str]
+    compacted_at: float | None = None
+    """When the file took the place of others, in seconds since 1970; None for what a writer flushed."""
 
 
 def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
     """Write the rows of `steps`, in their order, into one index file. The sink is not published yet."""
     table = pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA)
+    _write(sink, table, _footer(_summary(steps)), _ROW_GROUP_ROWS)
+
+
+def write_compacted(sink: Sink, tables: Sequence[pa.Table], summary: IndexSummary) -> None:
+    """Write the rows of several index files into one. The sink is not published yet.
+
+    A question for one tensor and one for one step shall both find their rows close together. So the rows are laid out
+    in tiles of steps, in each of them by name, and the minima and maxima of the small row groups tell where to look.
+    """
+    table = pa.concat_tables(tables)
+    steps = table["global_step"].combine_chunks()
+    table = table.append_column(_TILE, pc.divide(steps, _TILE_STEPS))
+    order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in (_TILE, "name", "global_step")])
+    footer = {**_footer(summary), FOOTER_COMPACTED: f"{time.time():.3f}".encode()}
+    _write(sink, table.drop_columns([_TILE]).take(order), footer, _COMPACTED_ROW_GROUP_ROWS)
+
+
+def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
+    """The summary of the rows of several files, in the order of their flushes."""
+    sets: dict[tuple[NamedTensor, ...], int] = {}
+    steps = [
+        step._replace(names=sets.setdefault(summary.name_sets[step.names], len(sets)))
+        for summary in summaries
+        for step in summary.steps
+    ]
+    chunks = dict.fromkeys(chunk for summary in summaries for chunk in summary.chunks)
+    return IndexSummary(sum(summary.rows for summary in summaries), steps, list(sets), list(chunks))
+
+
+def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
+    """All rows of the index file whose bytes are `data`. Raises CorruptFile."""
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        if set(table.column_names) != set(INDEX_SCHEMA.names):
+            raise ValueError("its columns are not those of an index file")
+        return table.select(INDEX_SCHEMA.names).cast(INDEX_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+
+
+def _write(sink: Sink, table: pa.Table, footer: Mapping[bytes, bytes], row_group_rows: int) -> None:
     with pq.ParquetWriter(
         sink.file,
         table.schema,
@@ -122,8 +173,8 @@ def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
         write_statistics=_SORTED,
         store_schema=False,
     ) as writer:
-        writer.add_key_value_metadata(_footer(steps))
-        writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
+        writer.add_key_value_metadata(footer)
+        writer.write_table(table, row_group_size=row_group_rows)
 
 
 def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
@@ -166,8 +217,8 @@ def _histogram(row: IndexRow) -> dict[str, Any] | None:
     return None if row.histogram is None else {"edges": row.histogram[0], "counts": row.histogram[1]}
 
 
-def _footer(steps: Sequence[IndexedStep]) -> dict[bytes, bytes]:
-    """Most steps hold the same tensors: each distinct set of names is written once, and a step refers to it."""
+def _summary(steps: Sequence[IndexedStep]) -> IndexSummary:
+    """Most steps hold the same tensors: each distinct set of names is kept once, and a step refers to it."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
     summaries = []
     for indexed in steps:
@@ -177,11 +228,15 @@ def _footer(steps: Sequence[IndexedStep]) -> dict[bytes, bytes]:
         number = sets.setdefault(names, len(sets))
         summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at, number))
     chunks = {row.chunk: None for indexed in steps for row in indexed.rows.values() if row.chunk}
+    return IndexSummary(sum(len(indexed.rows) for indexed in steps), summaries, list(sets), list(chunks))
+
+
+def _footer(summary: IndexSummary) -> dict[bytes, bytes]:
     return {
         FOOTER_FORMAT: str(FORMAT).encode(),
-        FOOTER_NAMES: json.dumps(list(sets), separators=(",", ":")).encode(),
-        FOOTER_STEPS: json.dumps(summaries, separators=(",", ":")).encode(),
-        FOOTER_CHUNKS: json.dumps(list(chunks), separators=(",", ":")).encode(),
+        FOOTER_NAMES: json.dumps(summary.name_sets, separators=(",", ":")).encode(),
+        FOOTER_STEPS: json.dumps(summary.steps, separators=(",", ":")).encode(),
+        FOOTER_CHUNKS: json.dumps(summary.chunks, separators=(",", ":")).encode(),
     }
 
 
@@ -209,9 +264,9 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
     try:
         name_sets = _name_sets(footer[FOOTER_NAMES])
         steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
-        return IndexSummary(
-            metadata.num_rows, steps, name_sets, [_chunk_path(path) for path in json.loads(footer[FOOTER_CHUNKS])]
-        )
+        chunks = [_chunk_path(path) for path in json.loads(footer[FOOTER_CHUNKS])]
+        compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
+        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, compacted_at)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be understood: {exc}") from exc
 

@@ -33,6 +33,8 @@ FOOTER_FORMAT = b"tensortrial.format"
 FOOTER_NAMES = b"tensortrial.names"
 FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
+# Of a compacted file only: when it was written, in seconds since 1970.
+FOOTER_COMPACTED = b"tensortrial.compacted_at"
 
 # What an imported row says of a tensor of which the old run kept no more than statistics.
 UNKNOWN_DTYPE = "unknown"
@@ -127,11 +129,6 @@ def collections_path(worker: str) -> str:
 
 def end_path(worker: str) -> str:
     return f"{END}/{_component(worker)}.json"
-
-
-def flush_number(path: str) -> int:
-    """The last flush that a chunk or an index file holds: `00000007.parquet` or `00000000-00000063.parquet`."""
-    return int(path.rpartition("/")[2].removesuffix(".parquet").rpartition("-")[2])
 
 
 def _directory(step: int, width: int) -> str:

@@ -1,0 +1,70 @@
+"""Which flushes a file of the run holds, and which files take the place of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_NAME = re.compile(r"(?:.*/)?(\d{8,})(?:-(\d{8,}))?\.parquet", re.DOTALL)
+
+
+class Flushes(NamedTuple):
+    """The numbers of the first and the last flush that a file holds. Between them numbers may be missing."""
+
+    first: int
+    last: int
+
+    def cover(self, other: Flushes) -> bool:
+        return self.first <= other.first and other.last <= self.last
+
+
+def flushes_of(path: str) -> Flushes | None:
+    """What a file holds, by its name: `00000007.parquet` or `00000000-00000063.parquet`; None for any other name."""
+    found = _NAME.fullmatch(path)
+    if found is None:
+        return None
+    first = int(found[1])
+    return Flushes(first, int(found[2] or first))
+
+
+def range_path(first: str, last: str) -> str:
+    """The path of a file that holds what the files from `first` to `last` hold, beside them."""
+    begin, end = flushes_of(first), flushes_of(last)
+    assert begin is not None
+    assert end is not None
+    return f"{folder_of(first)}/{begin.first:08d}-{end.last:08d}.parquet"
+
+
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def widest(paths: Iterable[str]) -> list[str]:
+    """The files that no wider one in their folder covers, by folder and first flush.
+
+    A file whose name is no number covers nothing and is covered by none.
+    """
+    kept: list[str] = []
+    others: list[str] = []
+    folder, wide = "", Flushes(-1, -1)
+    for path, flushes in sorted(_numbered(paths, others), key=_by_place):
+        if folder_of(path) == folder and wide.cover(flushes):
+            continue
+        folder, wide = folder_of(path), flushes
+        kept.append(path)
+    return sorted([*kept, *others]) if others else kept
+
+
+def _numbered(paths: Iterable[str], others: list[str]) -> Iterable[tuple[str, Flushes]]:
+    for path in paths:
+        flushes = flushes_of(path)
+        if flushes is None:
+            others.append(path)
+        else:
+            yield path, flushes
+
+
+def _by_place(each: tuple[str, Flushes]) -> tuple[str, int, int]:
+    path, flushes = each
+    return folder_of(path), flushes.first, -flushes.last

@@ -1,0 +1,186 @@
+"""The index files of a run, as one reader follows them: the new ones, those that replaced others, and the bad ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from .errors import FileError, StorageError
+from .flushes import Flushes, flushes_of, folder_of, widest
+from .index import IndexSummary, read_summary
+from .schema import index_folder
+from .storage import Storage
+
+logger = logging.getLogger(__name__)
+
+# Enough for the footer of most flushes; a longer one costs a second read.
+_TAIL_BYTES = 64 << 10
+_SUFFIX = ".parquet"
+# How often what was listed may be compacted away before it is read.
+_ATTEMPTS = 5
+
+
+def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
+    """The paths of the worker's index files after the path `after`, covered ones among them.
+
+    No listing is one moment of the folder: what is compacted meanwhile could be seen neither in its old files nor in
+    the new one. Where numbers are missing, the folder is listed again, and then the new file is there.
+    """
+    folder = index_folder(worker)
+    seen: set[Flushes] = set()
+    while True:
+        names = storage.list_after(folder, after.removeprefix(f"{folder}/"))
+        paths = [path for path in names if path.endswith(_SUFFIX)]
+        gaps = set(_gaps(paths, from_start=not after))
+        if gaps <= seen:
+            return paths
+        seen = gaps
+
+
+def read_summaries(storage: Storage, paths: Sequence[str]) -> Iterator[tuple[str, int, IndexSummary | Exception]]:
+    """For each index file its size in bytes and its summary, or why there is none: a FileError or FileNotFoundError.
+
+    Raises UnknownFormat for a file of a later release.
+    """
+    for path, tail in zip(paths, storage.read_tails(paths, _TAIL_BYTES), strict=True):
+        try:
+            if isinstance(tail, Exception):
+                raise tail
+            summary = read_summary(path, *tail)
+            if isinstance(summary, int):
+                summary = read_summary(path, *storage.read_tail(path, summary))
+            assert isinstance(summary, IndexSummary)
+            yield path, tail[1], summary
+        except (FileError, FileNotFoundError) as exc:
+            yield path, 0, exc
+
+
+class NewFile(NamedTuple):
+    """An index file that a reader has not seen before."""
+
+    worker: str
+    path: str
+    summary: IndexSummary
+    replaces: list[str]
+    """The files seen before that it covers: they may be gone."""
+
+
+class IndexFiles:
+    """What one reader has seen of a run's index files."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._last: dict[str, str] = {}
+        self._held: dict[str, dict[str, Flushes | None]] = {}
+        """By folder: the files whose rows the reader has, and what they hold."""
+        self._unread: set[str] = set()
+        self._new: list[NewFile] = []
+        self.damaged: dict[str, FileError] = {}
+
+    def look(self, worker: str, all_again: bool = False) -> list[NewFile]:
+        """The files of a worker that are new since the last time. `all_again` also finds those that took the place of
+        others in the past of the run, which is otherwise known once their last file is gone."""
+        for _ in range(_ATTEMPTS):
+            if not self._take_new(worker, all_again):
+                break
+            all_again = True
+        # What was taken before a listing failed is given once one succeeds.
+        found, self._new = self._new, []
+        return found
+
+    def _take_new(self, worker: str, all_again: bool) -> bool:
+        """Take what is new. True if some of it had gone before it was read."""
+        listed = self._listed(worker, all_again)
+        if listed == [self._last.get(worker)]:
+            return False
+        gone = False
+        tried: set[str] = set()
+        # A wide file that turns out to be bad leaves those that it covers.
+        while fresh := self._fresh(listed, tried):
+            tried.update(fresh)
+            for path, _, summary in list(read_summaries(self._storage, fresh)):
+                if isinstance(summary, IndexSummary):
+                    self._take(worker, path, summary)
+                elif isinstance(summary, FileNotFoundError) and path not in self._unread and not all_again:
+                    gone = True
+                else:
+                    self._set_aside(path, summary)
+        self._remember_last(worker, listed)
+        return gone
+
+    def _remember_last(self, worker: str, listed: list[str]) -> None:
+        numbered = [path for path in listed if flushes_of(path)]
+        if numbered:
+            self._last[worker] = widest(numbered)[-1]
+
+    def look_again(self) -> list[NewFile]:
+        """What took the place of others, in all folders."""
+        return [file for worker in list(self._last) for file in self.look(worker, all_again=True)]
+
+    def set_aside(self, path: str, error: FileError) -> None:
+        """Remember, and say once, that a file of the run is bad."""
+        if path not in self.damaged:
+            self.damaged[path] = error
+            logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
+
+    def _listed(self, worker: str, all_again: bool) -> list[str]:
+        last = self._last.get(worker, "")
+        unread = [path for path in self._unread if path.startswith(f"{index_folder(worker)}/")]
+        if not all_again and last:
+            # From the last file on and with it: if it is gone, it was compacted, and perhaps others after it.
+            paths = list_index(self._storage, worker, last.removesuffix(_SUFFIX))
+            if last in paths:
+                return unread + paths
+        return list_index(self._storage, worker)
+
+    def _fresh(self, listed: list[str], tried: set[str]) -> list[str]:
+        usable = (path for path in listed if path not in self.damaged or self._may_be_tried(path, tried))
+        return [path for path in widest(usable) if path not in tried and not self._holds(path)]
+
+    def _may_be_tried(self, path: str, tried: set[str]) -> bool:
+        return path in self._unread and path not in tried
+
+    def _holds(self, path: str) -> bool:
+        held = self._held.get(folder_of(path), {})
+        if path in held:
+            return True
+        flushes = flushes_of(path)
+        return flushes is not None and any(wide.cover(flushes) for wide in held.values() if wide and wide[0] < wide[1])
+
+    def _take(self, worker: str, path: str, summary: IndexSummary) -> None:
+        held = self._held.setdefault(folder_of(path), {})
+        flushes = flushes_of(path)
+        replaces = []
+        if flushes is not None and flushes.first < flushes.last:
+            replaces = [old for old, of in held.items() if of is not None and flushes.cover(of)]
+            for old in replaces:
+                del held[old]
+            for bad in [bad for bad in self._unread if folder_of(bad) == folder_of(path)]:
+                if (of := flushes_of(bad)) is not None and flushes.cover(of):
+                    self._read_after_all(bad)
+        held[path] = flushes
+        self._read_after_all(path)
+        self._new.append(NewFile(worker, path, summary, replaces))
+
+    def _read_after_all(self, path: str) -> None:
+        if path in self._unread:
+            self._unread.discard(path)
+            self.damaged.pop(path, None)
+
+    def _set_aside(self, path: str, error: Exception) -> None:
+        if isinstance(error, (StorageError, FileNotFoundError)):
+            # Whatever keeps it from being read may pass: it is tried again at each refresh.
+            self._unread.add(path)
+        if not isinstance(error, FileError):
+            error = StorageError(path, "it was listed, and is gone")
+        self.set_aside(path, error)
+
+
+def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[Flushes]:
+    """The numbers that no file has, between the first and the last file, or from 0 on."""
+    known = [flushes for path in widest(paths) if (flushes := flushes_of(path))]
+    for before, after in pairwise([Flushes(-1, -1), *known] if from_start else known):
+        if after.first > before.last + 1:
+            yield Flushes(before.last + 1, after.first - 1)
