@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .availability import StepState
     from .collection import Collection, CollectionKeys
+    from .compaction import Compaction, compact
     from .mode import ModeKeys, modes
     from .reduction_config import ReductionConfig
     from .refreshing import no_refresh, refresh
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Collection": "collection",
     "CollectionKeys": "collection",
+    "Compaction": "compaction",
     "ModeKeys": "mode",
     "ReductionConfig": "reduction_config",
     "SaveConfig": "save_config",
@@ -34,6 +36,7 @@ _HOMES = {
     "StepState": "availability",
     "Tensor": "tensor",
     "Trial": "trial",
+    "compact": "compaction",
     "create_trial": "trial",
     "modes": "mode",
     "no_refresh": "refreshing",
@@ -43,6 +46,7 @@ _HOMES = {
 __all__ = [
     "Collection",
     "CollectionKeys",
+    "Compaction",
     "ModeKeys",
     "ReductionConfig",
     "SaveConfig",
@@ -51,6 +55,7 @@ __all__ = [
     "Tensor",
     "Trial",
     "__version__",
+    "compact",
     "create_trial",
     "modes",
     "no_refresh",

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from .errors import CorruptFile, FileError, MissingChunk, QueryError, QueryRefused, StorageError
+from .errors import CorruptFile, FileError, MissingChunk, QueryError, QueryRefused
 from .index import NamedTensor, SavedTensor
 from .index_files import IndexFiles, NewFile
 from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA
@@ -249,7 +249,9 @@ class Catalogue:
         names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         for worker, path, summary, replaces in found:
             known = self._steps_in(path) if replaces else frozenset()
-            kept = [step for step in summary.steps if self._in_range(step.global_step) and step.global_step not in known]
+            kept = [
+                step for step in summary.steps if self._in_range(step.global_step) and step.global_step not in known
+            ]
             if not kept:
                 continue
             self._files += 1

@@ -1,4 +1,5 @@
-"""The command line: `tensortrial info RUN`, `names`, `steps`, `sql`, `watch`, `mark-ended`, `import smdebug`."""
+"""The command line: `tensortrial info RUN`, `names`, `steps`, `sql`, `watch`, `mark-ended`, `compact`,
+`import smdebug`."""
 
 from __future__ import annotations
 
@@ -144,6 +145,39 @@ def sql(run: str, query: str, form: str, storage_options: tuple[str, ...]) -> No
 def mark_ended(run: str, storage_options: tuple[str, ...]) -> None:
     """Say that a job that crashed will write no more, so that nobody waits for it."""
     _open(run, storage_options).mark_ended()
+
+
+@main.command("compact")
+@_run
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Keep the small files so long, for readers that have begun to read them; 0 if nobody reads.",
+)
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@_storage
+def compact_(run: str, grace: float, progress: bool, storage_options: tuple[str, ...]) -> None:
+    """Make few index files of the many small ones of a run.
+
+    Opening and querying a long run gets faster. A run can be compacted while it is written and read, and again as it
+    grows; what was interrupted is finished the next time.
+    """
+    from .compaction import compact
+
+    done = compact(run, grace=grace, storage_options=_options(storage_options), progress=progress)
+    for error in done.damaged.values():
+        click.echo(f"damaged, and left as it is: {error}", err=True)
+    click.echo(
+        f"{done.files_before} index files of {_megabytes(done.bytes_before)} are now "
+        f"{done.files_after} of {_megabytes(done.bytes_after)}"
+    )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
 
 
 _SHOWN_OF_A_STEP = 3

@@ -131,6 +131,16 @@ class LocalStorage(Storage):
         with translated(path, "delete"), suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(self._full(path))
 
+    def sync(self, path: str) -> None:
+        file = self._full(path)
+        with translated(path, "write"):
+            for each in (file, os.path.dirname(file)):
+                number = os.open(each, os.O_RDONLY)
+                try:
+                    os.fsync(number)
+                finally:
+                    os.close(number)
+
     def sink(self, path: str) -> Sink:
         return _LocalSink(self, path)
 

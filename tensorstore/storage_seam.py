@@ -125,6 +125,10 @@ class Storage(ABC):
     def remove(self, path: str) -> None:
         """Delete the file, if there is one."""
 
+    def sync(self, path: str) -> None:
+        """Have a published file survive a loss of power, too. Object stores see to that themselves."""
+        del path
+
     @abstractmethod
     def sink(self, path: str) -> Sink:
         """A new file to write into, which appears at `path` when it is published."""

@@ -316,14 +316,15 @@ def _wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
     deadline = time.monotonic() + (timeout or 0)
     while True:
         try:
-            return _run_info(storage)
+            return run_info(storage)
         except (RunNotFound, MissingCollectionFiles):
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_POLL_SECONDS)
 
 
-def _run_info(storage: Storage) -> RunInfo:
+def run_info(storage: Storage) -> RunInfo:
+    """What the run at this place is. Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat."""
     try:
         info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
     except FileNotFoundError as exc:

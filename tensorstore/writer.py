@@ -22,6 +22,7 @@ from .mode import ModeKeys
 from .records import Numbers, Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
+from .small_index import SmallIndex
 from .storage import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20
@@ -91,6 +92,7 @@ class Writer:
         self._open: dict[int, IndexedStep] = {}
         self._closed: list[IndexedStep] = []
         self._flush_due: float | None = None
+        self._small = SmallIndex(storage, worker) if first_flush == 0 else None
 
         # Shared, under the condition's lock.
         self._changed = threading.Condition()
@@ -174,6 +176,8 @@ class Writer:
             while not isinstance(item := self._next(), _Stop):
                 self._handle(item)
             self._publish()
+            if self._small is not None:
+                self._small.compact()
         except BaseException as exc:
             self._fail(exc)
 
@@ -296,6 +300,8 @@ class Writer:
         except BaseException:
             sink.abort()
             raise
+        if self._small is not None and not self._small.add(path, steps):
+            self._small = None
         self._closed, self._flush_due = [], None
         with self._changed:
             self._unpublished_steps -= len(steps)

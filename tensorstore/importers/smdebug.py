@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from .. import __version__
 from ..claim import claim, claim_again, published_steps
 from ..errors import ConfigurationError, FileError, NotARun, RunExists, RunNotFound, TensorTrialError
+from ..progress_bar import progress_bar
 from ..schema import END, MARKED_END, RUN_FILE, RunInfo, end_path
 from ..storage import Storage, open_storage
 from ..writer import Writer
@@ -96,7 +97,7 @@ class _Import:
         if self._is_finished(left):
             return
         first_flush = self._claim()
-        with _bar(sum(map(len, left.values())), progress) as advance:
+        with progress_bar(sum(map(len, left.values())), progress, "import", "step") as advance:
             for worker, steps in left.items():
                 self._import_worker(worker, steps, first_flush[worker], advance)
         if self._lacks_workers:
@@ -150,7 +151,7 @@ class _Import:
         return began.isoformat()
 
     def _import_worker(
-        self, worker: str, steps: Sequence[StepFiles], first_flush: int, advance: Callable[[], object]
+        self, worker: str, steps: Sequence[StepFiles], first_flush: int, advance: Callable[[float], object]
     ) -> None:
         writer = Writer(
             self._storage, worker, flush_seconds=FLUSH_SECONDS, queue_bytes=QUEUE_BYTES, first_flush=first_flush
@@ -159,7 +160,7 @@ class _Import:
             plans = Plans(self._collections(worker))
             for opened in opened_steps(self._old.storage, steps):
                 StepImport(opened, plans, writer, self._report).run()
-                advance()
+                advance(1)
             writer.close(self._failure())
         except BaseException:
             # What was published stays, and the next import goes on from there. The mark would say that nothing is left.
@@ -174,17 +175,3 @@ class _Import:
             some = ", ".join(list(self._damaged)[:3])
             reasons.append(f"{len(self._damaged)} of its files could not be read whole: {some}")
         return "; ".join(reasons) or None
-
-
-@contextmanager
-def _bar(total: int, wanted: bool) -> Iterator[Callable[[], object]]:
-    """A progress bar, where one is wanted and can be had; gives what moves it on by one step."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        wanted = False
-    if not wanted:
-        yield lambda: None
-        return
-    with tqdm(total=total, unit="step", desc="import", dynamic_ncols=True) as bar:
-        yield bar.update

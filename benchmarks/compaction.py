@@ -1,0 +1,136 @@
+"""What compaction gains: a run of 20,000 flushes, one step of 50 tensors each, before and after, in fresh processes.
+
+The limit that a query is held against is DuckDB over one Parquet file of the same rows, sorted by name and step.
+
+    python benchmarks/compaction.py [--flushes 20000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from common import header, in_fresh_process, line, median_seconds, peak_megabytes, scratch, seconds
+
+PER_STEP = 50
+GROUP_BY = "select name, avg({mean}), avg({l2}) from {table} group by name"
+
+
+def write(out: str, flushes: int) -> None:
+    import numpy as np
+
+    from tensortrial.claim import claim
+    from tensortrial.mode import ModeKeys
+    from tensortrial.records import Plan, Record, Step
+    from tensortrial.schema import RunInfo, WorkerInfo
+    from tensortrial.storage import open_storage
+    from tensortrial.writer import Writer
+
+    storage = open_storage(out)
+    claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo("worker_0", 1, "2026-01-01T00:00:00+00:00", []))
+    plans = [Plan(f"layer{number}.weight", ("weights",), True) for number in range(PER_STEP)]
+    values = np.random.default_rng(0).standard_normal((97, 2)).tolist()
+    writer = Writer(storage, "worker_0", flush_seconds=3600)
+    for number in range(flushes):
+        saved = [dict(zip(("mean", "l2"), values[(number + place) % 97], strict=True)) for place in range(PER_STEP)]
+        records = [
+            Record(plan, np.full(8, number, np.float32), number * 10**9, statistics=each)
+            for plan, each in zip(plans, saved, strict=True)
+        ]
+        writer.put(Step(ModeKeys.TRAIN, number, number), records, closes=True)
+        writer.flush()
+    writer.close()
+
+
+def read(out: str) -> None:
+    """Print the measured seconds and megabytes as JSON."""
+    import tensortrial
+
+    before = peak_megabytes()
+    begun = time.perf_counter()
+    trial = tensortrial.create_trial(out)
+    steps = trial.steps()
+    found = {"open": time.perf_counter() - begun, "names": seconds(trial.tensor_names)}
+    names = trial.tensor_names()
+    found["megabytes"] = peak_megabytes() - before
+    found["first value"] = seconds(lambda: trial.tensor(names[0]).value(steps[len(steps) // 2]))
+    found["one step"] = seconds(lambda: trial.values(names, [steps[len(steps) // 3]]))
+    found["index of one tensor"] = seconds(lambda: trial.reader.catalogue.steps_of_tensor(names[7]))
+    query = GROUP_BY.format(mean="mean", l2="l2", table="tensors")
+    found["group by"] = seconds(lambda: trial.sql(query).fetchall())
+    found["group by again"] = median_seconds(lambda: trial.sql(query).fetchall(), 3)
+    print(json.dumps(found))
+
+
+def perfect(out: str) -> float:
+    """Seconds of the group by over one file with the same rows, sorted."""
+    import duckdb
+
+    import tensortrial
+
+    trial = tensortrial.create_trial(out)
+    table = trial.sql("select * from tensors order by name, global_step").to_arrow_table()
+    import pyarrow.parquet as pq
+
+    file = Path(out) / ".perfect.parquet"
+    pq.write_table(table, file, compression="zstd")
+    del table
+    query = GROUP_BY.format(mean="mean", l2="l2", table=f"'{file}'")
+    connection = duckdb.connect()
+    connection.execute(query).fetchall()
+    return median_seconds(lambda: connection.execute(query).fetchall(), 5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write")
+    parser.add_argument("--read")
+    parser.add_argument("--perfect")
+    parser.add_argument("--flushes", type=int, default=20_000)
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.write, arguments.flushes)
+    elif arguments.read:
+        read(arguments.read)
+    elif arguments.perfect:
+        print(perfect(arguments.perfect))
+    else:
+        header(f"Compaction: {arguments.flushes} flushes of {PER_STEP} tensors, each a file")
+        _measure(arguments.flushes)
+
+
+def _measure(flushes: int) -> None:
+    from tensortrial.compaction import compact
+
+    with scratch() as folder:
+        out = folder / "run"
+        in_fresh_process(__file__, "--write", out, "--flushes", flushes)
+        before = json.loads(in_fresh_process(__file__, "--read", out))
+        begun = time.perf_counter()
+        done = compact(out, grace=0)
+        taken = time.perf_counter() - begun
+        after = json.loads(in_fresh_process(__file__, "--read", out))
+        limit = float(in_fresh_process(__file__, "--perfect", out))
+    line("compacting", f"{taken:.1f} s, {taken / flushes * 1e3:.2f} ms a file")
+    line("index files", f"{done.files_before} -> {done.files_after}")
+    line("bytes of them", f"{done.bytes_before / 1e6:.1f} -> {done.bytes_after / 1e6:.1f} MB")
+    line("memory of a reader, beyond the imports", f"{before['megabytes']:.0f} -> {after['megabytes']:.0f} MB")
+    labels = {
+        "open": "open, and the first steps()",
+        "names": "tensor_names()",
+        "first value": "the first value of all",
+        "one step": "values of one step",
+        "index of one tensor": "where one tensor is, at all steps",
+        "group by": "mean and l2 by name, first",
+        "group by again": "  again",
+    }
+    for what, label in labels.items():
+        line(label, f"{before[what] * 1e3:.1f} -> {after[what] * 1e3:.1f} ms")
+    ratio = after["group by again"] / limit
+    line("  against DuckDB over one sorted file", f"{limit * 1e3:.1f} ms: {ratio:.1f}x", "2x")
+
+
+if __name__ == "__main__":
+    main()
