@@ -88,7 +88,7 @@ def test_an_error_is_one_sentence_and_no_traceback(run: Path, arguments: list[st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["info", "names", "steps", "sql", "mark-ended"])
+@pytest.mark.parametrize("command", ["info", "names", "steps", "sql", "mark-ended", "compact"])
 def test_help_says_what_a_command_does(command: str) -> None:
     printed = tensortrial(command, "--help").stdout
     assert "RUN" in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,8 +92,13 @@ def test_sql(trial: Trial) -> None:
     assert trial.sql("select count(*) from tensor_values where name = 'kind/text'").fetchall() == [(2,)]
 
 
+@pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_the_reader_of_the_specification_reads_them(run: Path, tmp_path: Path) -> None:
+def test_the_reader_of_the_specification_reads_them(run: Path, compacted: bool, tmp_path: Path) -> None:
+    if compacted:
+        run = Path(shutil.copytree(run, tmp_path / "run"))
+        done = tensortrial.compact(run, grace=0)
+        assert done.files_after < done.files_before
     (program,) = re.findall(r"```python\n(.*?)```", FORMAT.read_text(), re.DOTALL)
     (tmp_path / "reader.py").write_text(program)
     check = f"""
