@@ -151,9 +151,13 @@ demo-keras: env-tf  ## Train with Keras and show the run
 demo-xgboost: env  ## Boost trees, and ask by SQL and by rules what they learnt
 	$(PY) examples/breast_cancer_xgboost.py
 
+# Every test of a framework, slow ones too; tests/hooks/conftest.py leaves out what a framework lacks here.
+TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py tests/hooks/test_*estimator*.py)
+TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
+
 .PHONY: test
-test: env servers  ## Run the tests, all but the slow ones
-	$(PY) -m pytest -m 'not slow' $(PYTEST_ARGS)
+test: env servers  ## Run the tests, all but the slow ones and those of TensorFlow, MXNet and Horovod
+	$(PY) -m pytest -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_MXNET)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
@@ -162,10 +166,6 @@ test-slow: env servers  ## Run the slow tests: packaging and whatever else takes
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
 	$(PY_MIN) -m pytest -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
-
-# Every test of a framework, slow ones too; tests/hooks/conftest.py leaves out what a framework lacks here.
-TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py tests/hooks/test_*estimator*.py)
-TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
 
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
