@@ -36,8 +36,11 @@ class Capture:
 
     def values(self, path: str, direction: str, value: Any) -> None:
         """All tensors in what a module took (`input`) or gave (`output`)."""
-        for key, tensor in tensors_in(value):
-            self.value(path, direction, key, tensor)
+        if type(value) is torch.Tensor:
+            self.value(path, direction, None, value)
+        else:
+            for key, tensor in tensors_in(value):
+                self.value(path, direction, key, tensor)
 
     def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
         """One of them; those by position have no key."""
@@ -96,7 +99,7 @@ class Capture:
             )
 
     def _is_host(self, tensor: torch.Tensor) -> bool:
-        return tensor.device.type == "cpu"
+        return tensor.is_cpu
 
     def _take_statistics(self, plan: Plan, tensor: torch.Tensor) -> tuple[Mapping[str, float], Ready]:
         batch = self._batches.get(tensor.device)

@@ -18,6 +18,9 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
     if hasattr(torch, _name):
         _EXTENDED[getattr(torch, _name)] = (_name, torch.uint8)
 
+# Not even asked for what a DTensor has: most tensors are these, and the question takes longer than all else here.
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
 
 def tensors_in(value: Any, key: str | None = None) -> Iterator[tuple[str | None, torch.Tensor]]:
     """The tensors in what a module takes or gives, with their keys; those by position have none."""
@@ -36,11 +39,12 @@ def tensors_in(value: Any, key: str | None = None) -> Iterator[tuple[str | None,
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """What this process holds of a tensor, dense and without history. Raises UnsupportedValue."""
+    plain = type(tensor) in _PLAIN
     try:
         tensor = tensor.detach()
-        if hasattr(tensor, "to_local"):
+        if not plain and hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
-        return tensor if tensor.layout == torch.strided else tensor.to_dense()
+        return tensor if tensor.layout is torch.strided else tensor.to_dense()
     except (RuntimeError, TypeError, ValueError) as exc:
         raise _unsupported(tensor, exc) from exc
 
@@ -48,7 +52,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def host_copy(tensor: torch.Tensor) -> Array:
     """An array of its own with the values of a dense tensor on any device. Raises UnsupportedValue."""
     try:
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             return as_numpy(tensor.cpu())
         # Of the training's own tensor no array may be made, not even to copy from: torch would take the memory for
         # shared from then on, and FSDP could not free it (1 us a call that numpy's copy of a small tensor saves).
@@ -79,7 +83,9 @@ def as_numpy(tensor: torch.Tensor) -> Array:
     """The same memory as an array. The tensor is dense and on the CPU."""
     extended = _EXTENDED.get(tensor.dtype)
     if extended is None:
-        array: Array = tensor.resolve_conj().resolve_neg().numpy()
+        if tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg()
+        array: Array = tensor.numpy()
         return array
     name, same_size = extended
     return tensor.contiguous().view(same_size).numpy().view(parse_dtype(name))

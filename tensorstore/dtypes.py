@@ -26,6 +26,7 @@ _EXTENDED: dict[str, np.dtype[Any]] = {
 
 
 @lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # numpy makes the name anew at each look
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The stored name of a dtype: `float32`, `bfloat16`, `U12` (12 unicode characters), `datetime64[ns]`; or, for a
     structured dtype, a JSON list of its fields, each [name, dtype] or [name, dtype, shape].
