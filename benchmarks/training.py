@@ -6,6 +6,7 @@ without a hook, and that of the other threads, which is the writer's.
 
     python benchmarks/training.py
     python benchmarks/training.py --model gpt --case statistics --case raw
+    python benchmarks/training.py --compiled
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def hook_for(case: str, out_dir: str):
     )
 
 
-def run_case(name: str, case: str, out_dir: str, steps: int, warmup: int = 10) -> None:
+def run_case(name: str, case: str, out_dir: str, steps: int, compiled: bool, warmup: int = 10) -> None:
     """Train and print the milliseconds of a step: median, mean, the training thread's CPU, the other threads' CPU."""
     import torch
 
@@ -122,6 +123,8 @@ def run_case(name: str, case: str, out_dir: str, steps: int, warmup: int = 10) -
     model, x, y = build_gpt() if name == "gpt" else build_resnet()
     criterion, optimizer = torch.nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.01)
     hook = None if case == "none" else hook_for(case, out_dir)
+    if compiled:
+        model = torch.compile(model, fullgraph=True)
     if hook is not None:
         hook.register_module(model)
         hook.register_loss(criterion)
@@ -150,27 +153,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=["none", *AIMS])
     parser.add_argument("--model", action="append", choices=list(MODELS))
+    parser.add_argument("--compiled", action="store_true", help="by torch.compile, in one graph")
     parser.add_argument("--out", help="train one case, once, into this folder")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if arguments.out:
-        run_case(arguments.model[0], arguments.case[0], arguments.out, arguments.steps)
+        run_case(arguments.model[0], arguments.case[0], arguments.out, arguments.steps, arguments.compiled)
         return
     header("Training: times a step without a hook, medians of the rounds")
     for model in arguments.model or MODELS:
-        compare(model, arguments.case or list(AIMS), arguments.rounds, arguments.steps)
+        how = ["--steps", str(arguments.steps), *(["--compiled"] if arguments.compiled else [])]
+        compare(model, arguments.case or list(AIMS), arguments.rounds, how)
 
 
-def compare(model: str, cases: list[str], rounds: int, steps: int) -> None:
+def compare(model: str, cases: list[str], rounds: int, how: list[str]) -> None:
     """Print a line for each case."""
     ratios: dict[str, list[list[float]]] = {case: [] for case in cases}
     bare = []
     for _ in range(rounds):
-        without = _measure(model, "none", steps)
+        without = _measure(model, "none", how)
         bare.append(without[0])
         for case in cases:
-            median, mean, own, others = _measure(model, case, steps)
+            median, mean, own, others = _measure(model, case, how)
             ratios[case].append([median / without[0], mean / without[1], own - without[2], others - without[3]])
     line(MODELS[model], f"{statistics.median(bare):.1f} ms without")
     for case, found in ratios.items():
@@ -179,9 +184,9 @@ def compare(model: str, cases: list[str], rounds: int, steps: int) -> None:
         line(f"  {AIMS[case][0]}", told, AIMS[case][1])
 
 
-def _measure(model: str, case: str, steps: int) -> list[float]:
+def _measure(model: str, case: str, how: list[str]) -> list[float]:
     with scratch() as folder:
-        options = "--model", model, "--case", case, "--out", folder / "run", "--steps", steps
+        options = "--model", model, "--case", case, "--out", folder / "run", *how
         printed: list[float] = json.loads(in_fresh_process(__file__, *options))
     return printed
 
