@@ -412,3 +412,17 @@ def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
     assert done.stdout == PRINTED, done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_finds_what_to_worry_about(tmp_path: Path) -> None:
+    demo = Path(__file__).parents[2] / "examples" / "breast_cancer_xgboost.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+    done = subprocess.run(
+        [sys.executable, demo], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "worst concave points" in done.stdout
+    for rule in ("FeatureImportanceOverweight", "TreeDepth", "Overfit"):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{rule}: ")]
+        assert int(line.split()[1]) > 0
