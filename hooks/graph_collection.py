@@ -1,4 +1,4 @@
-"""A collection that can also be told tensors of a TensorFlow graph."""
+"""The collection of the TensorFlow hooks: it can also be told tensors of a graph, and parts of a Keras model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensortrial.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 
+from .keras_collection import Collection as KerasCollection
 
-class Collection(CoreCollection):
-    """A collection that can also be told tensors."""
+
+class Collection(KerasCollection):
+    """A collection that can also be told tensors, and layers of Keras."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -19,8 +20,8 @@ class Collection(CoreCollection):
         """The names of tensors that were given themselves, and so exist in some graph."""
 
     def add(self, tensor: Any) -> None:
-        """Include a tensor, a variable (also one of a distribution strategy), what an operation gives, or each of a
-        list, tuple or set of them.
+        """Include a tensor, a variable (also one of a distribution strategy), what an operation gives, what a layer of
+        Keras gives, or each of a list, tuple or set of them.
 
         Raises ConfigurationError for anything else, InvalidCollectionConfiguration for an operation that gives nothing.
         """
@@ -31,7 +32,10 @@ class Collection(CoreCollection):
             if not tensor.outputs:
                 raise InvalidCollectionConfiguration(self.name, f"the operation {tensor.name!r} gives no tensor")
             self.add(list(tensor.outputs))
-        else:
+        elif isinstance(tensor, tf.Variable):
+            self._add_part(tensor)  # of a Keras model, if it is one's
+            self._add_name(_name_of(tensor))
+        elif not self._add_part(tensor):
             self._add_name(_name_of(tensor))
 
     def _add_name(self, name: str) -> None:

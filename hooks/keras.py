@@ -36,11 +36,15 @@ try:
 except ImportError as exc:
     raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
-from .keras_backend import to_array, variable_array, versions
-from .keras_collection import Collection
-from .keras_functions import Captured, EagerStep, Function, GraphStep, Kind, is_graph, limits, own_function
-from .keras_names import Names, optimizer_variables
-from .keras_taps import Taps
+from .keras_backend import IS_TENSORFLOW, user_array, versions
+from .keras_capture import Capture
+from .keras_functions import Captured, Function, Kind, fetches_early, limits, own_function
+
+if IS_TENSORFLOW:
+    # One class for all hooks of TensorFlow, so that it can be made before it is known for which.
+    from .graph_collection import Collection
+else:
+    from .keras_collection import Collection  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from tensortrial.trial import create_trial
@@ -84,9 +88,6 @@ _PATTERNS = {
     CollectionKeys.PREDICTIONS: "^predictions_",
     CollectionKeys.LAYERS: "/(inputs|outputs)(_|$)",
 }
-# More sets of collections that fall due together than this are traced as one, of all that is ever saved.
-_MOST_TRACES = 4
-_EVERYTHING = frozenset({"everything that is ever saved"})
 
 
 class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
@@ -145,14 +146,14 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
             codec=codec,
             metadata=metadata,
         )
-        self._names: Names | None = None
+        self._capture = Capture(self.recorder)
+        # Those that stand in the place of the model's own now, and those that did.
         self._functions: dict[Kind, Function] = {}
         self._known: weakref.WeakKeyDictionary[Any, dict[Kind, Function]] = weakref.WeakKeyDictionary()
-        self._limits = False
-        self._optimizers: list[Any] = []
-        self._chosen: Captured | None = None
-        self._thread: int | None = None
-        self._told: set[str] = set()
+        # That of the `fit`, `evaluate` or `predict` under way, which of them, and whether a batch is.
+        self._thread: threading.Thread | None = None
+        self._outer: Kind | None = None
+        self._runs = False
         # Keras 2 need not turn the logs of each batch into numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
@@ -176,15 +177,15 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
         """Tell the hook of a model that `fit` does not tell it of."""
         if not isinstance(model, keras.Model):
             raise ConfigurationError(f"register_model takes a keras.Model, not {type(model).__name__}")
-        self._look_at(model)
+        self._capture.look_at(model)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
         """Save the gradients that this optimizer applies too. That of a compiled model is known already. Gives the same
         object."""
         if not hasattr(optimizer, "apply_gradients"):
             raise ConfigurationError(f"wrap_optimizer takes an optimizer of Keras, not {type(optimizer).__name__}")
-        if all(optimizer is not known for known in self._optimizers):
-            self._optimizers.append(optimizer)
+        if all(optimizer is not known for known in self._capture.optimizers):
+            self._capture.optimizers.append(optimizer)
         return optimizer
 
     def add_to_collection(self, collection_name: str, variable: Any) -> None:
@@ -200,12 +201,16 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
         """Save an array, an eager tensor, or a (nested) list of numbers, whatever the save configuration says: at the
         open step, or, when none is open, at the one that begins next in this mode."""
         try:
-            value = to_array(tensor_value) if hasattr(tensor_value, "shape") else np.asarray(tensor_value)
-            self.recorder.save_tensor(tensor_name, value, collections_to_write)
+            self.recorder.save_tensor(tensor_name, user_array(tensor_value), collections_to_write)
         except UnsupportedValue as exc:
             self.recorder.refuse(tensor_name, exc)
 
     # What Keras calls.
+
+    def set_model(self, model: Any) -> None:
+        if not self._elsewhere():
+            super().set_model(model)
+            self._adopt(model)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._begin("train")
@@ -226,10 +231,13 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
         self._begin_step("predict")
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._save_logs(logs)
+        self._end_step(logs)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._save_logs(logs)
+        self._end_step(logs)
+
+    def on_predict_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._end_step(None)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._save_validation(logs)
@@ -246,66 +254,59 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
     # From the beginning of `fit` to its end.
 
     @guarded
+    def _adopt(self, model: Any) -> None:
+        """A `fit`, `evaluate` or `predict` of this model will begin."""
+        self._restore()
+        if self.recorder.active and fetches_early():
+            self._capture.look_at(model)
+            self._install(model, "test")
+
+    @guarded
     def _begin(self, kind: Kind) -> None:
         if self._elsewhere() or not self.recorder.active:
             return
-        self._thread = threading.get_ident()
-        self._look_at(self.model)
-        self._limits = self._tell_limits(self.model)
-        function = self._functions[kind] = self._function(self.model, kind)
-        setattr(self.model, f"{kind}_function", function)
+        self._settle()
+        model = self.model
+        self._thread, self._outer = threading.current_thread(), self._outer or kind
+        self._capture.look_at(model)
+        sentence = limits(model)
+        self._capture.blind = bool(sentence)
+        if sentence:
+            self._capture.tell(sentence)
+        self._install(model, kind)
 
     @guarded
     def _end(self, kind: Kind) -> None:
-        if self._elsewhere() or kind not in self._functions:
-            return
-        function = self._functions.pop(kind)
-        if getattr(self.model, f"{kind}_function", None) is function:
-            setattr(self.model, f"{kind}_function", function.own)
-        if not self._functions:
-            self._thread = None
+        if not self._elsewhere():
+            self._settle()
+            if kind == self._outer:
+                self._restore()
+
+    def _install(self, model: Any, kind: Kind) -> None:
+        """Have a Function stand in the place of the model's own; that of the last `fit`, if the model is the same."""
+        known = self._known.setdefault(model, {})
+        own, names = own_function(model, kind), self._capture.names
+        if kind not in known or not known[kind].is_for(own, names):
+            known[kind] = Function(kind, own, names, self._choose)
+        self._functions[kind] = known[kind]
+        setattr(model, f"{kind}_function", known[kind])
+
+    def _restore(self) -> None:
+        """Put the model's own functions back."""
+        for kind, function in self._functions.items():
+            if getattr(function.model, f"{kind}_function", None) is function:
+                setattr(function.model, f"{kind}_function", function.own)
+        self._functions.clear()
+        self._thread = self._outer = None
 
     def _elsewhere(self) -> bool:
         """Whether another thread's `fit` calls, while one is under way already."""
-        if self._thread is None or self._thread == threading.get_ident():
+        if self._thread is None or self._thread is threading.current_thread() or not self._thread.is_alive():
             return False
-        self._tell("another `fit` runs with this hook at the same time; nothing of it is saved: give it its own hook")
+        self._capture.tell(
+            "another `fit` runs with this hook at the same time; nothing of it is saved: give it its own hook"
+        )
         return True
-
-    def _look_at(self, model: Any) -> None:
-        """Name what the model has now: it may be another one than last time, or have been changed."""
-        names = Names(model)
-        if self._names is not None and names.same(self._names):
-            return
-        self._names = names
-        collections = self.recorder.collections
-        for weight in names.weights:
-            collections.require(weight.collection).add_tensor_names([weight.name])
-            collections.require(CollectionKeys.GRADIENTS).add_tensor_names([weight.gradient])
-        for collection in collections:
-            if isinstance(collection, Collection):
-                collection.resolve(names)
-
-    def _function(self, model: Any, kind: Kind) -> Function:
-        """What stands in the place of a model's function; the one of the last `fit`, if the model is the same."""
-        assert self._names is not None
-        known = self._known.setdefault(model, {})
-        own = own_function(model, kind)
-        if kind not in known or not known[kind].is_for(own, self._names):
-            known[kind] = Function(kind, own, self._names, self._choose)
-        return known[kind]
-
-    def _tell_limits(self, model: Any) -> bool:
-        """Whether the model's steps cannot be looked into; said once."""
-        sentence = limits(model)
-        if sentence:
-            self._tell(sentence)
-        return bool(sentence)
-
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
-            logger.warning("%s", sentence)
 
     # Steps.
 
@@ -313,89 +314,39 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
     def _begin_step(self, kind: Kind) -> None:
         if self._elsewhere() or kind not in self._functions:
             return
+        self._settle()
         recorder = self.recorder
         if recorder.mode is not _MODES[kind]:
             recorder.set_mode(_MODES[kind])
         recorder.begin_step()
+        self._runs = True
         if recorder.saving:
-            self._save_variables()
-
-    def _save_variables(self) -> None:
-        assert self._names is not None
-        if not self._names.weights and self.model.weights:
-            # Built by its first batch, which has just run.
-            self._look_at(self.model)
-        named = [(weight.name, weight.variable) for weight in self._names.weights]
-        for name, variable in [*named, *optimizer_variables(getattr(self.model, "optimizer", None))]:
-            plan = self.recorder.plan(name)
-            if plan is not None:
-                self.recorder.record(plan, variable_array(variable))
+            self._capture.hold_variables()
 
     def _choose(self, function: Function, source: Any) -> Captured | None:
         """What runs the step that has begun: None for the model's own function."""
-        self._chosen = None
-        if self.recorder.saving and not self._limits and self._thread == threading.get_ident():
-            self._prepare(function, source)
-        return self._chosen
+        if self._runs and self._thread is threading.current_thread():
+            return self._capture.choose(function, source)
+        return None
 
     @guarded
-    def _prepare(self, function: Function, source: Any) -> None:
-        if not function.names.weights:
-            self._tell(
-                "the model is built by its first batch, and of that step only losses and metrics are saved; call "
-                "model.build(input_shape) before `fit` to have all"
-            )
+    def _end_step(self, logs: Mapping[str, Any] | None) -> None:
+        if self._elsewhere() or not self._runs:
             return
-        key = self._due_names(function)
-        if key not in function.captured:
-            if len(function.captured) >= _MOST_TRACES:
-                key = _EVERYTHING
-            if key not in function.captured:
-                function.captured[key] = self._captured(function, source, key)
-        self._chosen = function.captured[key]
+        self._runs = False
+        if self.recorder.saving:
+            self._capture.release_variables()
+            self._save_logs(logs or {})
 
-    def _due_names(self, function: Function) -> frozenset[str]:
-        """What the step can bring of what is due at it."""
-        recorder = self.recorder
-        if recorder.due not in function.due:
-            function.due[recorder.due] = frozenset(
-                name for name in function.candidates() if recorder.plan(name) is not None
-            )
-        return function.due[recorder.due]
-
-    def _captured(self, function: Function, source: Any, key: frozenset[str]) -> Captured | None:
-        if not key:
-            return None
-        recorder = self.recorder
-
-        def wanted(name: str) -> bool:
-            function.seen.add(name)
-            return recorder.may_save([name]) if key is _EVERYTHING else recorder.plan(name) is not None
-
-        taps = Taps(recorder, function.names, wanted)
-        own_optimizer = getattr(function.names.model, "optimizer", None)
-        optimizers = list({id(each): each for each in [own_optimizer, *self._optimizers] if each is not None}.values())
-        kind: Kind = function.kind
-        if is_graph(function.names.model):
-            step: Captured = GraphStep(function.names.model, kind, taps, optimizers, self._save_captured)
-        else:
-            step = EagerStep(function.own, taps, optimizers, self._save_captured)
-        step.prepare(source)
-        return step
-
-    @guarded
-    def _save_captured(self, tensors: dict[str, Any]) -> None:
-        for name, tensor in tensors.items():
-            plan = self.recorder.plan(name)
-            if plan is not None:
-                self.recorder.record(plan, to_array(tensor), owned=True)
+    def _settle(self) -> None:
+        """A batch that began and did not end was none: the data were at their end, or training failed."""
+        if self._runs:
+            self._runs = False
+            self.recorder.withdraw_step()
 
     # Losses and metrics.
 
-    @guarded
-    def _save_logs(self, logs: Mapping[str, Any] | None) -> None:
-        if not self.recorder.saving or not logs or self._elsewhere():
-            return
+    def _save_logs(self, logs: Mapping[str, Any]) -> None:
         for name, value in logs.items():
             self._place(name)
             plan = self.recorder.plan(name)
@@ -405,14 +356,17 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
         """What validation gave at the end of an epoch is saved whatever the interval, unless it is switched off."""
-        if not self.recorder.active or not logs or self._elsewhere():
+        if not self.recorder.active or self._elsewhere():
             return
-        for name, value in logs.items():
+        self._settle()
+        for name, value in (logs or {}).items():
             if name.startswith("val_"):
                 place = self._place(name)
                 config = self.recorder.collections.require(place).save_config
                 if config is None or config.get_save_config(modes.EVAL).end_step != 0:
                     self.recorder.save_tensor(name, np.asarray(value), place)
+        if self.recorder.mode is not modes.TRAIN:
+            self.recorder.set_mode(modes.TRAIN)
 
     def _place(self, name: str) -> str:
         """Put a number of the logs into the collection that it belongs to; gives the collection's name."""

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tensortrial.dtypes import Array
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import MissingExtra, UnsupportedValue
 
 try:
     BACKEND: str = keras.backend.backend()
@@ -34,10 +34,23 @@ def to_array(tensor: Any) -> Array:
 
 
 def variable_array(variable: Any) -> Array:
-    """The value of a variable. It may share the variable's memory, so it must be copied before training goes on."""
-    # A property of Keras 3's variables, a method of TensorFlow's own, which Keras 2 has.
-    value = variable.value
-    return to_array(value() if callable(value) else value)
+    """The value that a variable has now.
+
+    TensorFlow's variables write over their memory only while nobody else holds it, so that of a CPU is taken as it is;
+    that of other backends is copied.
+    """
+    if not IS_TENSORFLOW:
+        return np.array(to_array(variable))
+    variable = variable if hasattr(variable, "read_value") else variable.value
+    return to_array(variable.read_value())
+
+
+def user_array(value: Any) -> Array:
+    """An array of what a user passes for a tensor. Raises UnsupportedValue."""
+    try:
+        return to_array(value) if hasattr(value, "shape") else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as exc:
+        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
 
 
 def graph() -> Any:

@@ -1,12 +1,10 @@
-"""Collections that can be told parts of a Keras model."""
+"""A collection that can be told parts of a Keras model. It needs no Keras: sessions of TensorFlow use it too."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from typing import Any
-
-import keras
 
 from tensortrial.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -25,24 +23,31 @@ class Collection(CoreCollection):
     def add(self, tensor: Any) -> None:
         """Include a variable of the model, the symbolic output of one of its layers, a name, or several of them in a
         list, tuple or set."""
-        if isinstance(tensor, str):
-            self.add_tensor_names([tensor])
-        elif isinstance(tensor, list | tuple | set | frozenset):
+        if isinstance(tensor, list | tuple | set | frozenset):
             for each in tensor:
                 self.add(each)
-        elif (layer := _layer_of(tensor)) is not None:
-            self._layers.append((layer, False, True))
-        elif hasattr(tensor, "assign"):
-            self._variables.append(tensor)
-        else:
+        elif isinstance(tensor, str):
+            self.add_tensor_names([tensor])
+        elif not self._add_part(tensor):
             raise ConfigurationError(
                 f"add takes a variable, the output of a layer, or a name, not {type(tensor).__name__}; "
                 "a tensor of the training loop is saved by hook.save_tensor"
             )
 
+    def _add_part(self, tensor: Any) -> bool:
+        """Include a variable or the symbolic output of a layer; gives whether it is one."""
+        layer = _layer_of(tensor)
+        if layer is not None:
+            self._layers.append((layer, False, True))
+        elif hasattr(tensor, "assign"):
+            self._variables.append(tensor)
+        else:
+            return False
+        return True
+
     def add_keras_layer(self, layer: Any, inputs: bool = False, outputs: bool = True) -> None:
         """Include what goes into a layer of the model, what comes out of it, or both."""
-        if not isinstance(layer, keras.layers.Layer):
+        if not (hasattr(layer, "call") and hasattr(layer, "get_weights")):
             raise ConfigurationError(f"add_keras_layer takes a layer of Keras, not {type(layer).__name__}")
         self._layers.append((layer, inputs, outputs))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+import keras
+
 from .keras_backend import BACKEND, IS_TENSORFLOW
 from .keras_names import Names
 from .keras_taps import Taps
@@ -23,14 +25,20 @@ class Function:
         self.captured: dict[frozenset[str], Captured | None] = {}
         """What captures, by the names that it captures."""
         self.due: dict[object, frozenset[str]] = {}
-        """The names that are due, by the recorder's own key."""
+        """The names that are due, by what the recorder says is."""
         self.seen: set[str] = set()
         """What steps brought so far, wanted or not."""
+        self.asked_to_build = False
+        """Whether the model was asked to make the variables that it makes when it first runs."""
         self._choose = choose
 
     def __call__(self, source: Any) -> Any:
         captured = self._choose(self, source)
         return self.own(source) if captured is None else captured(source)
+
+    @property
+    def model(self) -> Any:
+        return self.names.model
 
     def candidates(self) -> set[str]:
         """What a step may bring."""
@@ -43,8 +51,15 @@ class Function:
 
 def own_function(model: Any, kind: Kind) -> Any:
     """The model's own, also where a training that was interrupted left ours in its place."""
+    if fetches_early():
+        getattr(model, f"make_{kind}_function")()
     function = getattr(model, f"{kind}_function")
     return function.own if isinstance(function, Function) else function
+
+
+def fetches_early() -> bool:
+    """Whether `evaluate` takes the model's function before it calls callbacks, as that of Keras 2 does."""
+    return keras.__version__.startswith("2.")
 
 
 def is_graph(model: Any) -> bool:

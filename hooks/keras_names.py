@@ -99,6 +99,14 @@ def optimizer_variables(optimizer: Any) -> Iterator[tuple[str, Any]]:
         yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
 
 
+def is_built(model: Any, kind: str) -> bool:
+    """Whether the model has its variables, and, to be trained, its optimizer too."""
+    parts = [*model._flatten_layers()]
+    if kind == "train" and getattr(model, "optimizer", None) is not None:
+        parts.append(model.optimizer)
+    return all(getattr(part, "built", getattr(part, "_built", True)) for part in parts)
+
+
 def tensors_in(value: Any) -> Iterator[tuple[str | None, Any]]:
     """The tensors in what a layer takes or gives, with the keys under which dictionaries hold them."""
     if isinstance(value, Mapping):

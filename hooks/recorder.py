@@ -206,6 +206,16 @@ class Recorder:
             if not self._next_global_step:
                 self._next_mode_steps[self.mode] = self._next_global_step = step
 
+    def withdraw_step(self) -> None:
+        """Take back the open step, of which nothing was recorded: it did not happen. The next one gets its number."""
+        with self._lock:
+            step = self._step
+            if step is None or step.records or self._handed_over or self._holds:
+                return
+            self._step, self.saving = None, False
+            self._next_global_step -= 1
+            self._next_mode_steps[step.mode] -= 1
+
     def hold_step(self) -> None:
         """Begin a step that lasts until `release_step`, whatever begins meanwhile. Inside another one it is a part of
         it."""
@@ -249,9 +259,9 @@ class Recorder:
         return self._active and self._planner.may_save(names)
 
     @property
-    def due(self) -> object:
-        """Equal at steps at which the same tensors are due in the same form."""
-        return self._planner.generation, self._planner.due
+    def due(self) -> frozenset[str]:
+        """The names of the collections that are due at the open step."""
+        return self._planner.due
 
     @property
     def generation(self) -> int:
