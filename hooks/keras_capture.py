@@ -101,22 +101,31 @@ class Capture:
 
     @guarded
     def _prepare(self, function: Function, source: Any) -> None:
-        if not function.asked_to_build and not is_built(function.names.model, function.kind):
-            function.asked_to_build = True
+        if not is_built(function.model):
             self._build(function, source)
         if self.blind:
             return
-        if is_graph(function.names.model):
+        if is_graph(function.model):
             self._chosen = self._traced(function, source)
         elif self.recorder.due - _LOGS - _VARIABLES or self._due_names(function):
             self._chosen = EagerStep(function.own, *self._parts(function, _EVERYTHING))
-        # Tracing may have made variables, of the optimizer too, that have not been trained yet.
+        if (
+            function.kind == "train"
+            and CollectionKeys.OPTIMIZER_VARIABLES in self.recorder.due
+            and not function.captured
+        ):
+            # An optimizer makes its variables when it is first applied.
+            self._build(function, source)
+        # Tracing may have made variables that have not been trained yet.
         self._hold_variables()
 
     def _build(self, function: Function, source: Any) -> None:
-        """Have the variables made that the model makes only when it first runs: by tracing the step, which does not run
-        it."""
-        model = function.names.model
+        """Have the variables made that the model makes only when it first runs: by tracing the step, once, which does
+        not run it."""
+        if function.asked_to_build:
+            return
+        function.asked_to_build = True
+        model = function.model
         if is_graph(model) and not self.blind:
             GraphStep(model, function.kind, *self._parts(function, frozenset())).prepare(source)
             self.look_at(model)
@@ -136,7 +145,7 @@ class Capture:
             if len({id(each) for each in function.captured.values()}) >= _MOST_TRACES:
                 key = _EVERYTHING
             if key not in function.captured:
-                step = GraphStep(function.names.model, function.kind, *self._parts(function, key))
+                step = GraphStep(function.model, function.kind, *self._parts(function, key))
                 step.prepare(source)
                 self._check_gradients(function)
                 # By now it is known what else the step brings.
@@ -152,7 +161,7 @@ class Capture:
             function.seen.add(name)
             return recorder.plan(name) is not None or (key is _EVERYTHING and recorder.may_save([name]))
 
-        own = getattr(function.names.model, "optimizer", None)
+        own = getattr(function.model, "optimizer", None)
         optimizers = list({id(each): each for each in [own, *self.optimizers] if each is not None}.values())
         return Taps(recorder, function.names, wanted), optimizers, self._save
 

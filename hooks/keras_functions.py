@@ -59,7 +59,7 @@ def own_function(model: Any, kind: Kind) -> Any:
 
 def fetches_early() -> bool:
     """Whether `evaluate` takes the model's function before it calls callbacks, as that of Keras 2 does."""
-    return keras.__version__.startswith("2.")
+    return str(keras.__version__).startswith("2.")
 
 
 def is_graph(model: Any) -> bool:

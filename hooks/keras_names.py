@@ -99,12 +99,9 @@ def optimizer_variables(optimizer: Any) -> Iterator[tuple[str, Any]]:
         yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
 
 
-def is_built(model: Any, kind: str) -> bool:
-    """Whether the model has its variables, and, to be trained, its optimizer too."""
-    parts = [*model._flatten_layers()]
-    if kind == "train" and getattr(model, "optimizer", None) is not None:
-        parts.append(model.optimizer)
-    return all(getattr(part, "built", getattr(part, "_built", True)) for part in parts)
+def is_built(model: Any) -> bool:
+    """Whether all layers of a model have their variables."""
+    return all(getattr(layer, "built", True) for layer in model._flatten_layers())
 
 
 def tensors_in(value: Any) -> Iterator[tuple[str | None, Any]]:
