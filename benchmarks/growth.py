@@ -1,0 +1,183 @@
+"""How the cost of reading grows with a run: 1, 10 and, with --full, 100 million rows of a compacted index.
+
+The files are made by the code that makes compacted files. The plot goes to docs/growth.svg with --plot.
+
+    python benchmarks/growth.py [--full] [--plot]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import header, in_fresh_process, line, peak_megabytes, scratch, seconds
+
+PER_STEP = 500
+STEPS_PER_FILE = 1000
+WORKER = "worker_0"
+SIZES = [1_000_000, 10_000_000, 100_000_000]
+QUESTIONS = {
+    "open": "open, first steps()",
+    "refresh": "refresh after a flush",
+    "steps": "steps() after it",
+    "names": "tensor_names()",
+    "one step": "one step",
+    "one tensor": "one tensor",
+    "group by": "group by name",
+}
+
+
+def write(out: str, rows: int) -> None:
+    """Write a live run of so many rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    from tensortrial.claim import claim
+    from tensortrial.index import IndexSummary, NamedTensor, StepSummary, write_compacted
+    from tensortrial.reductions import STATISTICS
+    from tensortrial.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
+    from tensortrial.storage import open_storage
+
+    storage = open_storage(out)
+    claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []))
+    names = [f"layer{number:03}.weight" for number in range(PER_STEP)]
+    name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
+    values = np.random.default_rng(0).standard_normal(4096)
+    for begin in range(0, rows // PER_STEP, STEPS_PER_FILE):
+        steps = np.arange(begin, min(begin + STEPS_PER_FILE, rows // PER_STEP))
+        count = len(steps) * PER_STEP
+        each_step = np.repeat(steps, PER_STEP)
+        offsets = np.arange(count + 1, dtype=np.int32)
+        texts = {"mode": "TRAIN", "worker": WORKER, "dtype": "float32"}
+        columns = {name: pa.repeat(pa.scalar(text), count) for name, text in texts.items()}
+        columns |= {name: pa.array(np.resize(values, count)) for name in ("mean", "l2")}
+        columns |= {name: pa.nulls(count, pa.float64()) for name in STATISTICS if name not in columns}
+        columns |= {
+            "name": pa.array(names).take(pa.array(np.tile(np.arange(PER_STEP), len(steps)))),
+            "mode_step": pa.array(each_step),
+            "global_step": pa.array(each_step),
+            "shape": pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.full(count, 64))),
+            "nbytes": pa.array(np.full(count, 256)),
+            "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
+            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
+            "scalar": pa.nulls(count, pa.float64()),
+        }
+        arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
+        table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
+        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in steps.tolist()]
+        first = index_path(WORKER, begin, begin)
+        sink = storage.sink(first.replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet"))
+        write_compacted(sink, [table], IndexSummary(count, said, [name_set], []))
+        sink.publish()
+
+
+def flush(out: str, number: int) -> None:
+    """One more step, as a writer of the run would publish it."""
+    from tensortrial.mode import ModeKeys
+    from tensortrial.records import Plan, Record, Step
+    from tensortrial.storage import open_storage
+    from tensortrial.writer import Writer
+
+    writer = Writer(open_storage(out), WORKER, first_flush=number)
+    records = [Record(Plan(f"layer{each:03}.weight", ("weights",), True), 0.5, 0) for each in range(PER_STEP)]
+    writer.put(Step(ModeKeys.TRAIN, number, number), records, closes=True)
+    writer.flush()
+
+
+def read(out: str, rows: int) -> None:
+    """Print the measured seconds and megabytes as JSON."""
+    import tensortrial
+
+    before = peak_megabytes()
+    begun = time.perf_counter()
+    trial = tensortrial.create_trial(out)
+    count = len(trial.steps())
+    found = {"open": time.perf_counter() - begun, "megabytes": peak_megabytes() - before}
+    assert count == rows // PER_STEP
+    for number in range(5):
+        flush(out, count + number)
+        time.sleep(0.2)
+        found["refresh"] = min(found.get("refresh", math.inf), seconds(trial.refresh))
+    found["steps"] = seconds(trial.steps)
+    found["names"] = seconds(trial.tensor_names)
+    with tensortrial.no_refresh(trial):
+        found["one step"] = seconds(lambda: trial.tensor("layer007.weight").reduction_value(count // 3, "mean"))
+        found["one tensor"] = seconds(lambda: trial.reader.catalogue.steps_of_tensor("layer250.weight"))
+        query = "select name, avg(mean), avg(l2) from tensors group by name"
+        found["group by"] = seconds(lambda: trial.sql(query).fetchall())
+    print(json.dumps(found))
+
+
+def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
+    """Time against rows as an SVG, both on logarithmic scales."""
+    low, high = -4, 2  # powers of ten of seconds
+    colours = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444"]
+    width, height, left, top = 560, 360, 70, 20
+
+    def x(rows: float) -> float:
+        return left + (math.log10(rows) - 6) / 2 * 300
+
+    def y(taken: float) -> float:
+        return top + (high - math.log10(taken)) / (high - low) * (height - 60)
+
+    text = 'font-family="sans-serif" font-size="12"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {text}>']
+    parts.append('<rect width="100%" height="100%" fill="white"/>')
+    for power in range(low, high + 1):
+        at = y(10.0**power)
+        label = f"{10**power:g} s" if power >= 0 else f"{10 ** (power + 3):g} ms"
+        parts.append(f'<line x1="{left}" y1="{at:.1f}" x2="{left + 300}" y2="{at:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
+    for rows in sizes:
+        label = f"{rows // 1_000_000} million"
+        parts.append(f'<text x="{x(rows):.1f}" y="{height - 20}" text-anchor="middle">{label}</text>')
+    parts.append(f'<text x="{left + 150}" y="{height - 4}" text-anchor="middle">index rows</text>')
+    last = sorted(QUESTIONS, key=lambda each: -found[-1][each])
+    for place, what in enumerate(last):
+        colour = colours[place]
+        points = " ".join(f"{x(rows):.1f},{y(each[what]):.1f}" for rows, each in zip(sizes, found, strict=True))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        at = top + 14 + place * 20
+        parts.append(f'<line x1="{left + 315}" y1="{at - 4}" x2="{left + 335}" y2="{at - 4}" stroke="{colour}"/>')
+        parts.append(f'<text x="{left + 340}" y="{at}" fill="{colour}">{QUESTIONS[what]}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write")
+    parser.add_argument("--read")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--full", action="store_true", help="100 million rows as well")
+    parser.add_argument("--plot", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.write, arguments.rows)
+    elif arguments.read:
+        read(arguments.read, arguments.rows)
+    else:
+        header(f"How cost grows with a run of {PER_STEP} tensors a step, compacted, live")
+        _measure(SIZES if arguments.full else SIZES[:2], arguments.plot)
+
+
+def _measure(sizes: Sequence[int], plotted: bool) -> None:
+    results = []
+    for rows in sizes:
+        with scratch() as folder:
+            out = folder / "run"
+            in_fresh_process(__file__, "--write", out, "--rows", rows)
+            results.append(json.loads(in_fresh_process(__file__, "--read", out, "--rows", rows)))
+    line("index rows", "  ".join(f"{rows // 1_000_000:>8} M" for rows in sizes))
+    for what, label in QUESTIONS.items():
+        line(label, "  ".join(f"{each[what] * 1e3:>7.1f} ms" for each in results))
+    line("memory of open, beyond the imports", "  ".join(f"{each['megabytes']:>7.0f} MB" for each in results))
+    if plotted:
+        (Path(__file__).parent.parent / "docs" / "growth.svg").write_text(plot(sizes, results))
+
+
+if __name__ == "__main__":
+    main()
