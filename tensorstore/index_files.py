@@ -33,6 +33,8 @@ def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
     while True:
         names = storage.list_after(folder, after.removeprefix(f"{folder}/"))
         paths = [path for path in names if path.endswith(_SUFFIX)]
+        if after and len(paths) < 2:
+            return paths
         gaps = set(_gaps(paths, from_start=not after))
         if gaps <= seen:
             return paths
@@ -133,7 +135,18 @@ class IndexFiles:
             paths = list_index(self._storage, worker, last.removesuffix(_SUFFIX))
             if last in paths:
                 return unread + paths
+        if last and self._is_as_known(worker):
+            return [last]
         return list_index(self._storage, worker)
+
+    def _is_as_known(self, worker: str) -> bool:
+        """Whether the worker's files are exactly those whose rows the reader has: nothing is new, nothing gone."""
+        prefix = f"{index_folder(worker)}/"
+        known = [held for folder, held in self._held.items() if folder.startswith(prefix)]
+        listed = self._storage.list_after(index_folder(worker))
+        if len(listed) != sum(map(len, known)):
+            return False
+        return all(path in self._held.get(folder_of(path), {}) for path in listed)
 
     def _fresh(self, listed: list[str], tried: set[str]) -> list[str]:
         usable = (path for path in listed if path not in self.damaged or self._may_be_tried(path, tried))
