@@ -30,7 +30,9 @@ class Requests(Counter[tuple[str, str, str]]):
 
 
 @pytest.fixture
-def run(moto_s3: ObjectStore) -> tuple[str, dict[str, Any]]:
+def run(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
+    # Many files of the index are wanted here, and a small run would have one.
+    monkeypatch.setattr(small_index, "_ROWS", 0)
     url = f"{moto_s3.new_bucket()}/project/run"
     with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
         for _ in range(FLUSHES):
