@@ -12,6 +12,7 @@ from runs import Job
 from servers import ObjectStore
 
 import tensortrial
+from tensortrial import small_index
 from tensortrial.trial import Trial
 
 FLUSHES, TENSORS = 20, 10
