@@ -310,6 +310,7 @@ class Hook(BaseHook):
         module.register_forward_pre_hook(BeginStep(self, root), prepend=True)
         self._follow(root)
         # Compiled code that runs before any step is open has its taps.
+        torch_graphs.look_again()
         torch_graphs.switch.turn(self, self.recorder.active)
 
     @guarded

@@ -92,10 +92,15 @@ def enlist(tap: Tap) -> torch.Tensor:
 
 
 def look_again() -> None:
-    """After collections have changed: compile anew what was compiled with other taps than are wanted now."""
-    if any(_may_want(*question) != answer for question, answer in _answers.items()):
+    """After collections have changed: compile anew what was compiled without taps that are wanted now. Taps that are
+    wanted no more stay in the graphs that have them."""
+    now = {question: _may_want(*question) for question in _answers}
+    if any(now[question] and not answer for question, answer in _answers.items()):
         _answers.clear()
         switch.advance()
+    for question, wanted in now.items():
+        if not wanted and _answers.get(question):
+            del _answers[question]
 
 
 def missed() -> None:
@@ -109,6 +114,9 @@ def _may_want(kind: type[torch.nn.Module] | None, direction: str, keys: Keys) ->
 
 
 def _is_wanted(epoch: str, kind: type[torch.nn.Module] | None, direction: str, *keys: str | None) -> bool:
+    if _hear is None:
+        _tell(_TOO_OLD)
+        return False
     question = kind, direction, keys
     if question not in _answers:
         _answers[question] = _may_want(*question)
@@ -147,6 +155,9 @@ tell = _constant(_tell)
 
 def emit(tap_number: torch.Tensor, tensor: torch.Tensor, key: str | None) -> None:
     """Put a tap into the graph that is being compiled."""
+    if _hear is None:
+        tell(_TOO_OLD)
+        return
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -159,6 +170,8 @@ def run_uncompiled(code: Any) -> None:
     """Have the compiler leave a callback alone where Python itself calls it: before and after the forward of a compiled
     model. Where the callback is a part of what is compiled, it still becomes a part of the graph."""
     frames = torch._C._dynamo.eval_frame
+    if not hasattr(frames, "_FrameExecStrategy"):  # an older release
+        return
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
@@ -169,14 +182,22 @@ def _heard(tensor: torch.Tensor, tap: torch.Tensor, key: str) -> None:
         found.hear(tensor, key or None)
 
 
-# What Python does cannot be recorded and played back as a CUDA graph.
-_library: Any = torch.library
-_hear = _library.custom_op(
-    "tensortrial::hear",
-    _heard,
-    mutates_args=(),
-    schema="(Tensor tensor, Tensor tap, str key) -> ()",
-    tags=(torch.Tag.cudagraph_unsafe,),
-)
-_hear.register_fake(lambda tensor, tap, key: None)
-_hear.register_effect(_library.EffectType.ORDERED)
+def _operator() -> Any:
+    library: Any = torch.library
+    if not hasattr(library, "EffectType"):
+        return None
+    operator = library.custom_op(
+        "tensortrial::hear",
+        _heard,
+        mutates_args=(),
+        schema="(Tensor tensor, Tensor tap, str key) -> ()",
+        # What Python does cannot be recorded and played back as a CUDA graph.
+        tags=(torch.Tag.cudagraph_unsafe,),
+    )
+    operator.register_fake(lambda tensor, tap, key: None)
+    operator.register_effect(library.EffectType.ORDERED)
+    return operator
+
+
+_TOO_OLD = f"by torch {torch.__version__}, which knows no operators with effects,"
+_hear = _operator()

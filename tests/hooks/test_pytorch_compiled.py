@@ -20,6 +20,7 @@ from training import Net, batches, run, seeded, train  # noqa: E402
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import TrainingStopped  # noqa: E402
+from tensortrial.hooks import torch_graphs  # noqa: E402
 from tensortrial.hooks.torch_graphs import switch  # noqa: E402
 from tensortrial.schema import STOP_FILE  # noqa: E402
 
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 def fresh() -> Iterator[None]:
     torch.compiler.reset()
     counters.clear()
+    torch_graphs._told.clear()
     yield
     torch.compiler.reset()
 
@@ -326,7 +328,7 @@ class TestWhatCannotBeCaptured:
         hook.register_module(net)
         train(net, 2)
         hook.close()
-        assert ["modules inside Net is not captured" in text for text in warnings(caplog)] == [True]
+        assert ["modules inside Net is not captured" in text for text in warnings(caplog)] == [True], warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
     def test_is_told_in_a_branch_of_the_graph(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -372,6 +374,17 @@ class TestWhatCannotBeCaptured:
         hook.close()
         assert ["gradients of Net are not captured" in text for text in warnings(caplog)] == [True]
         assert create_trial(out).tensor("fc1_output_0").steps() == [0, 1, 2]
+
+    def test_is_told_with_a_torch_that_has_no_effects(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch_graphs, "_hear", None)
+        hook = make_hook(save_all=True)
+        net = wrap_first(hook, seeded())
+        train(net, 2)
+        hook.close()
+        assert any("knows no operators with effects" in text for text in warnings(caplog)), warnings(caplog)
+        assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
     def test_is_told_of_a_step_that_was_not_foreseen(self, make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:
         hook, net = make_hook(save_all=True, save_config=tt.SaveConfig(save_interval=100)), seeded()
