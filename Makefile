@@ -208,12 +208,16 @@ format: env  ## Rewrite the files in the project's format
 
 .PHONY: bench
 bench: env  ## Run the benchmarks
-	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
 
 .PHONY: bench-session
 bench-session: env-tf  ## Run the benchmark of the hook for sessions
 	PYTHONPATH=benchmarks $(PY) benchmarks/training_session.py
+
+.PHONY: bench-keras
+bench-keras: env-tf  ## Run the benchmark of the Keras hook
+	PYTHONPATH=benchmarks $(PY) benchmarks/training_keras.py
 
 .PHONY: bench-mxnet
 bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook
