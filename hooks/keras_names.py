@@ -58,13 +58,13 @@ class Names:
     def _visit(self, layer: Any, path: str) -> set[int]:
         """Name a layer with all that it holds; gives the ids of its variables."""
         if id(layer) in self.layers:
-            return {id(each) for each in layer.weights}
+            return {id(each) for each in _weights(layer)}
         self.layers[id(layer)] = path
         inner: set[int] = set()
         for child in layer._flatten_layers(include_self=False, recursive=False):
             known = self.layers.get(id(child))
             inner |= self._visit(child, self._unique(_joined(path, child.name)) if known is None else known)
-        for variable in layer.weights:
+        for variable in _weights(layer):
             if id(variable) not in inner and id(variable) not in self.gradients:
                 self._name(variable, path or layer.name)
             inner.add(id(variable))
@@ -115,6 +115,15 @@ def tensors_in(value: Any) -> Iterator[tuple[str | None, Any]]:
             yield from tensors_in(each)
     elif hasattr(value, "shape") and hasattr(value, "dtype") and type(value).__name__ != "KerasTensor":
         yield None, value
+
+
+def _weights(layer: Any) -> list[Any]:
+    """The variables that a layer has by now."""
+    try:
+        return list(layer.weights)
+    except ValueError:
+        # So says a model of Keras 2 that is not built yet.
+        return []
 
 
 def _leaf(variable: Any) -> str:

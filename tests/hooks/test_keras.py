@@ -146,6 +146,13 @@ class TestNames:
         np.testing.assert_array_equal(value(out, "model_inputs_age", 1), x["age"])
 
 
+def scaled(optimizer: Any) -> Any:
+    """The optimizer, keeping float16 from running over."""
+    if KERAS_3:
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return keras.mixed_precision.LossScaleOptimizer(optimizer)
+
+
 class TestValues:
     @pytest.mark.parametrize(
         "options", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=["graph", "eager", "xla"]
@@ -188,6 +195,15 @@ class TestValues:
         assert value(out, "half/outputs").dtype == ml_dtypes.bfloat16
         assert value(out, "half/weights/half/kernel:0").dtype == np.float32
         assert value(out, "gradients/half/kernelGrad").dtype == np.float32
+
+    def test_of_gradients_without_the_scale_of_float16(self, make_hook: Any, out: str) -> None:
+        model, (x, y) = small(optimizer=scaled(keras.optimizers.SGD(0.1))), data(1)
+        expected = gradients(model, x, y)
+        hook = make_hook(include_collections=["gradients"])
+        fit(model, 1, hook)
+        hook.close()
+        for name, gradient in expected.items():
+            np.testing.assert_allclose(value(out, f"gradients/{name}Grad"), gradient, rtol=1e-4, atol=1e-6)
 
     def test_of_sparse_gradients(self, make_hook: Any, out: str) -> None:
         model = keras.Sequential(
@@ -298,6 +314,16 @@ class TestModels:
         assert set(vars(model)) == attributes
         assert layers.Layer.__call__ is call
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).get_weights()[0], model.get_weights()[0])
+
+    def test_with_loops_inside(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(save_all=True)
+        model = keras.Sequential([layers.Input((8, 8)), layers.LSTM(4, name="lstm"), layers.Dense(10, name="fc")])
+        compiled(model)
+        x, y = data(1)
+        model.fit(x.reshape(-1, 8, 8), y, batch_size=BATCH, verbose=0, callbacks=[hook])
+        hook.close()
+        assert {"lstm/outputs", "fc/outputs", "gradients/lstm/lstm_cell/kernelGrad"} < names(out)
+        assert "lstm/weights/lstm/lstm_cell/recurrent_kernel:0" in names(out, collection="weights")
 
     def test_may_be_another_one_in_the_next_fit(self, make_hook: Any, out: str) -> None:
         hook = make_hook(save_all=True)
