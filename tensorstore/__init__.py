@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .mode import ModeKeys, modes
     from .reduction_config import ReductionConfig
     from .refreshing import no_refresh, refresh
+    from .runs import Runs, open_runs
     from .save_config import SaveConfig, SaveConfigMode
     from .tensor import Tensor
     from .trial import Trial, create_trial
@@ -31,6 +32,7 @@ _HOMES = {
     "Compaction": "compaction",
     "ModeKeys": "mode",
     "ReductionConfig": "reduction_config",
+    "Runs": "runs",
     "SaveConfig": "save_config",
     "SaveConfigMode": "save_config",
     "StepState": "availability",
@@ -40,6 +42,7 @@ _HOMES = {
     "create_trial": "trial",
     "modes": "mode",
     "no_refresh": "refreshing",
+    "open_runs": "runs",
     "refresh": "refreshing",
 }
 
@@ -49,6 +52,7 @@ __all__ = [
     "Compaction",
     "ModeKeys",
     "ReductionConfig",
+    "Runs",
     "SaveConfig",
     "SaveConfigMode",
     "StepState",
@@ -59,6 +63,7 @@ __all__ = [
     "create_trial",
     "modes",
     "no_refresh",
+    "open_runs",
     "refresh",
 ]
 

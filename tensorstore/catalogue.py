@@ -1,16 +1,11 @@
-"""The catalogue of a run: small DuckDB tables of its files, steps and names, and views over its Parquet files.
-
-The only module that talks to DuckDB.
-"""
+"""The catalogue of a run: small DuckDB tables of its files, steps and names, and views over its Parquet files."""
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,10 +17,11 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from .errors import CorruptFile, FileError, MissingChunk, QueryError, QueryRefused
+from .connection import Connection
+from .errors import CorruptFile, FileError, MissingChunk
 from .index import NamedTensor, SavedTensor
 from .index_files import IndexFiles, NewFile
-from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA
+from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -84,8 +80,8 @@ class Catalogue:
         self._storage = storage
         self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
-        self._connection = _connect(storage)
-        _open.add(self)
+        self._connected = Connection([storage])
+        self._connection = self._connected.duckdb
         self._connection.execute(load("catalogue"))
         self._index_files = IndexFiles(storage)
         self._replacing: list[NewFile] = []
@@ -203,19 +199,11 @@ class Catalogue:
                 self._make_findings_view()
             if "tensor_values" in query.lower():
                 self._make_values_view()
-            # A cursor of its own: a relation is evaluated lazily, while the catalogue goes on asking.
-            cursor = self._connection.cursor()
-            _refuse_all_but_select(cursor, query)
-            try:
-                return cursor.sql(query, params=parameters)
-            except duckdb.PermissionException as exc:
-                raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
-            except duckdb.Error as exc:
-                raise QueryError(str(exc)) from exc
+            return self._connected.sql(query, parameters)
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            self._connected.close()
 
     # New files.
 
@@ -427,49 +415,6 @@ class Catalogue:
                 reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
                 self._index_files.set_aside(path, CorruptFile(path, f"this chunk is torn: {reason}"))
         return kept
-
-
-_open: weakref.WeakSet[Catalogue] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    # DuckDB complains at length of a connection with a filesystem that outlives the interpreter.
-    for catalogue in list(_open):
-        catalogue.close()
-
-
-def _connect(storage: Storage) -> duckdb.DuckDBPyConnection:
-    """A connection that can read the run, and nothing else: no other file, no network, no extension."""
-    connection = duckdb.connect(":memory:")
-    if storage.duckdb_filesystem is not None:
-        connection.register_filesystem(storage.duckdb_filesystem)
-    # DuckDB checks a path as a pattern and as it is: `uri` escapes brackets and stars, the url has them plain.
-    rooms = (INDEX, TENSORS, FINDINGS)
-    folders = {f"{base}/" for room in rooms for base in (storage.uri(room), f"{storage.url}/{room}")}
-    # SET takes no parameters; a list literal with doubled quotes holds any path.
-    quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
-    for statement in (
-        "set temp_directory = ''",
-        f"set allowed_directories = [{quoted}]",
-        # Otherwise a query could read the variables of the Python program by their names.
-        "set python_enable_replacements = false",
-        "set enable_external_access = false",
-        "set lock_configuration = true",
-    ):
-        connection.execute(statement)
-    return connection
-
-
-def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    try:
-        statements = connection.extract_statements(query)
-    except duckdb.Error as exc:
-        raise QueryError(f"this is not SQL that DuckDB understands: {exc}") from exc
-    kinds = [statement.type for statement in statements]
-    if kinds != [duckdb.StatementType.SELECT]:
-        found = ", ".join(str(kind).rpartition(".")[2] for kind in kinds) or "nothing"
-        raise QueryRefused(f"only one SELECT is run on a run's views, and this is {found}: {query.strip()[:200]!r}")
 
 
 def _named_in(message: str, paths: Sequence[str]) -> str:

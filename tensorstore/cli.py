@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from . import __version__
-from .errors import MissingExtra, TensorTrialError
+from .errors import MissingExtra, NotARun, RunNotFound, TensorTrialError
 from .mode import ModeKeys
 from .rules import Finding
+from .runs import open_runs
 from .trial import Trial, create_trial
 
 try:
@@ -111,32 +113,35 @@ def steps(run: str, mode: str, incomplete: bool, storage_options: tuple[str, ...
 
 
 @main.command()
-@_run
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.argument("query")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "csv", "json"]),
+    type=click.Choice(["table", "csv", "json", "parquet", "arrow"]),
     default="table",
     show_default=True,
-    help="How to print.",
+    help="How to give the rows; json is one object a line, arrow an IPC stream.",
 )
+@click.option("--output", type=click.Path(dir_okay=False), help="Write to this file. [default: to standard output]")
 @_storage
-def sql(run: str, query: str, form: str, storage_options: tuple[str, ...]) -> None:
-    """Run one SELECT on a run's views.
+def sql(runs: tuple[str, ...], query: str, form: str, output: str | None, storage_options: tuple[str, ...]) -> None:
+    """Run one SELECT on the views of a run, or of many.
 
-    The views are tensors, reductions, scalars, steps, collections and tensor_values; `SELECT * FROM reductions LIMIT 5`
-    shows what is in one, `DESCRIBE tensors` its columns.
+    The views are tensors, reductions, scalars, steps, collections, findings and tensor_values; `SELECT * FROM
+    reductions LIMIT 5` shows what is in one, `DESCRIBE tensors` its columns. RUN may be several runs, a folder that
+    has runs below it, or a quoted pattern: the views then have the column run, and there is the view runs.
     """
-    relation = _open(run, storage_options).sql(query)
-    columns, rows = relation.columns, relation.fetchall()
-    if form == "csv":
-        _print_csv(columns, rows)
-    elif form == "json":
-        for row in rows:
-            click.echo(json.dumps(dict(zip(columns, row, strict=True)), default=str))
-    else:
-        _print_table(_console(), columns, [[_cell(value) for value in row] for row in rows])
+    relation = _ask(runs, query, storage_options)
+    with click.open_file(output or "-", "wb") as file:
+        if form in ("parquet", "arrow"):
+            _write_arrow(relation.to_arrow_table(), form, file)
+        else:
+            with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+                _write_text(relation.columns, relation.fetchall(), form, text)
+                # Standard output is not ours to close.
+                text.flush()
+                text.detach()
 
 
 @main.command("mark-ended")
@@ -298,6 +303,23 @@ def _open(run: str, storage_options: Sequence[str], timeout: float | None = None
     return create_trial(run, timeout=timeout, storage_options=_options(storage_options))
 
 
+def _ask(places: Sequence[str], query: str, storage_options: Sequence[str]) -> Any:
+    """The relation that answers a query on the one run, or on those that are found."""
+    if len(places) == 1:
+        try:
+            return _open(places[0], storage_options).sql(query)
+        except (RunNotFound, NotARun) as exc:
+            alone: TensorTrialError = exc
+    try:
+        runs = open_runs(places, storage_options=_options(storage_options))
+    except RunNotFound as exc:
+        raise alone if len(places) == 1 else exc from None
+    relation = runs.sql(query)
+    for error in runs.damaged.values():
+        click.echo(f"left out: {error}", err=True)
+    return relation
+
+
 def _options(storage_options: Sequence[str]) -> dict[str, str] | None:
     options = {}
     for option in storage_options:
@@ -341,9 +363,10 @@ def _ranges(numbers: Sequence[int]) -> list[str]:
     return found
 
 
-def _console() -> Console:
+def _console(file: TextIO | None = None) -> Console:
     # Into a pipe or a file, lines must not be cut at the width of a terminal that is not there.
-    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, markup=False, emoji=False)
+    width = None if (file or sys.stdout).isatty() else 10_000
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -353,12 +376,31 @@ def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequen
     console.print(table)
 
 
-def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    import csv
+def _write_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str, file: TextIO) -> None:
+    if form == "csv":
+        import csv
 
-    writer = csv.writer(sys.stdout)
-    writer.writerow(columns)
-    writer.writerows(rows)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+    elif form == "json":
+        for row in rows:
+            file.write(json.dumps(dict(zip(columns, row, strict=True)), default=str) + "\n")
+    else:
+        _print_table(_console(file), columns, [[_cell(value) for value in row] for row in rows])
+
+
+def _write_arrow(table: Any, form: str, file: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if form == "parquet":
+        buffer = pa.BufferOutputStream()  # a pipe cannot tell where in the file it is
+        pq.write_table(table, buffer)
+        file.write(buffer.getvalue())
+    else:
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
 
 
 def _cell(value: Any) -> str:

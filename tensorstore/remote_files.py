@@ -8,6 +8,7 @@ is asked once, and what was read of it serves again.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,14 +23,18 @@ _PUBLISHED = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
-    """The files of one run, for `register_filesystem`. DuckDB names them by the run's URL and their path."""
+    """The files of some runs, for `register_filesystem`. DuckDB names them by the run's URL and their path."""
 
     cachable = False
 
-    def __init__(self, storage: Storage, protocol: str, cache: FileCache) -> None:
+    def __init__(self, protocol: str, runs: Mapping[str, tuple[Storage, FileCache]]) -> None:
         super().__init__()
         self.protocol = protocol
-        self._storage, self._cache = storage, cache
+        self._runs = runs
+
+    def joined(self, other: RemoteFiles) -> RemoteFiles:
+        """The files of both."""
+        return RemoteFiles(self.protocol, {**self._runs, **other._runs})
 
     def glob(self, path: str, **_: Any) -> list[str]:
         # DuckDB looks for a pattern in each path that has one of *?[ in it, and a run may well be named 'lr=[0.1]'.
@@ -43,9 +48,11 @@ class RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
             return False
 
     def size(self, path: str) -> int:
-        path = self._relative(path)
-        size = self._cache.size(path)
-        return self._storage.read_tail(path, _TAIL_BYTES)[1] if size is None else size
+        return self._size(*self._file(path))
+
+    def _size(self, storage: Storage, cache: FileCache, path: str) -> int:
+        size = cache.size(path)
+        return storage.read_tail(path, _TAIL_BYTES)[1] if size is None else size
 
     def modified(self, path: str) -> datetime:
         # DuckDB compares it, to find out whether what it keeps of a file is still true. It always is.
@@ -54,10 +61,17 @@ class RemoteFiles(AbstractFileSystem):  # type: ignore[misc]
     def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
         if mode != "rb":
             raise StorageError(path, "a run is opened for reading only")
-        return _RemoteFile(self._storage, self._cache, self._relative(path), self.size(path))
+        file = self._file(path)
+        return _RemoteFile(*file, self._size(*file))
 
-    def _relative(self, path: str) -> str:
-        return path.removeprefix(f"{self._storage.url}/")
+    def _file(self, path: str) -> tuple[Storage, FileCache, str]:
+        """The run that has the file, and the file's path in it."""
+        url = path
+        while url:
+            url = url.rpartition("/")[0]
+            if url in self._runs:
+                return *self._runs[url], path[len(url) + 1 :]
+        raise FileNotFoundError(path)
 
 
 class _RemoteFile(io.RawIOBase):

@@ -115,7 +115,7 @@ class FsspecStorage(Storage):
     def duckdb_filesystem(self) -> Any:
         from .remote_files import RemoteFiles
 
-        return RemoteFiles(self, self._protocol, self._cache)
+        return RemoteFiles(self._protocol, {self.url: (self, self._cache)})
 
     def prefetch(self, paths: Sequence[str]) -> None:
         # A file that cannot be fetched is left to whoever asks for it by itself, and can say so.

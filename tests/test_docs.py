@@ -77,3 +77,5 @@ def test_every_view_is_documented_with_its_columns(folder: Path) -> None:
         columns = " ".join(trial.sql(f"select * from {view} limit 0").columns)
         assert f"| `{view}` |" in text
         assert f"`{columns}`" in text, view
+    runs = tensortrial.open_runs(folder / "runs")
+    assert f"`{' '.join(runs.sql('select * from runs').columns)}`" in text

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from runs import Job
 
 from tensortrial.claim import claim
 from tensortrial.mode import ModeKeys
@@ -34,9 +37,9 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def tensortrial(*arguments: object) -> subprocess.CompletedProcess[str]:
+def tensortrial(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tensortrial", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
 
 
 def test_info_says_what_the_run_is(run: Path) -> None:
@@ -86,6 +89,26 @@ def test_an_error_is_one_sentence_and_no_traceback(run: Path, arguments: list[st
     assert done.returncode != 0
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_sql_over_many_runs(tmp_path: Path) -> None:
+    for name, loss in (("a", 1.0), ("b", 2.0)):
+        with Job(tmp_path / "project" / name) as job:
+            job.step({"loss": loss})
+    (tmp_path / "project" / "broken").mkdir()
+    (tmp_path / "project" / "broken" / "run.json").write_text("{}")
+    query = "select run, value from scalars order by run"
+    for places in (["project"], ["project/*"], ["project/a", "project/b"]):
+        found = tensortrial("sql", *places, query, "--format", "csv", cwd=tmp_path)
+        assert found.stdout == "run,value\na,1.0\nb,2.0\n"
+        assert ("left out" in found.stderr) == (places != ["project/a", "project/b"])
+    for form, read in (("parquet", pq.read_table), ("arrow", lambda path: pa.ipc.open_stream(path).read_all())):
+        path = tmp_path / f"rows.{form}"
+        tensortrial("sql", "project", query, "--format", form, "--output", path, cwd=tmp_path)
+        assert read(path).to_pydict() == {"run": ["a", "b"], "value": [1.0, 2.0]}
+    nothing = tensortrial("sql", "project/broken", query, cwd=tmp_path)
+    assert nothing.returncode == 1
+    assert "not a run" in nothing.stderr
 
 
 @pytest.mark.parametrize("command", ["info", "names", "steps", "sql", "mark-ended", "compact"])

@@ -1,0 +1,13 @@
+-- View `runs`: the runs that were opened together.
+-- Columns: run, path, started, ended (UTC; null while it is written), framework, versions (JSON), workers, steps (global
+--   ones at which anything was saved), bytes (of all saved tensors, in memory), metadata (JSON, as the hook was given it).
+
+create or replace view runs as
+with sizes as (
+    select run, count(distinct global_step) as steps, sum(nbytes)::bigint as bytes from tensors group by run
+)
+select
+    run, path, started, ended, framework, versions, workers, coalesce(steps, 0) as steps, coalesce(bytes, 0) as bytes,
+    metadata
+from catalogue.runs
+left join sizes using (run)

@@ -1,0 +1,356 @@
+"""Many runs, opened together: the views of one run, with the run as a column, and a view of the runs themselves."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tensortrial.queries import load
+
+from .catalogue import collection_row
+from .connection import Connection
+from .errors import ConfigurationError, CorruptFile, MissingChunk, RunNotFound, TensorTrialError
+from .flushes import widest
+from .index_files import list_index
+from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, RunInfo
+from .storage import Storage, open_storage
+from .trial import Trial, create_trial
+from .workers import Workers
+
+if TYPE_CHECKING:
+    import duckdb
+
+_PARALLEL = 16
+# How far below a folder runs are looked for.
+_DEPTH = 4
+_TAIL_BYTES = 64 << 10
+_VIEWS = ("runs", "reductions", "scalars", "steps", "collections")
+
+Places = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+_File = tuple[str, Storage, str]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run as it was when it was looked at."""
+
+    name: str
+    storage: Storage
+    info: RunInfo
+    workers: Workers
+    ended: datetime | None
+    index: list[str]
+
+
+def open_runs(places: Places, *, storage_options: Mapping[str, Any] | None = None) -> Runs:
+    """Open many runs: a folder that has them below it, a pattern such as `s3://bucket/project/lr=*`, or a list of
+    those and of runs.
+
+    A run is called by the last part of its path, or by as much of it as tells it from the others. What cannot be
+    opened is left out, and `damaged` says why. `storage_options` go to fsspec. Raises RunNotFound if there is no run
+    at all.
+    """
+    return Runs([places] if isinstance(places, str | os.PathLike) else list(places), storage_options)
+
+
+class Runs:
+    """Runs as they were when they were opened, or last refreshed. Made by `open_runs`."""
+
+    def __init__(
+        self, places: Sequence[str | os.PathLike[str]], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        if not places:
+            raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
+        self._places = [os.fspath(place) for place in places]
+        self._options = storage_options
+        self._runs: dict[str, _Run] = {}
+        self._connection: Connection | None = None
+        self.damaged: dict[str, TensorTrialError] = {}
+        """What could not be opened or read, by its place, and why."""
+        self.refresh()
+
+    @property
+    def names(self) -> list[str]:
+        """What the runs are called, sorted."""
+        return sorted(self._runs)
+
+    def trial(self, name: str) -> Trial:
+        """One of the runs, opened by itself. Raises ConfigurationError for a name that is none of `names`."""
+        if name not in self._runs:
+            raise ConfigurationError(f"no run {name!r}; there are {', '.join(self.names[:20])}")
+        return create_trial(self._runs[name].storage.url, name, storage_options=self._options)
+
+    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
+        """The answer to one SELECT on the views of all runs, as a DuckDB relation.
+
+        The views are those of `Trial.sql`, each with the column `run`, and `runs`: run, path, started, ended (null
+        while it is written), framework, versions, workers, steps, bytes, metadata (what the hook was given, as JSON).
+        `parameters` fill `$name` in the query. Raises QueryRefused, QueryError.
+        """
+        assert self._connection is not None
+        text = query.lower()
+        if "findings" in text:
+            self._make_findings_view()
+        if "tensor_values" in text:
+            self._make_values_view()
+        return self._connection.sql(query, parameters)
+
+    def refresh(self) -> None:
+        """Look for new runs, and for what is new in those there are."""
+        self.damaged = {}
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            storages = list({s.url: s for found in pool.map(self._find, self._places) for s in found}.values())
+            names = _short_names([storage.url for storage in storages])
+            opened = pool.map(self._open, storages, [names[storage.url] for storage in storages])
+            self._runs = {run.name: run for run in opened if run is not None}
+        if not self._runs:
+            reasons = "; ".join(str(error) for error in list(self.damaged.values())[:3])
+            raise RunNotFound(", ".join(self._places), reasons or "there is no run here, nor in the folders below")
+        self.close()
+        self._connection = Connection([run.storage for run in self._runs.values()])
+        self._make_views(self._connection)
+
+    def close(self) -> None:
+        """Release the memory. Nothing can be asked afterwards, except by a refresh."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __repr__(self) -> str:
+        return f"Runs({len(self)} runs of {', '.join(self._places)})"
+
+    # Finding and opening.
+
+    def _find(self, place: str) -> list[Storage]:
+        try:
+            return list(_runs_at(place, self._options))
+        except TensorTrialError as exc:
+            self.damaged[place] = exc
+            return []
+
+    def _open(self, storage: Storage, name: str) -> _Run | None:
+        try:
+            info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+            workers = Workers(storage)
+            workers.refresh()
+            ended = _ended_at(storage, workers)
+            listed = [path for worker in workers.infos for path in widest(list_index(storage, worker.worker))]
+            return _Run(name, storage, info, workers, ended, self._readable(storage, listed))
+        except (TensorTrialError, FileNotFoundError) as exc:
+            error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
+            self.damaged[storage.url] = error
+            return None
+
+    def _readable(self, storage: Storage, paths: list[str]) -> list[str]:
+        """Files that are there and whole: one bad file would make the views useless for all."""
+        kept = []
+        # The footers are read next: of a remote file they come along.
+        for path, tail in zip(paths, storage.read_tails(paths, 8 if storage.is_local else _TAIL_BYTES), strict=True):
+            if not isinstance(tail, Exception) and tail[0][-4:] == b"PAR1":
+                kept.append(path)
+            elif isinstance(tail, FileNotFoundError):
+                self.damaged[f"{storage.url}/{path}"] = MissingChunk(path, "the index names this file; it is not there")
+            else:
+                reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
+                self.damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"this file is torn: {reason}")
+        return kept
+
+    # Views.
+
+    def _make_views(self, connection: Connection) -> None:
+        connection.duckdb.execute("create schema catalogue")
+        self._make_table("runs", [_row(run) for run in self._runs.values()], _RUNS)
+        collections = [
+            (run.name, *collection_row(info.worker, info.include_collections, dict(document)))
+            for run in self._runs.values()
+            for info in run.workers.infos
+            for document in info.collections
+        ]
+        self._make_table("collections", collections, _COLLECTIONS)
+        files = [(run.name, run.storage, path) for run in self._runs.values() for path in run.index]
+        self._view_over_files("tensors", files, INDEX_SCHEMA, "saved_at")
+        for view in _VIEWS:
+            connection.duckdb.execute(load(f"runs_view_{view}"))
+
+    def _make_findings_view(self) -> None:
+        files = [
+            (run.name, run.storage, path)
+            for run in self._runs.values()
+            for path in self._readable(run.storage, _parquet_files(run.storage, FINDINGS))
+        ]
+        self._view_over_files("findings", files, FINDINGS_SCHEMA, "found_at")
+
+    def _make_values_view(self) -> None:
+        assert self._connection is not None
+        chunks: dict[str, list[str]] = {}
+        for run, chunk in self._connection.duckdb.execute(load("runs_chunks")).fetchall():
+            chunks.setdefault(run, []).append(chunk)
+        files = [
+            (name, self._runs[name].storage, path)
+            for name, paths in chunks.items()
+            for path in self._readable(self._runs[name].storage, paths)
+        ]
+        self._view_over_files("tensor_values", files, TENSORS_SCHEMA)
+
+    def _view_over_files(self, view: str, files: Sequence[_File], schema: pa.Schema, time: str = "") -> None:
+        """A view of what the files hold, each row with the run that its file belongs to."""
+        assert self._connection is not None
+        database = self._connection.duckdb
+        # DuckDB gives a time with zone to Python through pytz, which need not be there.
+        replaced = f"replace (make_timestamp(epoch_us({time})) as {time})" if time else ""
+        if not files:
+            self._make_table(view, [], pa.schema([pa.field("run", pa.string()), *schema]))
+            database.execute(f"create or replace view {view} as select * {replaced} from catalogue.{view}")
+            return
+        self._make_table(
+            f"files_of_{view}",
+            [(f"{storage.url}/{path}", run) for run, storage, path in files],
+            pa.schema([("filename", pa.string()), ("run", pa.string())]),
+        )
+        uris = [storage.uri(path) for _, storage, path in files]
+        database.read_parquet(uris, hive_partitioning=False, filename=True).create_view(f"{view}_by_file", replace=True)
+        database.execute(
+            f"create or replace view {view} as select run, * exclude (run, filename) {replaced} "
+            f"from {view}_by_file join catalogue.files_of_{view} using (filename)"
+        )
+
+    def _make_table(self, name: str, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> None:
+        assert self._connection is not None
+        database = self._connection.duckdb
+        columns = list(zip(*rows, strict=True)) or [() for _ in schema]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        database.register("new_rows", pa.Table.from_arrays(arrays, schema=schema))
+        try:
+            database.execute(f"create or replace table catalogue.{name} as from new_rows")
+        finally:
+            database.unregister("new_rows")
+
+
+_RUNS = pa.schema(
+    [
+        ("run", pa.string()),
+        ("path", pa.string()),
+        ("started", pa.timestamp("us")),
+        ("ended", pa.timestamp("us")),
+        ("framework", pa.string()),
+        ("versions", pa.string()),
+        ("workers", pa.int32()),
+        ("metadata", pa.string()),
+    ]
+)
+_TEXTS = pa.list_(pa.string())
+_COLLECTIONS = pa.schema(
+    [
+        ("run", pa.string()),
+        ("worker", pa.string()),
+        ("name", pa.string()),
+        ("saved", pa.bool_()),
+        ("include_regex", _TEXTS),
+        ("tensor_names", _TEXTS),
+        ("save_config", pa.string()),
+        ("reduction_config", pa.string()),
+        ("save_histogram", pa.bool_()),
+    ]
+)
+
+
+def _row(run: _Run) -> tuple[Any, ...]:
+    return (
+        run.name,
+        run.storage.url,
+        _time(run.info.created_at),
+        run.ended,
+        run.info.framework,
+        json.dumps(dict(run.info.versions)),
+        run.workers.num_workers,
+        json.dumps(dict(run.info.metadata)),
+    )
+
+
+def _time(text: str) -> datetime:
+    """UTC, without saying so: as all times of the views."""
+    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)
+
+
+def _ended_at(storage: Storage, workers: Workers) -> datetime | None:
+    """When the last worker ended; None while one is at work."""
+    if not workers.job_ended:
+        return None
+    marks = [json.loads(storage.read(f"{END}/{name}")) for name in storage.list(END) if name.endswith(".json")]
+    return max((_time(mark["ended_at"]) for mark in marks if mark.get("ended_at")), default=None)
+
+
+def _parquet_files(storage: Storage, folder: str) -> list[str]:
+    return [f"{folder}/{name}" for name in storage.list(folder) if name.endswith(".parquet")]
+
+
+# Where runs are.
+
+
+def _runs_at(place: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
+    """The runs at a place: itself, those below it, or those that a pattern finds."""
+    head, *pattern = _split(place)
+    if pattern:
+        for found in _matching(head, pattern, options):
+            yield from _below(found, options, _DEPTH)
+    else:
+        yield from _below(place, options, _DEPTH)
+
+
+def _split(place: str) -> list[str]:
+    """The part of a pattern that names a folder, and the parts below it, from the first that has a star on."""
+    parts = place.rstrip("/").split("/")
+    first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
+    # A folder may well have a bracket in its name.
+    if first < len(parts) and "*" not in place and "?" not in place and open_storage(place).exists_any():
+        first = len(parts)
+    return ["/".join(parts[:first]) or ("/" if place.startswith("/") else "."), *parts[first:]]
+
+
+def _matching(folder: str, pattern: Sequence[str], options: Mapping[str, Any] | None) -> Iterator[str]:
+    if not pattern:
+        yield folder
+        return
+    for name in _entries(open_storage(folder, options)):
+        if fnmatch.fnmatchcase(name, pattern[0]):
+            yield from _matching(f"{folder.rstrip('/')}/{name}", pattern[1:], options)
+
+
+def _below(place: str, options: Mapping[str, Any] | None, depth: int) -> Iterator[Storage]:
+    storage = open_storage(place, options)
+    names = _entries(storage)
+    if RUN_FILE in names:
+        yield storage
+    elif depth:
+        for name in names:
+            yield from _below(f"{place.rstrip('/')}/{name}", options, depth - 1)
+
+
+def _entries(storage: Storage) -> list[str]:
+    return [name for name in storage.list("") if not name.startswith(".")]
+
+
+def _short_names(urls: Sequence[str]) -> dict[str, str]:
+    """The shortest ends of the paths that tell them apart."""
+    names = {url: url.rpartition("/")[2] for url in urls}
+    parts = 1
+    while len(set(names.values())) < len(urls):
+        parts += 1
+        taken = list(names.values())
+        names = {
+            url: "/".join(url.split("/")[-parts:]) if taken.count(name) > 1 else name for url, name in names.items()
+        }
+    return names
