@@ -8,7 +8,7 @@ from typing import Any
 
 from tensortrial.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.records import Plan
+from tensortrial.records import Plan, Step
 
 from .hook import guarded
 from .keras_backend import to_array, variable_array
@@ -37,7 +37,8 @@ class Capture:
         self.blind = False
         """Whether the model's steps cannot be looked into."""
         self._names: Names | None = None
-        self._held: dict[str, tuple[Plan, Array]] = {}
+        self._held: dict[str, tuple[Plan, Array] | None] = {}
+        self._held_at: Step | None = None
         self._chosen: Captured | None = None
         self._told: set[str] = set()
 
@@ -71,15 +72,18 @@ class Capture:
 
     def hold_variables(self) -> None:
         """Take the variables as they are before the step's update. They are recorded once the step has run: at the end
-        of data of unknown length there is none."""
+        of data of unknown length there is none. Of several batches in one step, the first counts."""
+        if self._held_at is self.recorder.step:
+            return
+        self._held_at = self.recorder.step
         self._held = {}
         self._hold_variables()
 
     def release_variables(self) -> None:
         """The step has run: record its variables."""
-        held, self._held = self._held, {}
-        for plan, array in held.values():
+        for plan, array in filter(None, self._held.values()):
             self.recorder.record(plan, array, owned=True)
+        self._held = dict.fromkeys(self._held)
 
     def _hold_variables(self) -> None:
         named = [(weight.name, weight.variable) for weight in self.names.weights]
@@ -101,7 +105,8 @@ class Capture:
 
     @guarded
     def _prepare(self, function: Function, source: Any) -> None:
-        if not is_built(function.model):
+        function.built = function.built or is_built(function.model)
+        if not function.built:
             self._build(function, source)
         if self.blind:
             return
@@ -185,6 +190,12 @@ class Capture:
 
     def _may_be_more(self, function: Function) -> bool:
         """Whether a regular expression is waiting for something that is not known before the step is traced."""
+        key = self.recorder.generation, self.recorder.due
+        if key not in function.more:
+            function.more[key] = self._awaits_more(function)
+        return function.more[key]
+
+    def _awaits_more(self, function: Function) -> bool:
         names = function.candidates().union(weight.name for weight in function.names.weights)
         due = self.recorder.due - _LOGS - _VARIABLES - {CollectionKeys.GRADIENTS}
         expressions = [each for name in due for each in self.recorder.collections.require(name).include_regex]

@@ -26,8 +26,12 @@ class Function:
         """What captures, by the names that it captures."""
         self.due: dict[object, frozenset[str]] = {}
         """The names that are due, by what the recorder says is."""
+        self.more: dict[object, bool] = {}
+        """Whether something is asked for that may only be known once the step is traced, likewise."""
         self.seen: set[str] = set()
         """What steps brought so far, wanted or not."""
+        self.built = False
+        """Whether the model is known to have all its variables."""
         self.asked_to_build = False
         """Whether the model was asked to make the variables that it makes when it first runs."""
         self._choose = choose

@@ -392,6 +392,25 @@ class TestSteps:
         model.fit(x[:-5], y[:-5], batch_size=BATCH, verbose=0, epochs=4, callbacks=[hook])
         assert len(traces) == after
 
+    @pytest.mark.parametrize("options", [{"save_all": True}, {"include_regex": "/outputs"}, {"include_regex": "none"}])
+    def test_that_save_are_traced_once(self, make_hook: Any, traces: list[str], options: Any) -> None:
+        fit(small(), 4, epochs=2)
+        without = len(traces)
+        hook, model = make_hook(save_config=tt.SaveConfig(save_interval=3), **options), small()
+        for _ in range(2):
+            fit(model, 4, hook, epochs=2)
+        assert len(traces) == 2 * without + 1
+
+    def test_may_be_held(self, make_hook: Any, out: str) -> None:
+        hook, model = make_hook(save_all=True), small()
+        kernel = weights(model)[0]
+        with hook.step():
+            fit(model, 2, hook)
+        hook.close()
+        assert create_trial(out).steps(TRAIN) == [0]
+        np.testing.assert_array_equal(value(out, "fc1/weights/fc1/kernel:0"), kernel)
+        np.testing.assert_array_equal(value(out, "model_inputs_0"), data(1, begin=1)[0])
+
     def test_with_nothing_to_look_into_are_keras_own(self, make_hook: Any, traces: list[str]) -> None:
         fit(small(), 4)
         without = len(traces)
