@@ -36,9 +36,10 @@ try:
 except ImportError as exc:
     raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
-from .keras_backend import IS_TENSORFLOW, user_array, versions
+from .keras_backend import IS_TENSORFLOW, unconverted, user_array, versions
 from .keras_capture import Capture
 from .keras_functions import Captured, Function, Kind, fetches_early, limits, own_function
+from .keras_tape import TapeHook
 
 if IS_TENSORFLOW:
     # One class for all hooks of TensorFlow, so that it can be made before it is known for which.
@@ -90,7 +91,7 @@ _PATTERNS = {
 }
 
 
-class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
+class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
     """Saves the tensors of a Keras model that is trained by `fit`, with `callbacks=[hook]`; also of `evaluate` and
     `predict`.
 
@@ -147,6 +148,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
             metadata=metadata,
         )
         self._capture = Capture(self.recorder)
+        self._init_tapes()
         # Those that stand in the place of the model's own now, and those that did.
         self._functions: dict[Kind, Function] = {}
         self._known: weakref.WeakKeyDictionary[Any, dict[Kind, Function]] = weakref.WeakKeyDictionary()
@@ -178,6 +180,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
         if not isinstance(model, keras.Model):
             raise ConfigurationError(f"register_model takes a keras.Model, not {type(model).__name__}")
         self._capture.look_at(model)
+        self.tape_names.add_model(model)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
         """Save the gradients that this optimizer applies too. That of a compiled model is known already. Gives the same
@@ -186,6 +189,7 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
             raise ConfigurationError(f"wrap_optimizer takes an optimizer of Keras, not {type(optimizer).__name__}")
         if all(optimizer is not known for known in self._capture.optimizers):
             self._capture.optimizers.append(optimizer)
+            self.expect_tape(optimizer)
         return optimizer
 
     def add_to_collection(self, collection_name: str, variable: Any) -> None:
@@ -194,12 +198,39 @@ class KerasHook(BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
         assert isinstance(collection, Collection)
         collection.add(variable)
 
-    @guarded
+    @unconverted
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
-        """Save an array, an eager tensor, or a (nested) list of numbers, whatever the save configuration says: at the
-        open step, or, when none is open, at the one that begins next in this mode."""
+        """Save an array, a tensor, or a (nested) list of numbers, whatever the save configuration says: at the open
+        step, or, when none is open, at the one that begins next in this mode."""
+
+        def save(value: Any) -> None:
+            self._save_tensor(tensor_name, value, collections_to_write)
+
+        if not self._saves_in_graph(save, tensor_value):
+            save(tensor_value)
+
+    @unconverted
+    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+        def save(number: Any) -> None:
+            super(KerasHook, self).save_scalar(name, number, sm_metric, timestamp)
+
+        if not self._saves_in_graph(save, value):
+            save(value)
+
+    def tape_optimizers(self) -> list[Any]:
+        return self._capture.optimizers
+
+    def tell(self, sentence: str) -> None:
+        self._capture.tell(sentence)
+
+    @property
+    def fits(self) -> bool:
+        return self._outer is not None
+
+    @guarded
+    def _save_tensor(self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str) -> None:
         try:
             self.recorder.save_tensor(tensor_name, user_array(tensor_value), collections_to_write)
         except UnsupportedValue as exc:

@@ -1,0 +1,143 @@
+"""How values come out of a `tf.function`, whose Python runs only while it is traced.
+
+Each execution first asks the recorder, by a callback in the graph, to begin the step, and hears whether anything is due.
+What may be saved stands in branches that are taken only then. All callbacks of one replica run in the order in which
+they were traced.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .hook import guarded
+from .keras_backend import graph, variable_array
+from .recorder import Recorder
+
+Arrays = Mapping[str, Any]
+
+
+class Bridge:
+    """Calls one replica's recorder, eagerly at once, or by a callback that is made a part of the graph."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        # The last callbacks of each graph, and whether anything is due at the step begun in it.
+        self._last: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._due: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def begin_step(self) -> None:
+        """Begin a step now, or at each execution of the graph that is being built."""
+        building = graph()
+        if building is None:
+            self._begin()
+        else:
+            self._due[building] = self._chained(building, lambda: _callback(self._begin_and_look, []))
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether anything is due at the open step; of a graph, whether anything ever may be."""
+        return self.recorder.saving if graph() is None else self.recorder.active
+
+    def give_due(self, values: Arrays) -> None:
+        """Record tensors, and variables as they are now, at the open step: those that are due."""
+        if graph() is None:
+            self._record(values)
+        else:
+            names = tuple(name for name in values if self.recorder.may_save([name]))
+            self._call(
+                lambda *arrays: self._record(dict(zip(names, arrays, strict=True))), names, values, self._asked()
+            )
+
+    def give(self, save: Callable[[Any], None], value: Any) -> None:
+        """Call `save` with the array of a tensor at each execution of the graph, whether anything is due or not."""
+        self._call(save, ("value",), {"value": value}, None)
+
+    def _call(self, save: Callable[..., None], names: tuple[str, ...], values: Arrays, due: Any) -> None:
+        import tensorflow as tf
+
+        if not names:
+            return
+
+        def called(*arrays: Any) -> None:
+            self._guard(save, arrays)
+
+        def hand_over() -> Any:
+            return _callback(called, [_read(values[name]) for name in names])
+
+        building = graph()
+        self._chained(
+            building, hand_over if due is None else lambda: tf.cond(due, hand_over, lambda: tf.constant(value=False))
+        )
+
+    def _asked(self) -> Any:
+        """Whether anything is due, as the step's begin in this graph or in one around it heard."""
+        each = graph()
+        while each is not None:
+            if each in self._due:
+                return self._due[each]
+            each = getattr(each, "outer_graph", None)
+        return None
+
+    def _chained(self, building: Any, make: Callable[[], Any]) -> Any:
+        import tensorflow as tf
+
+        last = self._last.get(building)
+        with tf.control_dependencies([] if last is None else [last]):
+            made = self._last[building] = make()
+        return made
+
+    # What runs at each execution.
+
+    @guarded
+    def _begin(self) -> None:
+        self.recorder.begin_step()
+
+    def _begin_and_look(self) -> bool:
+        self._begin()
+        return self.recorder.saving
+
+    @guarded
+    def _record(self, values: Arrays) -> None:
+        for name, value in values.items():
+            plan = self.recorder.plan(name) if self.recorder.saving else None
+            if plan is not None:
+                self.recorder.record(plan, variable_array(value) if is_variable(value) else np.asarray(value))
+
+    @guarded
+    def _guard(self, save: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+        save(*arrays)
+
+
+def is_variable(value: Any) -> bool:
+    return hasattr(value, "assign")
+
+
+def compiled_by_xla() -> bool:
+    """Whether the function that is being traced is compiled as a whole, so that it cannot call back."""
+    each = graph()
+    while each is not None:
+        context = each._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        each = getattr(each, "outer_graph", None)
+    return False
+
+
+def _callback(function: Callable[..., Any], tensors: list[Any]) -> Any:
+    """The operation of a graph that calls the function with arrays; gives whether it gave True."""
+    import tensorflow as tf
+
+    return tf.numpy_function(lambda *arrays: np.bool_(bool(function(*arrays))), tensors, tf.bool)
+
+
+def _read(value: Any) -> Any:
+    if not is_variable(value):
+        return value
+    variable = value if hasattr(value, "read_value") else value.value
+    return variable.read_value()

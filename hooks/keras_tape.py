@@ -1,0 +1,419 @@
+"""What is saved of a training loop of one's own, by its GradientTape.
+
+with hook.wrap_tape(tf.GradientTape()) as tape:
+    loss = loss_object(labels, model(images, training=True))
+gradients = tape.gradient(loss, model.trainable_variables)
+hook.save_tape_logs({"labels": labels})
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+
+from tensortrial.collection import CollectionKeys
+from tensortrial.errors import ConfigurationError
+
+from .hook import guarded
+from .keras_backend import IS_TENSORFLOW, dense, graph, unconverted
+from .keras_bridge import Bridge, compiled_by_xla, is_variable
+from .keras_calls import watching_calls
+from .keras_collection import Collection
+from .keras_names import Counter, Names, Weight, optimizer_variables, tensors_in
+from .recorder import Recorder
+
+# What logs are called that are not numbers: in `fit` the same things have these names.
+_ARRAYS = {"labels": "labels", "predictions": "predictions", "inputs": "model_inputs"}
+# Keras' own arguments of a call; no tensors that a layer works on.
+_NOT_INPUTS = frozenset({"training", "mask"})
+
+
+class TapeNames:
+    """What the layers and variables of all models of a training loop are called. A variable of no known model is called
+    by its own path."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._models: list[Names] = []
+        self._weights: dict[int, Weight] = {}
+        self._taken: set[str] = set()
+
+    @property
+    def weights(self) -> list[Weight]:
+        """Of the variables that are known by now."""
+        return list({each.name: each for each in self._weights.values()}.values())
+
+    def path(self, layer: Any) -> str | None:
+        """The path of a layer, empty for a model; None for an unknown one."""
+        return next((path for names in self._models if (path := names.path(layer)) is not None), None)
+
+    def add_model(self, model: Any) -> None:
+        """Name what the model has now. Raises InvalidCollectionConfiguration if a collection was told a layer that is
+        not the model's."""
+        names = Names(model)
+        self._models = [*(each for each in self._models if each.model is not model), names]
+        for weight in names.weights:
+            self._add(weight)
+        if names.weights:
+            for collection in self._recorder.collections:
+                if isinstance(collection, Collection):
+                    collection.resolve(names)
+
+    def lacks(self, model: Any) -> bool:
+        """Whether the model is unknown, or had no variables when it was named."""
+        known = next((names for names in self._models if names.model is model), None)
+        return self.path(model) is None if known is None else not known.weights and bool(model.weights)
+
+    def weight(self, variable: Any) -> Weight:
+        """What the variable and its gradient are called."""
+        if id(variable) not in self._weights:
+            path = str(getattr(variable, "path", None) or variable.name).partition(":")[0]
+            layer, _, leaf = path.rpartition("/")
+            name = f"{layer.partition('/')[0]}/weights/{path}" if layer else path
+            collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
+            self._add(Weight(f"{name}:0", f"gradients/{path}Grad", collection, variable))
+        return self._weights[id(variable)]
+
+    def _add(self, weight: Weight) -> None:
+        if id(weight.variable) in self._weights:
+            return
+        weight = self._unique(weight)
+        inner = getattr(weight.variable, "value", None)
+        # Keras 3 has variables of its own around those of TensorFlow; a loop may use either.
+        for variable in (weight.variable, inner) if is_variable(inner) else (weight.variable,):
+            self._weights[id(variable)] = weight
+        collections = self._recorder.collections
+        collections.require(weight.collection).add_tensor_names([weight.name])
+        collections.require(CollectionKeys.GRADIENTS).add_tensor_names([weight.gradient])
+
+    def _unique(self, weight: Weight) -> Weight:
+        name, gradient, number = weight.name, weight.gradient, 0
+        while name in self._taken:
+            number += 1
+            name, gradient = f"{weight.name.removesuffix(':0')}_{number}:0", f"{weight.gradient}_{number}"
+        self._taken.add(name)
+        return Weight(name, gradient, weight.collection, weight.variable)
+
+
+class Tapes(threading.local):
+    """The tapes of one thread: what is between their enter and their exit, and what they are asked for."""
+
+    def __init__(self, hook: TapeHook) -> None:
+        self._hook = hook
+        self.recorder = hook.recorder
+        self._names = hook.tape_names
+        self._depth = 0
+        self._calls: Any = None
+        self._bridge: Bridge | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._seen: dict[str, Any] = {}
+        self._given: set[str] = set()
+        self._counter = Counter()
+
+    # What the tape calls.
+
+    def entered(self) -> None:
+        """A tape begins to record: a step begins, unless another tape records already."""
+        self._depth += 1
+        if self._depth == 1:
+            self._begin()
+            bridge = self._bridge
+            if bridge is not None and (bridge.may_be_due or not self._hook.tape_seen):
+                self._calls = watching_calls(self._before, self._after)
+                self._calls.__enter__()
+
+    def left(self) -> None:
+        """A tape has recorded."""
+        self._depth -= 1
+        if self._depth == 0 and self._calls is not None:
+            calls, self._calls = self._calls, None
+            calls.__exit__(None, None, None)
+            self._give_seen()
+
+    def computed(self, target: Any, sources: Any, gradients: Any) -> None:
+        """A tape gave gradients."""
+        if self._bridge is None:
+            self._begin()
+        bridge = self._bridge
+        if bridge is None:
+            return
+        self._hook.tape_seen = True
+        if bridge.may_be_due:
+            values = dict(self._losses(target))
+            self._give_variables()
+            import tensorflow as tf
+
+            pairs = zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True)
+            for variable, gradient in pairs:
+                if gradient is not None and is_variable(variable):
+                    weight = self._names.weight(variable)
+                    values[weight.gradient] = dense(gradient)
+            self._give_variables()
+            bridge.give_due(values)
+
+    # A step.
+
+    def _begin(self) -> None:
+        self._reset()
+        self._bridge = self._hook.tape_bridge()
+        if self._bridge is not None:
+            self._bridge.begin_step()
+            if self._bridge.may_be_due:
+                self._give_variables()
+
+    def _losses(self, target: Any) -> Iterator[tuple[str, Any]]:
+        for key, tensor in tensors_in(target):
+            name = self._counter.next("loss", key)
+            self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
+            yield name, tensor
+
+    def _give_variables(self) -> None:
+        """Save the variables that are known by now and were not yet: before the update they are as they were."""
+        assert self._bridge is not None
+        named = [(weight.name, weight.variable) for weight in self._names.weights]
+        for optimizer in self._hook.tape_optimizers():
+            named += optimizer_variables(optimizer)
+        values = {name: variable for name, variable in named if name not in self._given}
+        self._given.update(values)
+        self._bridge.give_due(values)
+
+    # Layers.
+
+    @guarded
+    def _before(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if outermost and layer.built:
+            self._meet(layer)
+        path = self._names.path(layer)
+        if path is not None:
+            name, numbered = (f"{path}/inputs", False) if path else ("model_inputs", True)
+            self._see(name, args, numbered)
+            self._see(name, {key: each for key, each in kwargs.items() if key not in _NOT_INPUTS}, numbered)
+
+    @guarded
+    def _after(self, layer: Any, outermost: bool, output: Any) -> None:
+        if outermost:
+            self._meet(layer)
+        path = self._names.path(layer)
+        if path is not None:
+            self._see(*((f"{path}/outputs", output, False) if path else ("predictions", output, True)))
+
+    def _meet(self, layer: Any) -> None:
+        """A model that nobody registered runs under the tape."""
+        if isinstance(layer, keras.Model) and self._names.lacks(layer):
+            self._names.add_model(layer)
+            self._give_variables()
+
+    def _see(self, name: str, value: Any, numbered: bool) -> None:
+        building = graph()
+        for key, tensor in tensors_in(value):
+            full = self._counter.next(name, key, numbered)
+            if is_dense(tensor) and self.recorder.may_save([full]):
+                if getattr(tensor, "graph", building) is building:
+                    self._seen[full] = tensor
+                else:
+                    self._hook.tell(f"{full} is not saved: it exists only inside of a loop or a condition of the graph")
+
+    def _give_seen(self) -> None:
+        seen, self._seen = self._seen, {}
+        if self._bridge is not None and self._bridge.may_be_due:
+            building = graph()
+            self._bridge.give_due({n: each for n, each in seen.items() if getattr(each, "graph", building) is building})
+
+
+class TapeHook:
+    """What a Keras hook does for training loops of one's own."""
+
+    recorder: Recorder
+
+    def _init_tapes(self) -> None:
+        self.tape_names = TapeNames(self.recorder)
+        self.tape_seen = False
+        """Whether any wrapped tape gave gradients."""
+        self._tapes = Tapes(self)
+        self._bridges: dict[int, Bridge] = {}
+
+    @unconverted
+    def wrap_tape(self, tape: Any) -> Any:
+        """Save what a `tf.GradientTape` sees: its loss, gradients and their variables, and what goes in and out of the
+        layers that it records. Each time that it is entered, a step begins. Gives the same object.
+
+        Raises ConfigurationError for what is not a GradientTape.
+        """
+        tf = _tensorflow()
+        if tf is None or not isinstance(tape, tf.GradientTape):
+            raise ConfigurationError(f"wrap_tape takes a tf.GradientTape, not {type(tape).__name__}")
+        if not isinstance(tape, _Wrapped):
+            tape.__class__ = _wrapped_class(type(tape))
+        tape._hook_of_tape = self
+        return tape
+
+    @unconverted
+    def save_tape_logs(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Save, at the open step and if they are due, what Keras would have reported in `fit`: numbers, each with the
+        losses if its name ends with `loss`, else with the metrics; and `labels`, `predictions` and `inputs`."""
+        self._save_tape_logs(logs or {})
+
+    @guarded
+    def _save_tape_logs(self, logs: Mapping[str, Any]) -> None:
+        bridge = self.tape_bridge()
+        if bridge is None or not bridge.may_be_due:
+            return
+        values = {}
+        for name, value in logs.items():
+            if name in _ARRAYS:
+                counter = Counter()
+                for key, tensor in tensors_in(value):
+                    values[counter.next(_ARRAYS[name], key, numbered=True)] = tensor
+            else:
+                place = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
+                self.recorder.collections.require(place).add_tensor_names([name])
+                values[name] = value
+        bridge.give_due(values)
+
+    def tape_bridge(self) -> Bridge | None:
+        """To the recorder of the replica that runs or is traced now; None if nothing of it is saved."""
+        if not self.recorder.active or (graph() is not None and self._cannot_call_back()):
+            return None
+        if 0 not in self._bridges:
+            self._bridges[0] = Bridge(self.recorder)
+        return self._bridges[0]
+
+    def tape_optimizers(self) -> list[Any]:
+        """Those whose variables are saved at the steps of tapes."""
+        raise NotImplementedError
+
+    def tell(self, sentence: str) -> None:
+        """Say once what cannot be done."""
+        raise NotImplementedError
+
+    @property
+    def fits(self) -> bool:
+        """Whether Keras' own `fit` is under way."""
+        raise NotImplementedError
+
+    def expect_tape(self, optimizer: Any) -> None:
+        """Look, when the optimizer is first used outside of `fit`, whether a tape was wrapped before."""
+        name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+        apply = getattr(optimizer, name)
+
+        @unconverted
+        def looking(*args: Any, **kwargs: Any) -> Any:
+            if not self.fits:
+                if vars(optimizer).get(name) is looking:
+                    object.__delattr__(optimizer, name)
+                self._look_for_tape()
+            return apply(*args, **kwargs)
+
+        object.__setattr__(optimizer, name, looking)
+
+    @guarded
+    def _look_for_tape(self) -> None:
+        saved = self.recorder.collections.saved_names
+        if not self.tape_seen and self.recorder.active and CollectionKeys.GRADIENTS in saved:
+            self.tell(
+                "gradients are asked for, but the optimizer is used in a training loop whose tape the hook does not "
+                "know; where the tape is made, write: with hook.wrap_tape(tf.GradientTape()) as tape:"
+            )
+
+    def _cannot_call_back(self) -> bool:
+        compiled = compiled_by_xla()
+        if compiled:
+            self.tell(
+                "nothing is saved from inside of a tf.function with jit_compile=True, which cannot call back: leave "
+                "jit_compile out, or compile only the model: model.call = tf.function(model.call, jit_compile=True)"
+            )
+        return compiled
+
+    def _saves_in_graph(self, save: Callable[[Any], None], value: Any) -> bool:
+        """Inside of a `tf.function`, have a value saved at each of its executions; gives whether that is so."""
+        if graph() is None:
+            return False
+        bridge = self.tape_bridge()
+        if bridge is not None:
+            bridge.give(save, value)
+        return True
+
+    @guarded
+    def _tape_entered(self) -> None:
+        self._tapes.entered()
+
+    @guarded
+    def _tape_left(self) -> None:
+        self._tapes.left()
+
+    @guarded
+    def _tape_computed(self, target: Any, sources: Any, gradients: Any) -> None:
+        self._tapes.computed(target, sources, gradients)
+
+
+def is_dense(tensor: Any) -> bool:
+    """Whether this is a tensor of numbers, neither sparse nor ragged nor text."""
+    tf = _tensorflow()
+    return tf is None or not tf.is_tensor(tensor) or (isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string)
+
+
+class _Wrapped:
+    """Stands before the class of a tape that is wrapped."""
+
+    _hook_of_tape: TapeHook
+    _quiet = False
+
+    def __enter__(self) -> Any:
+        self._hook_of_tape._tape_entered()
+        return super().__enter__()  # type: ignore[misc]
+
+    def __exit__(self, *error: Any) -> Any:
+        try:
+            return super().__exit__(*error)  # type: ignore[misc]
+        finally:
+            self._hook_of_tape._tape_left()
+
+    @unconverted
+    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        found = super().gradient(target, sources, *args, **kwargs)  # type: ignore[misc]
+        if not self._quiet:
+            self._hook_of_tape._tape_computed(target, sources, found)
+        return found
+
+    @unconverted
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        with self._quietly():
+            return super().jacobian(*args, **kwargs)  # type: ignore[misc]
+
+    @unconverted
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        with self._quietly():
+            return super().batch_jacobian(*args, **kwargs)  # type: ignore[misc]
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """A Jacobian asks the tape for the gradient of each of its rows: none is that of a loss."""
+        self._quiet = True
+        try:
+            yield
+        finally:
+            self._quiet = False
+
+
+_classes: dict[type, type] = {}
+
+
+def _wrapped_class(kind: type) -> type:
+    if kind not in _classes:
+        _classes[kind] = type(kind.__name__, (_Wrapped, kind), {})
+    return _classes[kind]
+
+
+def _tensorflow() -> Any:
+    """TensorFlow, where Keras runs on it."""
+    if not IS_TENSORFLOW:
+        return None
+    import tensorflow as tf
+
+    return tf
