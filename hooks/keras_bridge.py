@@ -1,8 +1,8 @@
 """How values come out of a `tf.function`, whose Python runs only while it is traced.
 
-Each execution first asks the recorder, by a callback in the graph, to begin the step, and hears whether anything is due.
-What may be saved stands in branches that are taken only then. All callbacks of one replica run in the order in which
-they were traced.
+Each execution first asks the recorder, by a callback in the graph, to begin the step, and hears whether anything is
+due. What may be saved stands in branches that are taken only then. All callbacks of one replica run in the order in
+which they were traced.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ _own_call: Any = None
 
 @contextmanager
 def watching_calls(before: Before, after: After) -> Iterator[None]:
-    """Inside the block, each call of a layer in this thread is told of, with whether it is inside of no other. The class
-    of layers is touched only while anyone watches; several threads may, such as those of replicas."""
+    """Inside the block, each call of a layer in this thread is told of, with whether it is inside of no other. The
+    class of layers is touched only while anyone watches; several threads may, such as those of replicas."""
     _install()
     outer = _watcher.before, _watcher.after, _watcher.depth
     _watcher.before, _watcher.after, _watcher.depth = before, after, 0

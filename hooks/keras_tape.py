@@ -23,7 +23,7 @@ from .keras_backend import IS_TENSORFLOW, dense, graph, unconverted
 from .keras_bridge import Bridge, compiled_by_xla, is_variable
 from .keras_calls import watching_calls
 from .keras_collection import Collection
-from .keras_names import Counter, Names, Weight, optimizer_variables, tensors_in
+from .keras_names import Counter, Names, Weight, is_built, optimizer_variables, tensors_in
 from .recorder import Recorder
 
 # What logs are called that are not numbers: in `fit` the same things have these names.
@@ -66,7 +66,7 @@ class TapeNames:
     def lacks(self, model: Any) -> bool:
         """Whether the model is unknown, or had no variables when it was named."""
         known = next((names for names in self._models if names.model is model), None)
-        return self.path(model) is None if known is None else not known.weights and bool(model.weights)
+        return self.path(model) is None if known is None else not known.weights and is_built(model)
 
     def weight(self, variable: Any) -> Weight:
         """What the variable and its gradient are called."""
