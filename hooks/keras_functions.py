@@ -155,7 +155,7 @@ class GraphStep(Captured):
             result = step(data)
             if counter is not None:
                 counter.assign_add(1)
-            return result, end()
+            return result, end(data)
 
         def on_replicas(data: Any) -> Any:
             return strategy.run(run_step, args=(data,))

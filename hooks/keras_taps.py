@@ -51,11 +51,14 @@ class Taps(threading.local):
     def begin(self) -> None:
         """A step begins."""
         self._tensors: dict[str, Any] = {}
+        self._out_of_reach: set[str] = set()
+        self._has_loss = False
         self._counter = Counter()
         self._graph = graph()
 
-    def end(self) -> dict[str, Any]:
-        """What the step brought."""
+    def end(self, data: Any = None) -> dict[str, Any]:
+        """What the step brought, of these data if they are known."""
+        self._complete(data)
         tensors, self._tensors = self._tensors, {}
         return tensors
 
@@ -74,6 +77,7 @@ class Taps(threading.local):
 
     @guarded
     def _computed(self, labels: Any, loss: Any) -> None:
+        self._has_loss = True
         self._see_all("labels", labels, numbered=True)
         self._see_all("batch_loss", loss)
 
@@ -83,20 +87,35 @@ class Taps(threading.local):
             name = self._names.gradients.get(id(variable))
             if name is not None and gradient is not None and self._wanted(name):
                 value = dense(gradient)
+                if not self._is_reachable(value):
+                    self._out_of_reach.add(name)
+                    continue
                 self._see(name, value if scale is None else value / keras.ops.cast(scale, value.dtype))
 
     def _see_all(self, name: str, value: Any, numbered: bool = False) -> None:
         for key, tensor in tensors_in(value):
-            self._see(self._counter.next(name, key, numbered), tensor)
+            if self._is_reachable(tensor):
+                self._see(self._counter.next(name, key, numbered), tensor)
+            # Keras also calls layers in graphs that it only takes shapes from.
+            elif not tensor.graph.name.startswith("scratch_graph"):
+                self._out_of_reach.add(f"{name}_{key}" if key else name)
 
     def _see(self, name: str, tensor: Any) -> None:
-        if not self._wanted(name):
-            return
-        if getattr(tensor, "graph", self._graph) is self._graph:
+        if self._wanted(name):
             self._tensors[name] = kept(tensor)
-        elif not self._told:
+
+    def _is_reachable(self, tensor: Any) -> bool:
+        return getattr(tensor, "graph", self._graph) is self._graph
+
+    @guarded
+    def _complete(self, data: Any) -> None:
+        if not self._has_loss and isinstance(data, tuple) and len(data) > 1:
+            # A step of the user's own, which computes its loss by itself.
+            self._see_all("labels", data[1], numbered=True)
+        lost = [name for name in sorted(self._out_of_reach) if self._wanted(name)]
+        if lost and not self._told:
             self._told = True
-            logger.warning("%s is not saved: it exists only inside of a loop or a condition of the graph", name)
+            logger.warning("what comes inside of a loop or a branch of the graph is not saved: %s", ", ".join(lost))
 
     # What is put around the model's own functions.
 

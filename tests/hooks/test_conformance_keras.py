@@ -1,8 +1,8 @@
-"""The Keras hook does what every hook must, whether the step is a graph or runs eagerly."""
+"""The Keras hook does what every hook must."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from conformance import HookConformance, Job
@@ -38,10 +38,8 @@ class Watch(keras.callbacks.Callback):
 
 
 class KerasJob(Job):
-    eager: ClassVar[bool] = False
-
     def __init__(self, hook: Any) -> None:
-        self.hook, self.model = hook, small(run_eagerly=self.eager, metrics=[])
+        self.hook, self.model = hook, small(metrics=[])
 
     def train(self, steps: int, mode: ModeKeys | None = None) -> list[dict[str, Any]]:
         watch = Watch()

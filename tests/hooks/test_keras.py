@@ -266,11 +266,14 @@ class OwnStep(Subclassed):
 
 
 class TestModels:
-    def test_that_are_built_by_their_first_batch(self, make_hook: Any, out: str) -> None:
+    def test_that_are_built_by_their_first_batch(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         keras.utils.set_random_seed(0)
         hook, model = make_hook(save_all=True), compiled(Subclassed())
         fit(model, 2, hook)
         hook.close()
+        assert not caplog.records
         trial = create_trial(out)
         for name in (
             "fc1/weights/fc1/kernel:0",
@@ -284,9 +287,10 @@ class TestModels:
         np.testing.assert_allclose(value(out, "fc1/outputs"), outputs, rtol=1e-5, atol=1e-6)
 
     def test_with_a_step_of_their_own(self, make_hook: Any, out: str) -> None:
-        hook, model = make_hook(include_collections=["gradients"]), compiled(OwnStep(), metrics=None)
+        hook, model = make_hook(include_collections=["gradients", "labels"]), compiled(OwnStep(), metrics=None)
         fit(model, 2, hook)
         hook.close()
+        np.testing.assert_array_equal(value(out, "labels_0", 1).ravel(), data(1, begin=1)[1])
         assert create_trial(out).tensor("gradients/fc2/biasGrad").steps(TRAIN) == [0, 1]
         assert names(out, collection="losses") == {"my_loss"}
 
@@ -315,15 +319,16 @@ class TestModels:
         assert layers.Layer.__call__ is call
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).get_weights()[0], model.get_weights()[0])
 
-    def test_with_loops_inside(self, make_hook: Any, out: str) -> None:
+    def test_with_loops_inside(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
         hook = make_hook(save_all=True)
-        model = keras.Sequential([layers.Input((8, 8)), layers.LSTM(4, name="lstm"), layers.Dense(10, name="fc")])
+        model = keras.Sequential([layers.Input((8, 8)), layers.SimpleRNN(4, name="rnn"), layers.Dense(10, name="fc")])
         compiled(model)
         x, y = data(1)
         model.fit(x.reshape(-1, 8, 8), y, batch_size=BATCH, verbose=0, callbacks=[hook])
         hook.close()
-        assert {"lstm/outputs", "fc/outputs", "gradients/lstm/lstm_cell/kernelGrad"} < names(out)
-        assert "lstm/weights/lstm/lstm_cell/recurrent_kernel:0" in names(out, collection="weights")
+        assert "inside of a loop or a branch of the graph is not saved: rnn/simple_rnn_cell" in caplog.text
+        assert {"rnn/outputs", "fc/outputs", "gradients/rnn/simple_rnn_cell/kernelGrad"} < names(out)
+        assert "rnn/weights/rnn/simple_rnn_cell/recurrent_kernel:0" in names(out, collection="weights")
 
     def test_may_be_another_one_in_the_next_fit(self, make_hook: Any, out: str) -> None:
         hook = make_hook(save_all=True)
