@@ -19,7 +19,8 @@ from .recorder import Recorder
 class Recording(Protocol):
     """What has a recorder to turn off after an error."""
 
-    recorder: Recorder
+    @property
+    def recorder(self) -> Recorder: ...
 
 
 _S = TypeVar("_S", bound=Recording)

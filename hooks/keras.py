@@ -30,6 +30,7 @@ from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .rank import rank_from_environment
 from .recorder import Recorder, logger
+from .replicas import LeadingRecorder
 
 try:
     import keras
@@ -39,6 +40,7 @@ except ImportError as exc:
 from .keras_backend import IS_TENSORFLOW, unconverted, user_array, versions
 from .keras_capture import Capture
 from .keras_functions import Captured, Function, Kind, fetches_early, limits, own_function
+from .keras_replicas import replicas, strategy_here
 from .keras_tape import TapeHook
 
 if IS_TENSORFLOW:
@@ -125,7 +127,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         keras.callbacks.Callback.__init__(self)
         if export_tensorboard or tensorboard_dir:
             logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
-        self.recorder = Recorder(
+        self.recorder = LeadingRecorder(
             out_dir,
             framework="keras",
             versions=versions(),
@@ -147,6 +149,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             codec=codec,
             metadata=metadata,
         )
+        self.recorder.spread(replicas(strategy_here()))
         self._capture = Capture(self.recorder)
         self._init_tapes()
         # Those that stand in the place of the model's own now, and those that did.
@@ -205,19 +208,20 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Save an array, a tensor, or a (nested) list of numbers, whatever the save configuration says: at the open
         step, or, when none is open, at the one that begins next in this mode."""
 
-        def save(value: Any) -> None:
-            self._save_tensor(tensor_name, value, collections_to_write)
+        def save(recorder: Recorder, value: Any) -> None:
+            try:
+                recorder.save_tensor(tensor_name, user_array(value), collections_to_write)
+            except UnsupportedValue as exc:
+                recorder.refuse(tensor_name, exc)
 
-        if not self._saves_in_graph(save, tensor_value):
-            save(tensor_value)
+        self._save_here(save, tensor_value)
 
     @unconverted
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
-        def save(number: Any) -> None:
-            super(KerasHook, self).save_scalar(name, number, sm_metric, timestamp)
+        def save(recorder: Recorder, number: Any) -> None:
+            recorder.save_scalar(name, number, sm_metric, timestamp)
 
-        if not self._saves_in_graph(save, value):
-            save(value)
+        self._save_here(save, value)
 
     def tape_optimizers(self) -> list[Any]:
         return self._capture.optimizers
@@ -228,13 +232,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     @property
     def fits(self) -> bool:
         return self._outer is not None
-
-    @guarded
-    def _save_tensor(self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str) -> None:
-        try:
-            self.recorder.save_tensor(tensor_name, user_array(tensor_value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
 
     # What Keras calls.
 
@@ -299,6 +296,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._settle()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or kind
+        self.recorder.spread(replicas(model.distribute_strategy if IS_TENSORFLOW else None))
         self._capture.look_at(model)
         sentence = limits(model)
         self._capture.blind = bool(sentence)
@@ -349,7 +347,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         recorder = self.recorder
         if recorder.mode is not _MODES[kind]:
             recorder.set_mode(_MODES[kind])
-        recorder.begin_step()
+        for each in recorder.all:
+            each.begin_step()
         self._runs = True
         if recorder.saving:
             self._capture.hold_variables()
@@ -380,9 +379,10 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def _save_logs(self, logs: Mapping[str, Any]) -> None:
         for name, value in logs.items():
             self._place(name)
-            plan = self.recorder.plan(name)
-            if plan is not None:
-                self.recorder.record(plan, np.asarray(value))
+            for recorder in self.recorder.all:
+                plan = recorder.plan(name)
+                if plan is not None:
+                    recorder.record(plan, np.asarray(value))
 
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
@@ -395,7 +395,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
                 place = self._place(name)
                 config = self.recorder.collections.require(place).save_config
                 if config is None or config.get_save_config(modes.EVAL).end_step != 0:
-                    self.recorder.save_tensor(name, np.asarray(value), place)
+                    for recorder in self.recorder.all:
+                        recorder.save_tensor(name, np.asarray(value), place)
         if self.recorder.mode is not modes.TRAIN:
             self.recorder.set_mode(modes.TRAIN)
 

@@ -15,8 +15,10 @@ from .keras_backend import to_array, variable_array
 from .keras_collection import Collection
 from .keras_functions import Captured, EagerStep, Function, GraphStep, is_graph
 from .keras_names import Names, is_built, optimizer_variables
+from .keras_replicas import value_of
 from .keras_taps import Taps
-from .recorder import Recorder, logger
+from .recorder import logger
+from .replicas import LeadingRecorder
 
 # More sets of names that fall due together than this are traced as one, of all that is ever saved.
 _MOST_TRACES = 4
@@ -30,14 +32,14 @@ class Capture:
     """Names what a model has, reads its variables, and decides what runs each step: the model's own function, or one
     that brings what is due besides."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: LeadingRecorder) -> None:
         self.recorder = recorder
         self.optimizers: list[Any] = []
         """Those that were wrapped, whatever the model has."""
         self.blind = False
         """Whether the model's steps cannot be looked into."""
         self._names: Names | None = None
-        self._held: dict[str, tuple[Plan, Array] | None] = {}
+        self._held: dict[str, tuple[Plan, list[Array]] | None] = {}
         self._held_at: Step | None = None
         self._chosen: Captured | None = None
         self._told: set[str] = set()
@@ -81,8 +83,9 @@ class Capture:
 
     def release_variables(self) -> None:
         """The step has run: record its variables."""
-        for plan, array in filter(None, self._held.values()):
-            self.recorder.record(plan, array, owned=True)
+        for plan, arrays in filter(None, self._held.values()):
+            for recorder, array in zip(self.recorder.all, arrays, strict=True):
+                recorder.record(plan, array, owned=True)
         self._held = dict.fromkeys(self._held)
 
     def _hold_variables(self) -> None:
@@ -91,7 +94,8 @@ class Capture:
         for name, variable in [*named, *optimizer_variables(optimizer)]:
             plan = self.recorder.plan(name)
             if plan is not None and name not in self._held:
-                self._held[name] = plan, variable_array(variable)
+                values = (value_of(number, variable) for number in range(len(self.recorder.all)))
+                self._held[name] = plan, [variable_array(each) for each in values]
 
     # Steps.
 
@@ -177,7 +181,8 @@ class Capture:
             if plan is not None:
                 # Data may lie in memory of the user's, who may write to it.
                 owned = not name.startswith(("model_inputs_", "labels_"))
-                self.recorder.record(plan, to_array(tensor), owned=owned)
+                for number, recorder in enumerate(self.recorder.all):
+                    recorder.record(plan, to_array(value_of(number, tensor)), owned=owned)
 
     def _due_names(self, function: Function) -> frozenset[str]:
         """What the step can bring of what is due at it, as far as is known."""

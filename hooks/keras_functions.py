@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -76,6 +77,8 @@ def limits(model: Any) -> str:
     if BACKEND not in ("tensorflow", "torch"):
         return f"on Keras' backend {BACKEND} losses, metrics and variables are saved, and nothing else"
     executed = getattr(model, "steps_per_execution", getattr(model, "_steps_per_execution", 1))
+    # Under a strategy, Keras 2 has it in a variable.
+    executed = executed.numpy() if hasattr(executed, "numpy") else executed
     if executed is not None and int(executed) > 1:
         return (
             "with steps_per_execution above 1 the batches of one execution are one step, of which losses, metrics and "
@@ -158,7 +161,8 @@ class GraphStep(Captured):
             return result, end(data)
 
         def on_replicas(data: Any) -> Any:
-            return strategy.run(run_step, args=(data,))
+            result, tensors = strategy.run(run_step, args=(data,))
+            return _reduced(model, kind, result), tensors
 
         convert = getattr(model, "_autoconvert_optionals", lambda function: function)
         options = {"reduce_retracing": True, "autograph": counter is not None}
@@ -168,3 +172,10 @@ class GraphStep(Captured):
             return compiled(source[0] if isinstance(source, list) else source.get_next())
 
         return tf.function(from_source, **options)
+
+
+def _reduced(model: Any, kind: Kind, result: Any) -> Any:
+    """What all replicas gave as the one result that Keras makes of it, by Keras' own function."""
+    name = "keras.src.engine.training" if fetches_early() else "keras.src.backend.tensorflow.trainer"
+    reduction = "concat" if kind == "predict" else getattr(model, "distribute_reduction_method", "auto")
+    return sys.modules[name].reduce_per_replica(result, model.distribute_strategy, reduction)

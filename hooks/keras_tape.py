@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import keras
@@ -24,7 +25,9 @@ from .keras_bridge import Bridge, compiled_by_xla, is_variable
 from .keras_calls import watching_calls
 from .keras_collection import Collection
 from .keras_names import Counter, Names, Weight, is_built, optimizer_variables, tensors_in
+from .keras_replicas import replica_here, replicas, strategy_here, value_of
 from .recorder import Recorder
+from .replicas import LeadingRecorder
 
 # What logs are called that are not numbers: in `fit` the same things have these names.
 _ARRAYS = {"labels": "labels", "predictions": "predictions", "inputs": "model_inputs"}
@@ -229,7 +232,7 @@ class Tapes(threading.local):
 class TapeHook:
     """What a Keras hook does for training loops of one's own."""
 
-    recorder: Recorder
+    recorder: LeadingRecorder
 
     def _init_tapes(self) -> None:
         self.tape_names = TapeNames(self.recorder)
@@ -261,28 +264,42 @@ class TapeHook:
 
     @guarded
     def _save_tape_logs(self, logs: Mapping[str, Any]) -> None:
-        bridge = self.tape_bridge()
-        if bridge is None or not bridge.may_be_due:
+        if not self.recorder.active or (graph() is not None and self._cannot_call_back()):
             return
-        values = {}
+        for number, recorder in enumerate(self._recorders_here()):
+            bridge = self._bridge_to(recorder)
+            if bridge.may_be_due:
+                bridge.give_due(dict(self._named({name: value_of(number, value) for name, value in logs.items()})))
+
+    def _named(self, logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Logs under the names that they have in `fit`."""
         for name, value in logs.items():
             if name in _ARRAYS:
                 counter = Counter()
                 for key, tensor in tensors_in(value):
-                    values[counter.next(_ARRAYS[name], key, numbered=True)] = tensor
+                    yield counter.next(_ARRAYS[name], key, numbered=True), tensor
             else:
                 place = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
                 self.recorder.collections.require(place).add_tensor_names([name])
-                values[name] = value
-        bridge.give_due(values)
+                yield name, value
 
     def tape_bridge(self) -> Bridge | None:
         """To the recorder of the replica that runs or is traced now; None if nothing of it is saved."""
         if not self.recorder.active or (graph() is not None and self._cannot_call_back()):
             return None
-        if 0 not in self._bridges:
-            self._bridges[0] = Bridge(self.recorder)
-        return self._bridges[0]
+        recorders = self._recorders_here()
+        return self._bridge_to(recorders[0]) if recorders else None
+
+    def _bridge_to(self, recorder: Recorder) -> Bridge:
+        if id(recorder) not in self._bridges:
+            self._bridges[id(recorder)] = Bridge(recorder)
+        return self._bridges[id(recorder)]
+
+    def _recorders_here(self) -> list[Recorder]:
+        """That of the replica that runs or is traced here, if it is saved; outside of replicas all of them."""
+        self.recorder.spread(replicas(strategy_here()))
+        here = replica_here()
+        return self.recorder.all if here is None else self.recorder.all[here : here + 1]
 
     def tape_optimizers(self) -> list[Any]:
         """Those whose variables are saved at the steps of tapes."""
@@ -330,14 +347,18 @@ class TapeHook:
             )
         return compiled
 
-    def _saves_in_graph(self, save: Callable[[Any], None], value: Any) -> bool:
-        """Inside of a `tf.function`, have a value saved at each of its executions; gives whether that is so."""
-        if graph() is None:
-            return False
-        bridge = self.tape_bridge()
-        if bridge is not None:
-            bridge.give(save, value)
-        return True
+    @guarded
+    def _save_here(self, save: Callable[[Recorder, Any], None], value: Any) -> None:
+        """Save a value of the replica here, or of all of them, each its own; inside of a `tf.function`, at each of its
+        executions."""
+        building = graph()
+        if building is not None and self._cannot_call_back():
+            return
+        for number, recorder in enumerate(self._recorders_here()):
+            if building is None:
+                save(recorder, value_of(number, value))
+            else:
+                self._bridge_to(recorder).give(partial(save, recorder), value_of(number, value))
 
     @guarded
     def _tape_entered(self) -> None:

@@ -62,7 +62,7 @@ class Recorder:
 
     With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts
     steps and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all
-    wait for ever.
+    wait for ever. `collections` are those of another recorder that this one shares.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Recorder:
         codec: str = "none",
         metadata: Mapping[str, Any] | None = None,
         follows: bool = False,
+        collections: CollectionManager | None = None,
     ) -> None:
         if not out_dir:
             raise ConfigurationError("a hook needs out_dir: where to save the run")
@@ -105,7 +106,9 @@ class Recorder:
         self.save_config.inherit(SaveConfig())
         self.save_config.set_default_interval(default_save_interval)
         self.reduction_config = reduction_config or ReductionConfig()
-        self.collections = CollectionManager(builtin, self.save_config, collection_factory, default_save_interval)
+        self.collections = collections or CollectionManager(
+            builtin, self.save_config, collection_factory, default_save_interval
+        )
         self.collections.save(always_saved)
         self.collections.save(names(include_collections))
         if include_regex:

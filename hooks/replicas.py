@@ -1,0 +1,76 @@
+"""Replicas: workers of a job that share a process, each with a recorder of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tensortrial.mode import ModeKeys
+
+from .rank import Rank
+from .recorder import Recorder
+
+
+class LeadingRecorder(Recorder):
+    """The recorder of a process, and of the first of its replicas once it is `spread`.
+
+    Modes, held steps, and the run's end are those of all replicas. Steps are begun, and tensors recorded, for each
+    apart. The arguments are those of a Recorder.
+    """
+
+    def __init__(self, out_dir: str | os.PathLike[str], *, rank: Rank, **arguments: Any) -> None:
+        self.others: list[Recorder] = []
+        super().__init__(out_dir, rank=rank, **arguments)
+        self._rank, self._arguments = rank, arguments
+
+    @property
+    def all(self) -> list[Recorder]:
+        """The recorders of all replicas of this process, in their order."""
+        return [self, *self.others]
+
+    def spread(self, replicas: Sequence[str]) -> None:
+        """There are several replicas, with these names. Each is a worker of the job from here on, with the same steps
+        and collections, if all workers are saved; else the first stays the only one. Once steps have begun it is too
+        late."""
+        count = len(replicas)
+        if count < 2 or self.others or not self.active or self.step is not None:
+            return
+        if self._arguments.get("include_workers", "one") != "all":
+            return
+        number, size = self._rank.number * count, self._rank.size * count
+        self.worker, self.num_workers = replicas[0], size
+        arguments = {**self._arguments, "collections": self.collections}
+        for index, name in enumerate(replicas[1:], 1):
+            self.others.append(Recorder(self.out_dir, rank=Rank(number + index, size, name), **arguments))
+            self.others[-1].set_mode(self.mode)
+
+    def set_mode(self, mode: ModeKeys) -> None:
+        super().set_mode(mode)
+        for each in self.others:
+            each.set_mode(mode)
+
+    def hold_step(self) -> None:
+        super().hold_step()
+        for each in self.others:
+            each.hold_step()
+
+    def release_step(self) -> None:
+        super().release_step()
+        for each in self.others:
+            each.release_step()
+
+    def withdraw_step(self) -> None:
+        super().withdraw_step()
+        for each in self.others:
+            each.withdraw_step()
+
+    def flush(self) -> None:
+        super().flush()
+        for each in self.others:
+            each.flush()
+
+    def close(self) -> None:
+        super().close()
+        for each in self.others:
+            each.close()
