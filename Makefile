@@ -9,6 +9,8 @@ PINS_MIN := duckdb==1.5.5 pyarrow==25.0.1 numpy==1.26.4
 CEPH := ceph-mon ceph-osd ceph-mgr radosgw ceph-common
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PYTEST_ARGS ?=
+# Processes that share the default tests; some tests watch the clock, so no more than there are cores.
+TEST_JOBS ?= 2
 EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
 
 # The folders at the root are packages of another name (see pyproject.toml): keep the root off sys.path, so that nobody
@@ -158,7 +160,7 @@ TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
 
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones and those of TensorFlow, MXNet and Horovod
-	$(PY) -m pytest -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET)) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time

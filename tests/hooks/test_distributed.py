@@ -185,6 +185,7 @@ class TestShards:
         assert trial.tensor("Sequential_3.bias").shape(0) == (10,)
         assert len(trial.tensor("0_output_0").workers(1)) == {"one": 1, "all": 2}[workers]
 
+    @pytest.mark.slow
     def test_are_put_together_by_all_after_an_error_of_one(self, tmp_path: Path) -> None:
         # Otherwise the others would wait for it for ever.
         launch(self.WHOLE.replace("WORKERS", "one") + self.AFTER_AN_ERROR, tmp_path)
@@ -224,6 +225,7 @@ class TestCompiled:
         tt.del_hook()
     """
 
+    @pytest.mark.slow
     def test_gives_all_that_it_gives_uncompiled(self, tmp_path: Path) -> None:
         launch(self.PROGRAM, tmp_path)
         expected = {"Net_input_0", "Net_output_0"}
