@@ -1,6 +1,6 @@
 """Trains on two replicas, as the tests of distribution ask by the arguments: how, which workers, and where to save.
 
-    keras_replicas.py fit|loop|eager|multiworker one|all RUN
+    keras_replicas.py fit|loop|eager|multiworker|multiworker-fit one|all RUN
 
 Each replica sees one half of each batch.
 """
@@ -62,7 +62,7 @@ def loop(hook: Any, strategy: Any, compiled: bool = True) -> None:
 
 
 def main(how: str, workers: str, run: str) -> None:
-    if how == "multiworker":
+    if how.startswith("multiworker"):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     else:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -76,6 +76,10 @@ def main(how: str, workers: str, run: str) -> None:
     )
     if how == "fit":
         fit(hook, strategy)
+    elif how == "multiworker-fit":
+        with strategy.scope():
+            model = kt.small()
+        kt.fit(model, STEPS, hook)
     else:
         loop(hook, strategy, how != "eager")
     hook.close()

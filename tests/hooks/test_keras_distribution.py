@@ -21,6 +21,7 @@ import tensortrial.hooks.tensorflow as tt
 from tensortrial import create_trial
 
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2)]
+WORKERS = ["worker_0", "worker_1"]
 HALF = kt.BATCH // 2
 
 pytestmark = pytest.mark.distributed
@@ -118,13 +119,10 @@ def cluster() -> list[dict[str, str]]:
 @pytest.mark.parametrize("workers", ["one", "all"])
 def test_workers_of_several_processes(tmp_path: Path, workers: str) -> None:
     trial = run(tmp_path, "multiworker", workers, *cluster())
-    names = ["worker_0", "worker_1"] if workers == "all" else ["worker_0"]
-    assert trial.workers() == names
-    assert trial.steps() == list(range(keras_replicas.STEPS))
-    for worker in names:
-        labels = [trial.tensor("labels_0").value(step, worker=worker) for step in range(keras_replicas.STEPS)]
-        losses = [float(trial.tensor("loss").value(step, worker=worker)) for step in range(keras_replicas.STEPS)]
-        assert [each.shape for each in labels] == [(HALF,)] * keras_replicas.STEPS
-        assert len(set(losses)) == keras_replicas.STEPS
-    weights = {trial.tensor("fc1/weights/fc1/kernel:0").value(2, worker=worker).tobytes() for worker in names}
-    assert len(weights) == 1
+    check_replicas(trial, tt.modes.GLOBAL, WORKERS if workers == "all" else WORKERS[:1], "loss")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(kt.KERAS_3, reason="Keras 3 has no fit under MultiWorkerMirroredStrategy")
+def test_workers_of_several_processes_that_fit(tmp_path: Path) -> None:
+    check_replicas(run(tmp_path, "multiworker-fit", "all", *cluster()), tt.modes.TRAIN, WORKERS, None)
