@@ -220,6 +220,7 @@ bench-session: env-tf  ## Run the benchmark of the hook for sessions
 .PHONY: bench-keras
 bench-keras: env-tf  ## Run the benchmark of the Keras hook
 	PYTHONPATH=benchmarks $(PY) benchmarks/training_keras.py
+	PYTHONPATH=benchmarks $(PY) benchmarks/training_tape_keras.py
 
 .PHONY: bench-mxnet
 bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,7 +16,7 @@ import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
 from tensortrial import create_trial
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, TrainingStopped
 
 Make = Callable[..., Any]
 STEPS = 4
@@ -323,3 +325,21 @@ def test_layers_are_left_as_they_were(make: Make) -> None:
     for x, y in batches(2):
         step(x, y)
     assert keras.layers.Layer.__call__ is own
+
+
+@both
+def test_a_rule_stops_the_loop(make: Make, out: str, compiled: bool) -> None:
+    hook = make(include_collections=["weights"])
+    step = training(hook.wrap_tape, kt.small())
+    if compiled:
+        step = tf.function(step)
+    x, y = next(batches())
+    step(x, y)
+    (Path(out) / "stop.json").write_text('{"reason": "enough"}')
+    time.sleep(0.3)  # longer than between two looks
+    # From inside of a function every error comes as one of TensorFlow's.
+    with pytest.raises(tf.errors.UnknownError if compiled else TrainingStopped, match="enough"):
+        step(x, y)
+    trial = create_trial(out)
+    assert trial.loaded_all_steps()
+    assert trial.steps() == [0]
