@@ -15,6 +15,8 @@ from tensortrial.mode import ModeKeys
 from tensortrial.reduction_config import ReductionConfig, boolean
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
+from .collection_manager import CollectionManager
+
 DEFAULT_PATH = "/opt/ml/input/config/debughookconfig.json"
 PATH_VARIABLE = "SMDEBUG_CONFIG_FILE_PATH"
 
@@ -45,6 +47,17 @@ class HookConfiguration:
     """For the hook's constructor."""
     collections: list[CollectionConfiguration] = field(default_factory=list)
     """To be saved, each with its own configuration."""
+
+    def apply_to(self, collections: CollectionManager) -> None:
+        """Have the collections saved, each as it says."""
+        for entry in self.collections:
+            collection = collections.require(entry.name)
+            collection.include(entry.include_regex)
+            collection.save_config = entry.save_config
+            collection.save_histogram = entry.save_histogram
+            if entry.reduction_config is not None:
+                collection.reduction_config = entry.reduction_config
+        collections.save(entry.name for entry in self.collections)
 
 
 def read_configuration(path: str | None = None) -> HookConfiguration:

@@ -172,7 +172,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         hook."""
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
-        hook.recorder.apply(configuration)
+        configuration.apply_to(hook.recorder.collections)
         set_hook(hook)
         return hook
 

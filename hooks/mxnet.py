@@ -153,7 +153,7 @@ class Hook(BaseHook):
         hook."""
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
-        hook.recorder.apply(configuration)
+        configuration.apply_to(hook.recorder.collections)
         set_hook(hook)
         return hook
 

@@ -6,7 +6,6 @@ one and pushes into it; the recorder never calls back.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
@@ -27,15 +26,16 @@ from tensortrial.mode import ModeKeys
 from tensortrial.records import Numbers, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
-from tensortrial.schema import STOP_FILE, RunInfo, WorkerInfo
+from tensortrial.schema import RunInfo, WorkerInfo
 from tensortrial.storage import open_storage
 from tensortrial.writer import Writer
 
 from .collection_manager import CollectionManager
-from .configuration import HookConfiguration
 from .planner import Planner
 from .rank import Rank
 from .shutdown import close_at_exit, closed, watch
+from .step_count import StepCount
+from .stop_request import StopRequest
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -47,9 +47,6 @@ _SM_METRICS = (CollectionKeys.SM_METRICS,)
 # Captured tensors go to the writer before their step closes once there are so many bytes of them: memory stays bounded
 # however large a step is, and the writer works while the step runs.
 _HAND_OVER_BYTES = 4 << 20
-# How often a step begins with a look whether training shall stop: on a disk it takes 10 us, in a bucket a request.
-_LOCAL_LOOK_SECONDS = 0.2
-_REMOTE_LOOK_SECONDS = 10.0
 
 
 class Recorder:
@@ -143,15 +140,14 @@ class Recorder:
         elif self._active:
             check_out_dir(self._storage, self.worker, self.num_workers)
 
-        self._next_global_step = self._progress.global_step
-        self._next_mode_steps = {mode: self._progress.mode_step(mode) for mode in ModeKeys}
+        self._count = StepCount(self._progress)
         self._step: Step | None = None
         self._step_is_adoptable = False
         self._holds = 0
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refused: set[str] = set()
-        self._next_look_for_stop = 0.0
+        self._stop_request = StopRequest(self._storage)
         self.awaited: set[str] = set()
         """Models that a hook was told of, and that have not run yet."""
         self.saving = False
@@ -194,7 +190,7 @@ class Recorder:
             if self._step is not None:
                 return self.saving
             self._stop_if_asked()
-            return self._turn_to(self._next_step())
+            return self._turn_to(self._count.next(self.mode))
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
@@ -206,8 +202,7 @@ class Recorder:
         """A new run begins with this step, because the model comes with as many behind it. One that has steps goes
         on after them."""
         with self._lock:
-            if not self._next_global_step:
-                self._next_mode_steps[self.mode] = self._next_global_step = step
+            self._count.start_at(self.mode, step)
 
     def withdraw_step(self) -> None:
         """Take back the open step, of which nothing was recorded: it did not happen. The next one gets its number."""
@@ -216,8 +211,7 @@ class Recorder:
             if step is None or step.records or self._handed_over or self._holds:
                 return
             self._step, self.saving = None, False
-            self._next_global_step -= 1
-            self._next_mode_steps[step.mode] -= 1
+            self._count.take_back(step)
 
     def hold_step(self) -> None:
         """Begin a step that lasts until `release_step`, whatever begins meanwhile. Inside another one it is a part of
@@ -233,14 +227,10 @@ class Recorder:
                 self._close_step()
 
     def _open_step(self) -> None:
-        step = self._next_step()
+        step = self._count.next(self.mode)
         self.saving = self._turn_to(step)
-        self._next_mode_steps[self.mode] += 1
-        self._next_global_step += 1
+        self._count.count(step)
         self._step, self._step_is_adoptable = step, False
-
-    def _next_step(self) -> Step:
-        return Step(self.mode, self._next_mode_steps[self.mode], self._next_global_step)
 
     def _turn_to(self, step: Step) -> bool:
         """Plan for a step, with the run claimed and readers told. Gives whether anything is due at it."""
@@ -254,8 +244,7 @@ class Recorder:
         """Whether anything will be due at the step that begins next in this mode, as far as can be said now."""
         with self._lock:
             self.collections.complete()
-            step = Step(self.mode, self._next_mode_steps[self.mode], self._next_global_step)
-            return self._active and bool(self._planner.due_at(step))
+            return self._active and bool(self._planner.due_at(self._count.next(self.mode)))
 
     def may_save(self, names: Iterable[str]) -> bool:
         """Whether a tensor of one of these names belongs to what is saved at any step."""
@@ -273,16 +262,11 @@ class Recorder:
 
     def _stop_if_asked(self) -> None:
         """End the training by TrainingStopped, with the run closed, if a rule has asked for it in the run."""
-        now = time.monotonic()
-        if self._writer is None or now < self._next_look_for_stop:
-            return
-        self._next_look_for_stop = now + (_LOCAL_LOOK_SECONDS if self._storage.is_local else _REMOTE_LOOK_SECONDS)
-        try:
-            asked = json.loads(self._storage.read(STOP_FILE))
-        except (FileNotFoundError, ValueError):
+        reason = None if self._writer is None else self._stop_request.reason()
+        if reason is None:
             return
         self.close()
-        stopped = TrainingStopped(self.out_dir, str(asked.get("reason", "")) if isinstance(asked, dict) else "")
+        stopped = TrainingStopped(self.out_dir, reason)
         # A process that ends by a SystemExit says nothing by itself.
         logger.error("%s", stopped)
         raise stopped
@@ -527,17 +511,6 @@ class Recorder:
     def counting(self) -> bool:
         """Whether this process keeps to the job's steps, although it may save nothing."""
         return self._active or self._follows
-
-    def apply(self, configuration: HookConfiguration) -> None:
-        """Save the collections of a JSON configuration, each as it says."""
-        for entry in configuration.collections:
-            collection = self.collections.require(entry.name)
-            collection.include(entry.include_regex)
-            collection.save_config = entry.save_config
-            collection.save_histogram = entry.save_histogram
-            if entry.reduction_config is not None:
-                collection.reduction_config = entry.reduction_config
-        self.collections.save(entry.name for entry in configuration.collections)
 
 
 def strict() -> bool:

@@ -188,7 +188,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         hook."""
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
-        hook.recorder.apply(configuration)
+        configuration.apply_to(hook.recorder.collections)
         set_hook(hook)
         return hook
 

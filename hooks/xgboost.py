@@ -164,7 +164,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         hook. Data and hyperparameters are set afterwards: `hook.validation_data = dvalid`."""
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
-        hook.recorder.apply(configuration)
+        configuration.apply_to(hook.recorder.collections)
         set_hook(hook)
         return hook
 
