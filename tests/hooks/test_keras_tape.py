@@ -343,3 +343,27 @@ def test_a_rule_stops_the_loop(make: Make, out: str, compiled: bool) -> None:
     trial = create_trial(out)
     assert trial.loaded_all_steps()
     assert trial.steps() == [0]
+
+
+@both
+@pytest.mark.skipif(not kt.KERAS_3, reason="Keras 2 has no variables of its own, and no apply")
+def test_a_loop_of_keras_3_with_tensorflows_variables(make: Make, out: str, compiled: bool) -> None:
+    model, optimizer = kt.small(), keras.optimizers.SGD(0.1)
+    optimizer.build(model.trainable_variables)
+    hook = make(include_collections=["weights", "gradients"])
+
+    def step(x: Any, y: Any) -> None:
+        with hook.wrap_tape(tf.GradientTape()) as tape:
+            loss = kt.classifier_loss()(y, model(x, training=True))
+        optimizer.apply(tape.gradient(loss, [variable.value for variable in model.trainable_variables]))
+
+    if compiled:
+        step = tf.function(step)
+    for x, y in batches():
+        step(x, y)
+    hook.close()
+    trial = create_trial(out)
+    for number, expected in enumerate(by_hand()):
+        for name, value in expected["gradients"].items():
+            np.testing.assert_allclose(trial.tensor(f"gradients/{name}Grad").value(number), value, atol=1e-6)
+    assert len(trial.tensor_names(collection="gradients")) == 4
