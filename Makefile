@@ -74,10 +74,10 @@ build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks qu
 
 # TensorFlow is 1.5 GB, so it joins .venv only when asked for.
 .PHONY: env-tf
-env-tf: env build/env-tf  ## Add TensorFlow and Keras 3 to .venv
+env-tf: env build/env-tf  ## Add TensorFlow, Keras 3 and JAX to .venv
 
 build/env-tf: pyproject.toml build/env
-	$(PY) -m pip install --quiet '$(shell sed -nE 's/^tensorflow = \["(.*)"\]/\1/p' pyproject.toml)'
+	$(PY) -m pip install --quiet '$(shell sed -nE 's/^tensorflow = \["(.*)"\]/\1/p' pyproject.toml)' jax==0.10.2
 	@touch $@
 
 # Frameworks that cannot share .venv have one of their own: pins, then the store on top of them.

@@ -17,6 +17,8 @@ except AttributeError as exc:
     raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
 IS_TENSORFLOW = BACKEND == "tensorflow"
+# JAX has their values with the step that runs, and not in the variables.
+HAS_VARIABLES = BACKEND in ("tensorflow", "torch")
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,7 @@ from tensortrial.dtypes import Array
 from tensortrial.records import Plan, Step
 
 from .hook import guarded
-from .keras_backend import to_array, variable_array
+from .keras_backend import HAS_VARIABLES, to_array, variable_array
 from .keras_collection import Collection
 from .keras_functions import Captured, EagerStep, Function, GraphStep, is_graph
 from .keras_names import Names, is_built, optimizer_variables
@@ -89,6 +89,8 @@ class Capture:
         self._held = dict.fromkeys(self._held)
 
     def _hold_variables(self) -> None:
+        if not HAS_VARIABLES:
+            return
         named = [(weight.name, weight.variable) for weight in self.names.weights]
         optimizer = getattr(self.names.model, "optimizer", None)
         for name, variable in [*named, *optimizer_variables(optimizer)]:

@@ -37,9 +37,10 @@ class Function:
         """Whether the model was asked to make the variables that it makes when it first runs."""
         self._choose = choose
 
-    def __call__(self, source: Any) -> Any:
-        captured = self._choose(self, source)
-        return self.own(source) if captured is None else captured(source)
+    def __call__(self, *args: Any) -> Any:
+        # Where Keras runs on JAX, the state of the model comes before the data.
+        captured = self._choose(self, args[-1])
+        return self.own(*args) if captured is None else captured(*args)
 
     @property
     def model(self) -> Any:
@@ -75,7 +76,7 @@ def is_graph(model: Any) -> bool:
 def limits(model: Any) -> str:
     """What of the model's steps cannot be seen, in a sentence; empty if all can."""
     if BACKEND not in ("tensorflow", "torch"):
-        return f"on Keras' backend {BACKEND} losses, metrics and variables are saved, and nothing else"
+        return f"on Keras' backend {BACKEND} losses and metrics are saved, and nothing else"
     executed = getattr(model, "steps_per_execution", getattr(model, "_steps_per_execution", 1))
     # Under a strategy, Keras 2 has it in a variable.
     executed = executed.numpy() if hasattr(executed, "numpy") else executed

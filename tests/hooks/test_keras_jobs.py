@@ -71,6 +71,23 @@ TORCH = """
     assert trial.tensor("predictions_0").steps(tt.modes.PREDICT) == [0]
 """
 
+JAX = """
+    import logging, sys
+    import tensortrial.hooks.keras as tt
+    from keras_training import fit, small
+
+    said = []
+    logging.getLogger("tensortrial.hooks").addHandler(logging.Handler())
+    logging.getLogger("tensortrial.hooks").handlers[0].emit = lambda record: said.append(record.getMessage())
+    hook = tt.KerasHook(sys.argv[1], save_all=True, save_config=tt.SaveConfig(save_interval=1))
+    fit(small(), 3, hook)
+    hook.close()
+    trial = tt.create_trial(sys.argv[1])
+    assert trial.tensor("loss").steps(tt.modes.TRAIN) == [0, 1, 2]
+    assert set(trial.tensor_names()) == {"accuracy", "loss"}, trial.tensor_names()
+    assert any("losses and metrics are saved, and nothing else" in sentence for sentence in said), said
+"""
+
 
 def run(folder: Path, script: str, *options: str, **environment: str) -> None:
     """Run a script with the folder of its run as the argument."""
@@ -105,3 +122,9 @@ def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
 def test_on_the_torch_backend(tmp_path: Path) -> None:
     run(tmp_path, TORCH, KERAS_BACKEND="torch", TENSORTRIAL_STRICT="1")
+
+
+@pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed here")
+def test_on_jax_only_what_keras_logs_is_saved(tmp_path: Path) -> None:
+    run(tmp_path, JAX, KERAS_BACKEND="jax", TENSORTRIAL_STRICT="1")
