@@ -9,13 +9,14 @@ estimator.evaluate(input_fn, hooks=[hook])
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tensortrial.mode import ModeKeys, modes
 
-from . import current, session
+from . import current
+from .reading import create_trial
 from .session import (
     Collection,
     CollectionKeys,
@@ -26,9 +27,6 @@ from .session import (
     del_hook,
     set_hook,
 )
-
-if TYPE_CHECKING:
-    from tensortrial.trial import create_trial
 
 __all__ = [
     "Collection",
@@ -70,7 +68,3 @@ def get_hook(
     """The current hook, or None; made from the JSON configuration if asked to be."""
     create = EstimatorHook.create_from_json_file
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(session, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from tensortrial.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -13,6 +13,8 @@ from tensortrial.mode import ModeKeys
 from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig
 
+from .configuration import read_configuration
+from .current import set_hook
 from .recorder import Recorder
 
 
@@ -49,6 +51,16 @@ class BaseHook:
     """What a hook can do in every framework."""
 
     recorder: Recorder
+
+    @classmethod
+    def create_from_json_file(cls, json_file_path: str | None = None) -> Self:
+        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
+        hook."""
+        configuration = read_configuration(json_file_path)
+        hook = cls(**configuration.arguments)
+        configuration.apply_to(hook.recorder.collections)
+        set_hook(hook)
+        return hook
 
     @property
     def out_dir(self) -> str:

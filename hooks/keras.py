@@ -14,7 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,10 @@ from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
-from .configuration import read_configuration
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .rank import rank_from_environment
+from .reading import create_trial
 from .recorder import Recorder, logger
 from .replicas import LeadingRecorder
 
@@ -48,9 +48,6 @@ if IS_TENSORFLOW:
     from .graph_collection import Collection
 else:
     from .keras_collection import Collection  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from tensortrial.trial import create_trial
 
 __all__ = [
     "Collection",
@@ -165,16 +162,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             self.recorder.collections.require(name).include(regex)
         if current.get_hook() is None:
             set_hook(self)
-
-    @classmethod
-    def create_from_json_file(cls, json_file_path: str | None = None) -> KerasHook:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
-        hook."""
-        configuration = read_configuration(json_file_path)
-        hook = cls(**configuration.arguments)
-        configuration.apply_to(hook.recorder.collections)
-        set_hook(hook)
-        return hook
 
     # What the user calls.
 
@@ -412,12 +399,3 @@ def get_hook(
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=KerasHook.create_from_json_file)
-
-
-def __getattr__(name: str) -> Any:
-    # Reading needs DuckDB, and a training job seldom reads.
-    if name == "create_trial":
-        import tensortrial
-
-        return tensortrial.create_trial
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

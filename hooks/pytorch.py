@@ -13,7 +13,7 @@ import os
 import re
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensortrial.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
@@ -22,11 +22,11 @@ from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
-from .configuration import read_configuration
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .module_collection import ModuleCollection
 from .rank import Rank, rank_from_environment
+from .reading import create_trial
 from .recorder import Recorder, logger
 
 try:
@@ -42,9 +42,6 @@ from .torch_names import Root, class_name, kind_of, modules_of, tensors_of, unwr
 from .torch_taps import BeginStep, Gradient, Inputs, Outputs
 from .torch_tensors import to_array
 from .torch_unheard import Unheard
-
-if TYPE_CHECKING:
-    from tensortrial.trial import create_trial
 
 __all__ = [
     "Collection",
@@ -156,16 +153,6 @@ class Hook(BaseHook):
         self._generation = -1
         if current.get_hook() is None:
             set_hook(self)
-
-    @classmethod
-    def create_from_json_file(cls, json_file_path: str | None = None) -> Hook:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
-        hook."""
-        configuration = read_configuration(json_file_path)
-        hook = cls(**configuration.arguments)
-        configuration.apply_to(hook.recorder.collections)
-        set_hook(hook)
-        return hook
 
     # What the user calls.
 
@@ -387,15 +374,6 @@ def get_hook(
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
-
-
-def __getattr__(name: str) -> Any:
-    # Reading needs DuckDB, and a training job seldom reads.
-    if name == "create_trial":
-        import tensortrial
-
-        return tensortrial.create_trial
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _rank() -> Rank:

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +29,10 @@ from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
-from .configuration import read_configuration
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .rank import rank_from_environment
+from .reading import create_trial
 from .recorder import Recorder, logger
 
 try:
@@ -45,9 +45,6 @@ from .session_graph import GraphView
 from .session_optimizer import Gradients
 from .session_run import RunView, Way
 from .session_watch import Run, Watched
-
-if TYPE_CHECKING:
-    from tensortrial.trial import create_trial
 
 __all__ = [
     "Collection",
@@ -181,16 +178,6 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._finishing = threading.Lock()
         if current.get_hook() is None:
             set_hook(self)
-
-    @classmethod
-    def create_from_json_file(cls, json_file_path: str | None = None) -> Self:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
-        hook."""
-        configuration = read_configuration(json_file_path)
-        hook = cls(**configuration.arguments)
-        configuration.apply_to(hook.recorder.collections)
-        set_hook(hook)
-        return hook
 
     # What the user calls.
 
@@ -418,15 +405,6 @@ def get_hook(
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file)
-
-
-def __getattr__(name: str) -> Any:
-    # Reading needs DuckDB, and a training job seldom reads.
-    if name == "create_trial":
-        import tensortrial
-
-        return tensortrial.create_trial
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _to_array(value: Any) -> Array:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tensortrial.errors import ConfigurationError
 
-from . import current, session
+from . import current
 from .estimator import EstimatorHook
+from .reading import create_trial
 from .session import (
     Collection,
     CollectionKeys,
@@ -30,8 +31,6 @@ from .session import (
 )
 
 if TYPE_CHECKING:
-    from tensortrial.trial import create_trial
-
     from .keras import KerasHook
 
 __all__ = [
@@ -78,4 +77,4 @@ def __getattr__(name: str) -> Any:
         from .keras import KerasHook
 
         return KerasHook
-    return getattr(session, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,10 +23,10 @@ from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
-from .configuration import read_configuration
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .rank import Rank, rank_from_environment
+from .reading import create_trial
 from .recorder import Recorder, logger
 
 try:
@@ -40,9 +40,6 @@ from .xgboost_metrics import is_loss, latest_metrics
 from .xgboost_names import Names
 from .xgboost_parameters import as_array, booster_parameters, check_parameters
 from .xgboost_trees import newest_trees
-
-if TYPE_CHECKING:
-    from tensortrial.trial import create_trial
 
 __all__ = [
     "Collection",
@@ -159,16 +156,10 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             set_hook(self)
 
     @classmethod
-    def create_from_json_file(cls, json_file_path: str | None = None) -> Hook:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
-        hook. Data and hyperparameters are set afterwards: `hook.validation_data = dvalid`."""
-        configuration = read_configuration(json_file_path)
-        hook = cls(**configuration.arguments)
-        configuration.apply_to(hook.recorder.collections)
-        set_hook(hook)
-        return hook
-
-    hook_from_config = create_from_json_file
+    def hook_from_config(cls, json_file_path: str | None = None) -> Self:
+        """The same as `create_from_json_file`. Data and hyperparameters are set afterwards: `hook.validation_data =
+        dvalid`."""
+        return cls.create_from_json_file(json_file_path)
 
     # What the user sets and calls.
 
@@ -414,15 +405,6 @@ def get_hook(
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
-
-
-def __getattr__(name: str) -> Any:
-    # Reading needs DuckDB, and a training job seldom reads.
-    if name == "create_trial":
-        import tensortrial
-
-        return tensortrial.create_trial
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _rank() -> Rank:
