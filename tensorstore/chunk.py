@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from .dtypes import to_bytes
-from .parquet import Column, ParquetWriter
-from .records import Record, Step
+from .parquet import Cells, Column, ParquetWriter, distinct
+from .records import Kind, Record, Step
 from .schema import TENSORS_SCHEMA
 from .storage import Sink, translated
 
@@ -36,14 +35,45 @@ class Place:
     offset: int | None = None
 
 
-class _Value(NamedTuple):
-    record: Record
-    step: Step
-    dtype: str
-    shape: tuple[int, ...]
-    part: int
-    data: memoryview
-    place: Place
+class _RowGroup:
+    """The rows of the next row group, column by column."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+        self.data: list[memoryview] = []
+        self.parts: list[int] = []
+        self.places: list[Place] = []
+        self.steps: list[Step] = []
+        """Each step once for all rows that come one after another."""
+        self.counts: list[int] = []
+        self.nbytes = 0
+
+    def add(self, step: Step, kind: Kind, part: int, data: memoryview, place: Place) -> None:
+        self.kinds.append(kind)
+        self.data.append(data)
+        self.parts.append(part)
+        self.places.append(place)
+        self.nbytes += len(data)
+        if self.steps and self.steps[-1] is step:
+            self.counts[-1] += 1
+        else:
+            self.steps.append(step)
+            self.counts.append(1)
+
+    def cells(self, worker: str) -> list[Cells]:
+        """All columns but the values."""
+        kinds, places = distinct(self.kinds)
+        steps = np.repeat(np.arange(len(self.steps)), self.counts)
+        return [
+            Cells.of([kind.plan.name for kind in kinds]).by(places),
+            Cells.of([step.mode.name for step in self.steps]).by(steps),
+            Cells.of([step.mode_step for step in self.steps]).by(steps),
+            Cells.of([step.global_step for step in self.steps]).by(steps),
+            Cells([worker], np.zeros(len(places), np.intp)),
+            Cells.of([kind.dtype for kind in kinds]).by(places),
+            Cells.of([kind.shape for kind in kinds]).by(places),
+            Cells.of(self.parts),
+        ]
 
 
 class ChunkWriter:
@@ -57,25 +87,21 @@ class ChunkWriter:
         self._parquet = ParquetWriter(sink.file, _COLUMNS, codec)
         self._row_group_bytes = ROW_GROUP_BYTES if codec == "none" else COMPRESSED_ROW_GROUP_BYTES
         self._row_groups = 0
-        self._pending: list[_Value] = []
-        self._pending_bytes = 0
+        self._pending = _RowGroup()
         self.nbytes = 0
 
-    def append(self, step: Step, record: Record, dtype: str) -> Place:
+    def append(self, step: Step, record: Record, kind: Kind) -> Place:
         """Add the array of `record`; the place is complete when the chunk is finished."""
-        array = record.value
-        assert isinstance(array, np.ndarray)
-        data = to_bytes(array)
+        assert isinstance(record.value, np.ndarray)
+        data = to_bytes(record.value)
         self.nbytes += len(data)
-        if len(data) <= self._part_bytes:
-            place = Place(-1, -1, 1, len(data))
-            self._add(_Value(record, step, dtype, array.shape, 0, data, place))
-            return place
-        count = -(-len(data) // self._part_bytes)
+        count = max(1, -(-len(data) // self._part_bytes))
         place = Place(-1, -1, count, len(data))
-        for part in range(count):
-            piece = data[part * self._part_bytes : (part + 1) * self._part_bytes]
-            self._add(_Value(record, step, dtype, array.shape, part, piece, place))
+        if count == 1:
+            self._add(step, kind, 0, data, place)
+        else:
+            for part in range(count):
+                self._add(step, kind, part, data[part * self._part_bytes : (part + 1) * self._part_bytes], place)
         return place
 
     def finish(self) -> None:
@@ -90,35 +116,26 @@ class ChunkWriter:
     def abort(self) -> None:
         self._sink.abort()
 
-    def _add(self, value: _Value) -> None:
-        if self._pending and self._pending_bytes + len(value.data) > self._row_group_bytes:
+    def _add(self, step: Step, kind: Kind, part: int, data: memoryview, place: Place) -> None:
+        pending = self._pending
+        if pending.kinds and pending.nbytes + len(data) > self._row_group_bytes:
             self._write_row_group()
-        if value.part == 0:
-            value.place.row_group, value.place.row = self._row_groups, len(self._pending)
-        self._pending.append(value)
-        self._pending_bytes += len(value.data)
-        if self._pending_bytes >= self._row_group_bytes or len(self._pending) >= ROW_GROUP_ROWS:
+            pending = self._pending
+        if part == 0:
+            place.row_group, place.row = self._row_groups, len(pending.kinds)
+        pending.add(step, kind, part, data, place)
+        if pending.nbytes >= self._row_group_bytes or len(pending.kinds) >= ROW_GROUP_ROWS:
             self._write_row_group()
 
     def _write_row_group(self) -> None:
-        values = self._pending
-        if not values:
+        pending = self._pending
+        if not pending.kinds:
             return
-        cells: list[list[Any]] = [
-            [value.record.plan.name for value in values],
-            [value.step.mode.name for value in values],
-            [value.step.mode_step for value in values],
-            [value.step.global_step for value in values],
-            [self._worker] * len(values),
-            [value.dtype for value in values],
-            [value.shape for value in values],
-            [value.part for value in values],
-        ]
         with translated(self._path, "write"):
-            positions = self._parquet.write_row_group(cells, [value.data for value in values])
+            positions = self._parquet.write_row_group(pending.cells(self._worker), pending.data)
         if positions is not None:
-            for value, position in zip(values, positions, strict=True):
-                if value.part == 0:
-                    value.place.offset = position
+            for place, part, position in zip(pending.places, pending.parts, positions, strict=True):
+                if part == 0:
+                    place.offset = position
         self._row_groups += 1
-        self._pending, self._pending_bytes = [], 0
+        self._pending = _RowGroup()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 from .chunk import Place
 from .errors import CorruptFile, UnknownFormat
 from .mode import ModeKeys
-from .records import Plan, Step
+from .parquet import distinct
+from .records import Kind, Step
 from .reductions import STATISTICS
 from .schema import (
     FOOTER_CHUNKS,
@@ -47,10 +49,7 @@ _SORTED = ["name", "mode", "mode_step", "global_step"]
 class IndexRow:
     """One tensor at one step, as the writer knows it before the file is made."""
 
-    plan: Plan
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
+    kind: Kind
     saved_at: int
     scalar: float | None = None
     statistics: dict[str, float] | None = None
@@ -185,28 +184,47 @@ def _write(sink: Sink, table: pa.Table, footer: Mapping[bytes, bytes], row_group
 
 def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
     rows = [row for indexed in steps for row in indexed.rows.values()]
-    per_step = [(indexed.step, len(indexed.rows)) for indexed in steps]
+    kinds, of_kind = distinct([row.kind for row in rows])
+    of_step = np.repeat(np.arange(len(steps)), [len(indexed.rows) for indexed in steps])
+    # Converted once for each distinct one: a Python object for every row would take most of the time.
+    by_kind = [
+        pa.array([kind.plan.name for kind in kinds], pa.string()),
+        pa.array([kind.dtype for kind in kinds], pa.string()),
+        pa.array([kind.shape for kind in kinds], pa.list_(pa.int64())),
+        pa.array([kind.nbytes for kind in kinds], pa.int64()),
+        pa.array([kind.plan.collections for kind in kinds], pa.list_(pa.string())),
+    ]
+    by_step = [
+        pa.array([indexed.step.mode.name for indexed in steps], pa.string()),
+        pa.array([indexed.step.mode_step for indexed in steps], pa.int64()),
+        pa.array([indexed.step.global_step for indexed in steps], pa.int64()),
+    ]
+    name, dtype, shape, nbytes, collections = (column.take(pa.array(of_kind)) for column in by_kind)
+    saved_at = pa.array(np.array([row.saved_at for row in rows], np.int64) // 1000)
     places = [row.place for row in rows]
     return [
-        pa.array([row.plan.name for row in rows], pa.string()),
-        pa.array([step.mode.name for step, count in per_step for _ in range(count)], pa.string()),
-        pa.array([step.mode_step for step, count in per_step for _ in range(count)], pa.int64()),
-        pa.array([step.global_step for step, count in per_step for _ in range(count)], pa.int64()),
+        name,
+        *(column.take(pa.array(of_step)) for column in by_step),
         pa.repeat(pa.scalar(worker, pa.string()), len(rows)),
-        pa.array([row.dtype for row in rows], pa.string()),
-        pa.array([row.shape for row in rows], pa.list_(pa.int64())),
-        pa.array([row.nbytes for row in rows], pa.int64()),
-        pa.array([row.saved_at // 1000 for row in rows], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-        pa.array([row.plan.collections for row in rows], pa.list_(pa.string())),
+        dtype,
+        shape,
+        nbytes,
+        saved_at.cast(pa.timestamp("us", tz="UTC")),
+        collections,
         pa.array([row.scalar for row in rows], pa.float64()),
         *_statistics_columns(rows),
-        pa.array([_histogram(row) for row in rows], HISTOGRAM),
-        pa.array([row.chunk for row in rows], pa.string()),
-        pa.array([place and place.offset for place in places], pa.int64()),
-        pa.array([place and place.row_group for place in places], pa.int32()),
-        pa.array([place and place.row for place in places], pa.int32()),
-        pa.array([place and place.parts for place in places], pa.int32()),
+        _nullable([_histogram(row) for row in rows], HISTOGRAM),
+        _nullable([row.chunk for row in rows], pa.string()),
+        _nullable([place and place.offset for place in places], pa.int64()),
+        _nullable([place and place.row_group for place in places], pa.int32()),
+        _nullable([place and place.row for place in places], pa.int32()),
+        _nullable([place and place.parts for place in places], pa.int32()),
     ]
+
+
+def _nullable(cells: list[Any], kind: pa.DataType) -> pa.Array:
+    """A column that may hold nothing at all, which is told faster than converted."""
+    return pa.nulls(len(cells), kind) if cells.count(None) == len(cells) else pa.array(cells, kind)
 
 
 def _statistics_columns(rows: Sequence[IndexRow]) -> list[pa.Array]:
@@ -226,12 +244,17 @@ def _histogram(row: IndexRow) -> dict[str, Any] | None:
 def _summary(steps: Sequence[IndexedStep]) -> IndexSummary:
     """Most steps hold the same tensors: each distinct set of names is kept once, and a step refers to it."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
+    numbers: dict[tuple[Kind, ...], int] = {}
     summaries = []
     for indexed in steps:
-        names = tuple(NamedTensor(row.plan.name, row.plan.collections) for row in indexed.rows.values())
-        saved_at = max((row.saved_at for row in indexed.rows.values()), default=0) // 1000
+        rows = indexed.rows.values()
+        kinds = tuple([row.kind for row in rows])
+        number = numbers.get(kinds)
+        if number is None:
+            names = tuple(NamedTensor(kind.plan.name, kind.plan.collections) for kind in kinds)
+            number = numbers[kinds] = sets.setdefault(names, len(sets))
+        saved_at = max([row.saved_at for row in rows], default=0) // 1000
         step = indexed.step
-        number = sets.setdefault(names, len(sets))
         summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at, number))
     chunks = {row.chunk: None for indexed in steps for row in indexed.rows.values() if row.chunk}
     return IndexSummary(sum(len(indexed.rows) for indexed in steps), summaries, list(sets), list(chunks))

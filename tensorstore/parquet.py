@@ -10,9 +10,9 @@ https://github.com/apache/parquet-format: README.md, Encodings.md, src/main/thri
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,10 +36,10 @@ _CODECS = {"none": (0, None), "lz4": (7, "lz4_raw"), "zstd": (6, "zstd")}
 _LONGEST_STATISTIC = 64
 # Below this, values are joined before they are written: a copy costs less than a call of the operating system.
 _JOINED_BYTES = 64 << 10
+# As many as stay in the processor's cache between the copy and the call.
+_JOIN_BYTES = 512 << 10
 
-# The levels of lists of no entry, of one, and so on, as far as shapes go.
-_FIRST = [[0], *([0] + [1] * more for more in range(8))]
-_FULL = [[0], *([2] * count for count in range(1, 9))]
+_Cell = TypeVar("_Cell", bound=Hashable)
 
 
 class File(Protocol):
@@ -80,6 +80,22 @@ class Column:
         return [Struct({1: self.physical, 3: _REQUIRED, 4: name})]
 
 
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of one column: the distinct ones, and for each row its place among them."""
+
+    distinct: Sequence[Any]
+    places: np.ndarray[Any, np.dtype[np.intp]]
+
+    @classmethod
+    def of(cls, cells: Sequence[Hashable]) -> Cells:
+        return cls(*distinct(cells))
+
+    def by(self, places: np.ndarray[Any, np.dtype[np.intp]]) -> Cells:
+        """Each cell again for every row that `places` gives it to."""
+        return Cells(self.distinct, self.places[places])
+
+
 class ParquetWriter:
     """Writes row groups of `columns`, the last of which is of bytes, to a file."""
 
@@ -94,7 +110,7 @@ class ParquetWriter:
         self._row_groups: list[Struct] = []
         self._write(MAGIC)
 
-    def write_row_group(self, rows: Sequence[Sequence[Any]], values: Sequence[memoryview]) -> list[int] | None:
+    def write_row_group(self, rows: Sequence[Cells], values: Sequence[memoryview]) -> list[int] | None:
         """Write one row group: for each column but the last its cells, and the bytes of the last.
 
         Gives the position of each value in the file; None if they are compressed.
@@ -140,14 +156,14 @@ class ParquetWriter:
 
     # Columns of few distinct values: a page of those, and a page that refers to them.
 
-    def _write_cells(self, column: Column, cells: Sequence[Any]) -> Struct:
+    def _write_cells(self, column: Column, cells: Cells) -> Struct:
         begun = self._position
         levels = b""
-        entries = len(cells)
+        entries = len(cells.places)
         if column.kind is tuple:
             levels, entries = _list_levels(cells)
-            cells = [number for cell in cells for number in cell]
-        distinct, places = _distinct(cells)
+            cells = _elements(cells)
+        distinct = cells.distinct
         dictionary = _plain(column, distinct)
         header = Struct(
             {1: _DICTIONARY_PAGE, 2: len(dictionary), 3: len(dictionary), 7: Struct({1: len(distinct), 2: _PLAIN})}
@@ -155,7 +171,7 @@ class ParquetWriter:
         self._write(header.to_bytes() + dictionary)
         width = max(1, (len(distinct) - 1).bit_length())
         data_page = self._position
-        page = levels + bytes([width]) + _packed(places, width)
+        page = levels + bytes([width]) + _packed(cells.places, width)
         self._write(_data_page_header(len(page), len(page), entries, _RLE_DICTIONARY) + page)
         return self._chunk(
             column, begun, entries, [_PLAIN, _RLE, _RLE_DICTIONARY], data_page, begun, _statistics(column, distinct)
@@ -165,32 +181,33 @@ class ParquetWriter:
 
     def _write_values(self, column: Column, values: Sequence[memoryview]) -> tuple[Struct, list[int] | None]:
         begun = self._position
-        size = sum(map(len, values)) + LENGTH_PREFIX * len(values)
+        sizes = list(map(len, values))
+        size = sum(sizes) + LENGTH_PREFIX * len(values)
         positions = None
         if self._compressor is None:
             self._write(_data_page_header(size, size, len(values), _PLAIN))
-            positions = self._write_plainly(values)
+            positions = self._write_plainly(values, sizes)
         else:
-            page = self._compressor.compress(b"".join(_prefixed(values)), asbytes=True)
+            page = self._compressor.compress(b"".join(_prefixed(values, sizes)), asbytes=True)
             self._write(_data_page_header(size, len(page), len(values), _PLAIN) + page)
         shrunk = 0 if self._compressor is None else size - len(page)
         chunk = self._chunk(column, begun, len(values), [_PLAIN, _RLE], begun, None, None, self._codec, shrunk)
         return chunk, positions
 
-    def _write_plainly(self, values: Sequence[memoryview]) -> list[int]:
-        positions = []
-        position = self._position
-        for value in values:
-            positions.append(position + LENGTH_PREFIX)
-            position += LENGTH_PREFIX + len(value)
-        if position - self._position < _JOINED_BYTES * len(values):
+    def _write_plainly(self, values: Sequence[memoryview], sizes: Sequence[int]) -> list[int]:
+        ends = np.cumsum(np.array(sizes, np.int64) + LENGTH_PREFIX) + self._position
+        if sum(sizes) < _JOINED_BYTES * len(values):
             # Many small values: one join beats a call for each.
             self._flush()
-            self._file.write(b"".join(_prefixed(values)))
-            self._position = position
+            pieces = _prefixed(values, sizes)
+            each = 2 * max(1, _JOIN_BYTES * len(values) // (sum(sizes) + 1))
+            for first in range(0, len(pieces), each):
+                self._file.write(b"".join(pieces[first : first + each]))
+            self._position = int(ends[-1])
         else:
-            for piece in _prefixed(values):
+            for piece in _prefixed(values, sizes):
                 self._write(piece)
+        positions: list[int] = (ends - sizes).tolist()
         return positions
 
     def _chunk(
@@ -229,17 +246,15 @@ def _data_page_header(size: int, compressed: int, entries: int, encoding: int) -
     return Struct({1: _DATA_PAGE, 2: size, 3: compressed, 5: header}).to_bytes()
 
 
-def _prefixed(values: Sequence[memoryview]) -> list[bytes | memoryview]:
-    pieces: list[bytes | memoryview] = []
-    for value in values:
-        pieces += (struct.pack("<i", len(value)), value)
-    return pieces
+def _prefixed(values: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | memoryview]:
+    prefixes = {size: struct.pack("<i", size) for size in set(sizes)}
+    return [piece for value, size in zip(values, sizes, strict=True) for piece in (prefixes[size], value)]
 
 
-def _distinct(cells: Sequence[Hashable]) -> tuple[list[Any], list[int]]:
+def distinct(cells: Iterable[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:
     """The distinct cells in the order they first come, and for each cell its place among them."""
-    places: dict[Hashable, int] = {}
-    found = [places.setdefault(cell, len(places)) for cell in cells]
+    places: dict[_Cell, int] = {}
+    found = np.array([places.setdefault(cell, len(places)) for cell in cells], np.intp)
     return list(places), found
 
 
@@ -250,8 +265,11 @@ def _plain(column: Column, cells: Sequence[Any]) -> bytes:
     return struct.pack(f"<{len(cells)}{'q' if column.physical == _INT64 else 'i'}", *cells)
 
 
-def _packed(numbers: Sequence[int], width: int) -> bytes:
-    """Numbers of `width` bits as one bit-packed run of the hybrid encoding, which holds a multiple of eight."""
+def _packed(numbers: np.ndarray[Any, Any], width: int) -> bytes:
+    """Numbers of `width` bits in the hybrid encoding: as one run of the same number, where it is one, or else as one
+    bit-packed run, which holds a multiple of eight."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        return varint(len(numbers) << 1) + int(numbers[0]).to_bytes(-(-width // 8), "little")
     groups = -(-len(numbers) // 8)
     padded = np.zeros(groups * 8, np.uint32)
     padded[: len(numbers)] = numbers
@@ -259,15 +277,25 @@ def _packed(numbers: Sequence[int], width: int) -> bytes:
     return varint(groups << 1 | 1) + np.packbits(bits.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
 
 
-def _list_levels(cells: Sequence[Sequence[int]]) -> tuple[bytes, int]:
+def _list_levels(cells: Cells) -> tuple[bytes, int]:
     """The repetition and definition levels of lists, and how many entries they are: an empty list is one, too."""
-    repetition: list[int] = []
-    definition: list[int] = []
-    for cell in cells:
-        repetition += _FIRST[len(cell)] if len(cell) < len(_FIRST) else [0] + [1] * (len(cell) - 1)
-        definition += _FULL[len(cell)] if len(cell) < len(_FULL) else [2] * len(cell)
+    lengths = np.array([len(cell) for cell in cells.distinct], np.intp)[cells.places]
+    entries = np.maximum(lengths, 1)
+    repetition = np.ones(entries.sum(), np.uint8)
+    repetition[np.cumsum(entries) - entries] = 0
+    definition = np.repeat(np.where(lengths > 0, 2, 0), entries)
     levels = [_packed(repetition, 1), _packed(definition, 2)]
     return b"".join(struct.pack("<i", len(level)) + level for level in levels), len(repetition)
+
+
+def _elements(cells: Cells) -> Cells:
+    """What is in the lists, one after another."""
+    lengths = np.array([len(cell) for cell in cells.distinct], np.intp)
+    elements = Cells.of([element for cell in cells.distinct for element in cell])
+    starts = (np.cumsum(lengths) - lengths)[cells.places]
+    counts = lengths[cells.places]
+    before = np.cumsum(counts) - counts
+    return elements.by(np.repeat(starts - before, counts) + np.arange(counts.sum()))
 
 
 def _statistics(column: Column, distinct: Sequence[Any]) -> Struct | None:

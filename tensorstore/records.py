@@ -29,6 +29,17 @@ class Plan:
                 raise UnsupportedValue(f"{text!r} is no name for a tensor or a collection: {exc.reason}") from None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What the values of one tensor have in common, step after step. The same object serves all of them: what is
+    written of it is encoded once a file, and not once a value."""
+
+    plan: Plan
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
 @dataclass(slots=True)
 class Record:
     """One tensor at one step."""

@@ -19,7 +19,7 @@ from .dtypes import as_scalar, dtype_name
 from .errors import TensorTrialError
 from .index import IndexedStep, IndexRow, write_index
 from .mode import ModeKeys
-from .records import Numbers, Record, Step
+from .records import Kind, Numbers, Plan, Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
 from .small_index import SmallIndex
@@ -32,6 +32,8 @@ REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
 
 _SCALAR_BYTES = 64
+# A program that makes up new names for ever is not to fill the memory with them.
+_KINDS = 1 << 16
 
 
 class _Batch(NamedTuple):
@@ -92,6 +94,7 @@ class Writer:
         self._open: dict[int, IndexedStep] = {}
         self._closed: list[IndexedStep] = []
         self._flush_due: float | None = None
+        self._kinds: dict[str, Kind] = {}
         self._small = SmallIndex(storage, worker) if first_flush == 0 else None
 
         # Shared, under the condition's lock.
@@ -221,7 +224,7 @@ class Writer:
             if isinstance(record, Numbers):
                 for plan, number in zip(record.plans, record.values, strict=True):
                     indexed.rows.pop(plan.name, None)
-                    indexed.rows[plan.name] = IndexRow(plan, "float64", (), 8, record.saved_at, scalar=number)
+                    indexed.rows[plan.name] = IndexRow(self._kind(plan, "float64", (), 8), record.saved_at, number)
                 continue
             # A name that comes again takes its last place as well as its last value.
             indexed.rows.pop(record.plan.name, None)
@@ -241,13 +244,11 @@ class Writer:
             record.ready()
         plan, value = record.plan, record.value
         if isinstance(value, float):
-            return IndexRow(plan, "float64", (), 8, record.saved_at, scalar=value)
+            return IndexRow(self._kind(plan, "float64", (), 8), record.saved_at, value)
         saved = record.statistics
+        shape = value.shape if record.shape is None else record.shape
         row = IndexRow(
-            plan,
-            record.dtype or dtype_name(value.dtype),
-            value.shape if record.shape is None else record.shape,
-            value.nbytes,
+            self._kind(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes),
             record.saved_at,
             statistics=dict(saved)
             if saved is not None
@@ -260,11 +261,20 @@ class Writer:
             self._keep_raw(step, record, value, row)
         return row
 
+    def _kind(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> Kind:
+        """What this value has in common with the last one of its tensor, or a new one."""
+        kind = self._kinds.get(plan.name)
+        if kind is None or kind.plan is not plan or kind.nbytes != nbytes or kind.dtype != dtype or kind.shape != shape:
+            if len(self._kinds) >= _KINDS:
+                self._kinds.clear()
+            kind = self._kinds[plan.name] = Kind(plan, dtype, shape, nbytes)
+        return kind
+
     def _keep_raw(self, step: Step, record: Record, value: np.ndarray, row: IndexRow) -> None:
         row.scalar = as_scalar(value)
         if row.scalar is None:
             row.chunk, chunk = self._chunk(step)
-            row.place = chunk.append(step, record, row.dtype)
+            row.place = chunk.append(step, record, row.kind)
             self._chunk_bytes += value.nbytes
 
     def _chunk(self, step: Step) -> tuple[str, ChunkWriter]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tensortrial.chunk import COMPRESSED_ROW_GROUP_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, ChunkWriter, Place
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Record, Step
+from tensortrial.records import Kind, Plan, Record, Step
 from tensortrial.schema import TENSORS_SCHEMA
 from tensortrial.storage import open_storage
 
@@ -30,7 +30,8 @@ def write(folder: Path, sizes: list[int], codec: str = "none", **options: Any) -
     for number, size in enumerate(sizes):
         value = np.arange(number, number + size, dtype=np.int64).astype(np.uint8)
         values.append(value.tobytes())
-        places.append(writer.append(step, Record(Plan(f"n{number}", (), True), value, 0), "uint8"))
+        plan = Plan(f"n{number}", (), True)
+        places.append(writer.append(step, Record(plan, value, 0), Kind(plan, "uint8", value.shape, value.nbytes)))
     writer.finish()
     writer.publish()
     return folder / PATH, values, places
@@ -154,6 +155,7 @@ def test_other_engines_read_it(tmp_path: Path) -> None:
 def test_an_aborted_chunk_leaves_nothing(tmp_path: Path) -> None:
     sink = open_storage(tmp_path).sink(PATH)
     writer = ChunkWriter(sink, "chunk", "w")
-    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(Plan("a", (), True), np.zeros(9), 0), "float64")
+    plan = Plan("a", (), True)
+    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), Kind(plan, "float64", (9,), 72))
     writer.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
