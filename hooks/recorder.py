@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from tensortrial import __version__
 from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
 from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.copies import Copies
 from tensortrial.dtypes import Array, dtype_name, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.mode import ModeKeys
@@ -144,6 +143,7 @@ class Recorder:
         self._step: Step | None = None
         self._step_is_adoptable = False
         self._holds = 0
+        self._copies = Copies()
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refused: set[str] = set()
@@ -312,11 +312,11 @@ class Recorder:
         except UnsupportedValue as exc:
             self.refuse(plan.name, exc)
             return
-        kept = storable(value)
+        kept, copies = storable(value), None
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
-            kept = np.array(value, order="C")
-        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready), kept.nbytes)
+            kept, copies = self._copies.copy(value), self._copies
+        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, copies), kept.nbytes)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
         """Keep those of many scalars that are due at the open step. `numbers` belong to the recorder from now on."""

@@ -45,6 +45,8 @@ class _RowGroup:
         self.places: list[Place] = []
         self.steps: list[Step] = []
         """Each step once for all rows that come one after another."""
+        self.records: list[Record] = []
+        """Those that end with this row group: their memory is then free."""
         self.counts: list[int] = []
         self.nbytes = 0
 
@@ -102,6 +104,10 @@ class ChunkWriter:
         else:
             for part in range(count):
                 self._add(step, kind, part, data[part * self._part_bytes : (part + 1) * self._part_bytes], place)
+        if self._pending.kinds:
+            self._pending.records.append(record)
+        else:
+            record.release()
         return place
 
     def finish(self) -> None:
@@ -138,4 +144,6 @@ class ChunkWriter:
                 if part == 0:
                     place.offset = position
         self._row_groups += 1
+        for record in pending.records:
+            record.release()
         self._pending = _RowGroup()

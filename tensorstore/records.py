@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .copies import Copies
 from .dtypes import Array
 from .errors import UnsupportedValue
 from .mode import ModeKeys
@@ -56,6 +57,14 @@ class Record:
     shape: tuple[int, ...] | None = None
     ready: Callable[[], object] | None = None
     """Returns when value and statistics have arrived from a device; called before either is looked at."""
+    copies: Copies | None = None
+    """Who made `value`, and takes its memory back."""
+
+    def release(self) -> None:
+        """The value has been written, or is not wanted: nobody reads it any more."""
+        if self.copies is not None and not isinstance(self.value, float):
+            self.copies.give_back(self.value)
+            self.copies = None
 
 
 @dataclass(slots=True)

@@ -259,6 +259,8 @@ class Writer:
         )
         if plan.raw:
             self._keep_raw(step, record, value, row)
+        else:
+            record.release()
         return row
 
     def _kind(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> Kind:

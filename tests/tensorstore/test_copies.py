@@ -1,0 +1,97 @@
+"""Memory is used again only when nobody reads it any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensortrial
+from tensortrial.chunk import ChunkWriter
+from tensortrial.copies import Copies
+from tensortrial.hooks.rank import Rank
+from tensortrial.hooks.recorder import Recorder
+from tensortrial.mode import ModeKeys
+from tensortrial.records import Kind, Plan, Record, Step
+from tensortrial.storage import open_storage
+
+LARGE = 32 << 10
+
+
+def test_what_came_back_is_used_again() -> None:
+    copies = Copies()
+    first = copies.copy(np.zeros(LARGE, np.uint8))
+    other = copies.copy(np.ones(LARGE, np.uint8))
+    assert not np.shares_memory(first, other)
+    copies.give_back(first)
+    again = copies.copy(np.full((LARGE // 8, 1), 7.0))
+    assert np.shares_memory(first, again)
+    assert (again == 7.0).all()
+    assert (other == 1).all()
+
+
+def test_no_more_is_kept_than_the_limit() -> None:
+    copies = Copies(limit=2 * LARGE)
+    lent = [copies.copy(np.zeros(LARGE, np.uint8)) for _ in range(5)]
+    for copy in lent:
+        copies.give_back(copy)
+        assert copies._free_bytes <= 2 * LARGE
+    copies.give_back(copies.copy(np.zeros(3 * LARGE, np.uint8)))
+    assert copies._free_bytes <= 2 * LARGE
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_a_copy_is_in_c_order(layout: str) -> None:
+    array = np.asarray(np.arange(float(LARGE)).reshape(64, -1), order=layout)  # type: ignore[call-overload]
+    copy = Copies().copy(array)
+    assert copy.flags.c_contiguous
+    assert (copy == array).all()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_memory_comes_back_once_its_row_group_is_written(tmp_path: Path, codec: str) -> None:
+    path = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
+    writer = ChunkWriter(open_storage(tmp_path).sink(path), path, "w", codec)
+    copies, plan = Copies(), Plan("t", (), True)
+    value = copies.copy(np.zeros(LARGE, np.uint8))
+    writer.append(
+        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, copies=copies), Kind(plan, "uint8", (LARGE,), LARGE)
+    )
+    assert copies._free_bytes == 0
+    writer.finish()
+    assert copies._free_bytes == LARGE
+    writer.publish()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> None:
+    """The training goes on to write into its one array, and the memory of each copy serves later steps."""
+    recorder = Recorder(
+        tmp_path / "run",
+        framework="none",
+        versions={},
+        rank=Rank(),
+        builtin=[],
+        always_saved=[],
+        include_regex="t",
+        save_config={"save_interval": 1},
+        flush_seconds=0,
+        codec=codec,
+    )
+    recorder.set_mode(ModeKeys.TRAIN)
+    value = np.zeros(64 << 10, np.int64)
+    for step in range(120):
+        recorder.begin_step()
+        for number in range(4):
+            value[:] = step * 10 + number
+            plan = recorder.plan(f"t{number}")
+            assert plan is not None
+            recorder.record(plan, value)
+    recorder.close()
+    assert recorder._copies._free_bytes > 0
+    trial = tensortrial.create_trial(tmp_path / "run")
+    for number in range(4):
+        found = trial.tensor(f"t{number}").values()
+        assert len(found) == 120
+        assert all((saved == step * 10 + number).all() for step, saved in found.items())
