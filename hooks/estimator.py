@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
+from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys, modes
+
+try:
+    import tensorflow as tf
+except ImportError as exc:
+    raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
 from . import current
 from .reading import create_trial
