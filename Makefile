@@ -7,6 +7,8 @@ VENV_MIN := .venv-min
 PY_MIN := $(VENV_MIN)/bin/python
 PINS_MIN := duckdb==1.5.5 pyarrow==25.0.1 numpy==1.26.4
 CEPH := ceph-mon ceph-osd ceph-mgr radosgw ceph-common
+POSTGRESQL := postgresql postgresql-client
+JAVA := openjdk-17-jre-headless
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PYTEST_ARGS ?=
 # Processes that share the default tests; some tests watch the clock, so no more than there are cores.
@@ -132,12 +134,31 @@ build/env-smdebug: $(VENV_SMDEBUG)/pyvenv.cfg
 	$(VENV_SMDEBUG)/bin/python -m pip install --quiet $(PINS_SMDEBUG)
 	@touch $@
 
+# Spark is 0.5 GB, so it joins .venv only when asked for.
+.PHONY: env-spark
+env-spark: env build/env-spark  ## Add Apache Spark to .venv
+
+build/env-spark: pyproject.toml build/env
+	$(PY) -m pip install --quiet $(shell sed -nE 's/^spark = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
+	@touch $@
+
+# Installs what the shell's variable names, which may be nothing.
+define apt-get
+if [ -z "$(1)" ]; then exit 0; \
+elif ! command -v apt-get > /dev/null; then echo "No apt-get here. Install by hand what provides:$(1)"; exit 1; fi; \
+export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -y -qq --no-install-recommends $(1)"; \
+$$install || { $(SUDO) apt-get update -qq && $$install; }
+endef
+
 .PHONY: servers
-servers:  ## Install the S3 server that the tests start: Ceph's RADOS Gateway, by apt-get, if it is missing
-	@if command -v radosgw > /dev/null; then exit 0; \
-	elif ! command -v apt-get > /dev/null; then echo "No apt-get here. Install by hand what provides: $(CEPH)"; exit 1; fi; \
-	export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -y -qq --no-install-recommends $(CEPH)"; \
-	$$install || { $(SUDO) apt-get update -qq && $$install; }
+servers:  ## Install the servers that the tests start, by apt-get, if they are missing: an S3 server (Ceph's), PostgreSQL
+	@missing=; command -v radosgw > /dev/null || missing+=" $(CEPH)"; \
+	command -v initdb > /dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || missing+=" $(POSTGRESQL)"; \
+	$(call apt-get,$$missing)
+
+.PHONY: java
+java:  ## Install the Java that Spark runs on, by apt-get, if it is missing
+	@missing=; command -v java > /dev/null || missing=" $(JAVA)"; $(call apt-get,$$missing)
 
 # ---------------------------------------------------------------------------------------------------------- checks
 
@@ -157,10 +178,11 @@ demo-xgboost: env  ## Boost trees, and ask by SQL and by rules what they learnt
 TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py)
 TESTS_ESTIMATOR := $(wildcard tests/hooks/test_*estimator*.py)
 TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
+TESTS_SPARK := $(wildcard tests/*/test_*spark*.py)
 
 .PHONY: test
-test: env servers  ## Run the tests, all but the slow ones and those of TensorFlow, MXNet and Horovod
-	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET)) $(PYTEST_ARGS)
+test: env servers  ## Run the tests, all but the slow ones and those of Spark, TensorFlow, MXNet and Horovod
+	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET) $(TESTS_SPARK)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
@@ -185,6 +207,10 @@ test-horovod: env-horovod  ## Run the test of jobs that Horovod starts
 .PHONY: test-mxnet
 test-mxnet: env-mxnet  ## Run the tests of the MXNet hook
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_MXNET) tests/test_docs.py
+
+.PHONY: test-spark
+test-spark: env-spark servers java  ## Run the tests of what Apache Spark answers
+	$(PY) -m pytest $(PYTEST_ARGS) $(TESTS_SPARK)
 
 .PHONY: lint
 lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which

@@ -1,0 +1,42 @@
+"""The commands together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import TensorTrialError
+from .compact import compact
+from .imports import imports
+from .info import info
+from .mark_ended import mark_ended
+from .names import names
+from .sql import sql
+from .steps import steps
+from .watch import watch
+
+
+class _Commands(click.Group):
+    """Prints the errors of this project as one sentence."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TensorTrialError as exc:
+            raise click.ClickException(str(exc)) from exc
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tensortrial")
+def main() -> None:
+    """Look into training runs.
+
+    RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be looked into
+    while it is being written.
+    """
+
+
+for command in (info, names, steps, sql, watch, mark_ended, compact, imports):
+    main.add_command(command)

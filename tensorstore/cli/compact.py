@@ -1,0 +1,39 @@
+"""`tensortrial compact RUN`."""
+
+from __future__ import annotations
+
+import click
+
+from .. import compaction
+from .options import options_of, run_argument, storage_option
+
+
+@click.command("compact")
+@run_argument
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Keep the small files so long, for readers that have begun to read them; 0 if nobody reads.",
+)
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@storage_option
+def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, ...]) -> None:
+    """Make few index files of the many small ones of a run.
+
+    Opening and querying a long run gets faster. A run can be compacted while it is written and read, and again as it
+    grows; what was interrupted is finished the next time.
+    """
+    done = compaction.compact(run, grace=grace, storage_options=options_of(storage_options), progress=progress)
+    for error in done.damaged.values():
+        click.echo(f"damaged, and left as it is: {error}", err=True)
+    click.echo(
+        f"{done.files_before} index files of {_megabytes(done.bytes_before)} are now "
+        f"{done.files_after} of {_megabytes(done.bytes_after)}"
+    )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"

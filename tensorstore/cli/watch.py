@@ -1,0 +1,96 @@
+"""`tensortrial watch RUN`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+
+import click
+
+from ..errors import TensorTrialError
+from ..rules import Finding
+from .options import open_trial, run_argument, storage_option
+
+_SHOWN_OF_A_STEP = 3
+_NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--rule", "rules", multiple=True, metavar="NAME[:KEY=VALUE,…]", help="A built-in rule. May be given several times."
+)
+@click.option(
+    "--config", type=click.Path(dir_okay=False), help="A JSON or TOML file of rules, or SageMaker's configuration."
+)
+@click.option("--start-step", type=int, default=0, show_default=True, help="Global step to begin with.")
+@click.option("--end-step", type=int, help="Global step to end before.  [default: with the job]")
+@click.option("--timeout", type=float, help="Wait so many seconds for the run to begin.")
+@click.option("--record/--no-record", default=True, show_default=True, help="Keep the findings in the run.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+)
+@storage_option
+def watch(
+    run: str,
+    rules: tuple[str, ...],
+    config: str | None,
+    start_step: int,
+    end_step: int | None,
+    timeout: float | None,
+    record: bool,
+    form: str,
+    storage_options: tuple[str, ...],
+) -> None:
+    """Follow a run with rules, and print what they find, until the job ends.
+
+    The exit status is 0 if no rule fired, 1 if one did, and 2 if one could not run: it lacked tensors, raised, or there
+    was no step.
+
+    \b
+    tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20
+    """
+    from ..rules.configuration import parse_rule, read_rules
+    from ..rules.running import watch as follow
+
+    try:
+        chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])
+        if not chosen:
+            raise click.UsageError("give at least one --rule, or a --config")
+        trial = open_trial(run, storage_options, timeout)
+        made = [each.make(trial) for each in chosen]
+        found = follow(trial, made, start_step, end_step, record=record)
+        status = _print_findings(found, form)
+        if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
+            click.echo("no step was evaluated", err=True)
+            status = _COULD_NOT_RUN
+    except TensorTrialError as exc:
+        # Status 1 says that a rule fired.
+        click.echo(f"Error: {exc}", err=True)
+        status = _COULD_NOT_RUN
+    sys.exit(status)
+
+
+def _print_findings(findings: Iterable[Finding], form: str) -> int:
+    """Print as they come; of many findings of a rule at a step, the first few. Gives the exit status."""
+    status, last, more = _NOTHING_FIRED, None, 0
+    for finding in findings:
+        status = max(status, _COULD_NOT_RUN if finding.failed else _FIRED)
+        if form == "json":
+            click.echo(json.dumps(finding.to_json()))
+            continue
+        key = finding.rule, finding.step
+        if key != last:
+            _say_more(more)
+            last, more = key, 0
+        more += 1
+        if more <= _SHOWN_OF_A_STEP:
+            click.echo(str(finding))
+    _say_more(more)
+    return status
+
+
+def _say_more(count: int) -> None:
+    if count > _SHOWN_OF_A_STEP:
+        click.echo(f"    … and {count - _SHOWN_OF_A_STEP} more of this rule at this step")
