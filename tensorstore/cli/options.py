@@ -29,11 +29,11 @@ def open_trial(run: str, storage_options: Sequence[str], timeout: float | None =
     return create_trial(run, timeout=timeout, storage_options=options_of(storage_options))
 
 
-def options_of(storage_options: Sequence[str]) -> dict[str, str] | None:
+def options_of(storage_options: Sequence[str], hint: str = "--storage-option") -> dict[str, str] | None:
     options = {}
     for option in storage_options:
         key, equals, value = option.partition("=")
         if not equals:
-            raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="--storage-option")
+            raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint=hint)
         options[key] = value
     return options or None

@@ -1,0 +1,79 @@
+"""Make a run from a table of metrics, in CSV or Parquet.
+
+from tensortrial.importers.csv import import_run
+
+import_run("log.csv", "runs/old", step="iteration")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigurationError
+from ..storage import Storage, open_storage
+from .metrics import Points, Report, import_points, joined, log
+from .tables import column_like, find_tables, points_of_columns, points_of_rows, read_table, steps_of, times_of
+
+_STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
+_TIMES = ("timestamp", "_timestamp", "wall time", "wall_time", "time", "saved_at")
+
+
+def import_run(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    step: str | None = None,
+    time: str | None = None,
+    name: str | None = None,
+    value: str | None = None,
+    step_multiplier: int = 1,
+    metadata: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    report: Report = log,
+) -> str:
+    """Import the table `source`, or all tables in that folder, into a run at `target`, and return the path of the run.
+
+    A table is CSV with a head, or Parquet. Each of its columns that holds numbers becomes a scalar of its name, or,
+    where `name` and `value` say which columns hold them, each row does. `step` is the column of steps (without it, one
+    that is called so: step, global_step, iteration, epoch; else the rows are counted), `time` that of the time, as a
+    timestamp or in seconds since 1970. Steps that are no whole numbers are multiplied by `step_multiplier`. What the
+    tables of a folder have in common, their steps, is put together; of two numbers for one step the last stays.
+
+    An import that was interrupted goes on where it was when it is called again, and one of a table that has grown
+    takes its later steps. `metadata` is kept with the run; `report` is told what was left out (without it, the log).
+
+    Raises RunNotFound and CorruptFile for the source, ConfigurationError for a column that is not there, RunExists
+    when the target holds another run.
+    """
+    if (name is None) != (value is None):
+        raise ConfigurationError("name and value go together: one is the column of names, the other that of numbers")
+    storage, paths = find_tables(source, storage_options)
+    wanted = {"step": step, "time": time, "name": name, "value": value}
+    parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
+    points = joined(parts, metadata)
+    return import_points(points, _url(storage, paths), "csv", open_storage(target, storage_options), progress)
+
+
+def _url(storage: Storage, paths: list[str]) -> str:
+    return f"{storage.url}/{paths[0]}" if len(paths) == 1 else storage.url
+
+
+def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multiplier: int, report: Report) -> Points:
+    table, url = read_table(storage, path), f"{storage.url}/{path}"
+    for role, column in wanted.items():
+        if column is not None and column not in table.column_names:
+            known = ", ".join(map(repr, table.column_names))
+            raise ConfigurationError(f"{url} has no column {column!r} to be the {role}; it has {known}")
+    step = wanted["step"] or column_like(table, _STEPS)
+    time = wanted["time"] or column_like(table, _TIMES)
+    steps = np.arange(len(table)) if step is None else steps_of(table[step], url, multiplier)
+    saved_at = times_of(table[time] if time else None, len(table))
+    if wanted["name"] and wanted["value"]:
+        return points_of_rows(table[wanted["name"]], table[wanted["value"]], steps, saved_at, url, report)
+    columns = {column: column for column in table.column_names if column not in (step, time)}
+    return points_of_columns(table, columns, steps, saved_at, url, report)

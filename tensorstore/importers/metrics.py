@@ -1,0 +1,182 @@
+"""Metrics: numbers under names, step by step, on their way into a run of this format.
+
+Whatever kept them, a table of CSV, a history of W&B or of Neptune, gives `Points`; `import_points` makes a run of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__
+from ..claim import claim, claim_again, published_steps
+from ..collection import CollectionKeys
+from ..errors import RunExists, TensorTrialError, UnsupportedValue
+from ..mode import ModeKeys
+from ..progress_bar import progress_bar
+from ..records import Numbers, Plan, Step
+from ..schema import END, RUN_FILE, RunInfo, WorkerInfo, end_path
+from ..storage import Storage
+from ..writer import Writer
+
+logger = logging.getLogger(__name__)
+
+WORKER = "worker_0"
+_SOURCE = "imported_from"
+
+Integers = npt.NDArray[np.int64]
+Report = Callable[[str], object]
+"""Told, in a sentence, of what could not be imported."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Numbers, each of a name and a step: columns of equal length, in any order."""
+
+    names: Sequence[str]
+    name: Integers
+    """Which of `names`, shape (n,)."""
+    step: Integers
+    """Shape (n,), none below 0."""
+    value: npt.NDArray[np.float64]
+    """Shape (n,)."""
+    saved_at: Integers
+    """Nanoseconds since 1970, UTC, shape (n,); 0 where it is not known."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known of the run, as JSON can say it."""
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def by_step(self) -> Points:
+        """In the order of steps, and of names in each. Of a name that comes twice at a step the last stays."""
+        order = np.lexsort((self.name, self.step))
+        step, name = self.step[order], self.name[order]
+        last = np.append((step[1:] != step[:-1]) | (name[1:] != name[:-1]), True)[: len(step)]
+        kept = order[last]
+        return Points(
+            self.names, self.name[kept], self.step[kept], self.value[kept], self.saved_at[kept], self.metadata
+        )
+
+    def after(self, step: int) -> Points:
+        """Those of later steps."""
+        kept = self.step > step
+        return Points(
+            self.names, self.name[kept], self.step[kept], self.value[kept], self.saved_at[kept], self.metadata
+        )
+
+
+def joined(parts: Sequence[Points], metadata: Mapping[str, Any] | None = None) -> Points:
+    """The points of several parts of one run."""
+    names = list(dict.fromkeys(name for part in parts for name in part.names))
+    number = {name: i for i, name in enumerate(names)}
+    renamed = [np.array([number[name] for name in part.names], np.int64)[part.name] for part in parts]
+    together = dict[str, Any]()
+    for part in parts:
+        together.update(part.metadata)
+    return Points(
+        names,
+        np.concatenate([np.empty(0, np.int64), *renamed]),
+        np.concatenate([np.empty(0, np.int64), *(part.step for part in parts)]),
+        np.concatenate([np.empty(0, np.float64), *(part.value for part in parts)]),
+        np.concatenate([np.empty(0, np.int64), *(part.saved_at for part in parts)]),
+        together | dict(metadata or {}),
+    )
+
+
+def log(sentence: str) -> None:
+    """The report of who asked for none."""
+    logger.warning("left out of the import: %s", sentence)
+
+
+def import_points(points: Points, source: str, framework: str, target: Storage, progress: bool = True) -> str:
+    """Make a run of `points` at `target`, and return its URL. A run of the same `source` that is there is continued
+    with later steps. Raises RunExists when the target holds another run, UnsupportedValue for a name that no tensor
+    can have."""
+    resumes = _has_begun(target, source)
+    done = max((step.global_step for step in published_steps(target, WORKER)), default=-1) if resumes else -1
+    ended = resumes and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}
+    left = points.by_step().after(done)
+    if ended and not len(left):
+        return target.url
+    plans = [_plan(name) for name in points.names]
+    run = RunInfo(
+        created_at=_began_at(points).isoformat(),
+        framework=framework,
+        versions={"tensortrial": __version__},
+        metadata={**points.metadata, _SOURCE: source},
+    )
+    told = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
+    first_flush = claim_again(target, run, told) if resumes else 0
+    if not resumes:
+        claim(target, run, told)
+    _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)
+    return target.url
+
+
+def _has_begun(target: Storage, source: str) -> bool:
+    try:
+        run = RunInfo.from_bytes(target.read(RUN_FILE), target.url)
+    except FileNotFoundError:
+        return False
+    if run.metadata.get(_SOURCE) != source:
+        raise RunExists(
+            target.url,
+            f"holds a run that was not imported from {source}, and nothing of it is ever overwritten: choose another "
+            "target",
+        )
+    return True
+
+
+def _plan(name: str) -> Plan:
+    if not name:
+        raise UnsupportedValue("a metric without a name cannot be imported: give its column one")
+    kind = CollectionKeys.LOSSES if "loss" in name.lower() else CollectionKeys.METRICS
+    return Plan(name, (kind,), raw=False)
+
+
+def _collections(plans: Sequence[Plan]) -> list[Mapping[str, Any]]:
+    kinds = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
+    return [{"name": kind, "tensor_names": [p.name for p in plans if p.collections == (kind,)]} for kind in kinds]
+
+
+def _began_at(points: Points) -> datetime:
+    """When the first number was saved; now, where that cannot be told."""
+    known = points.saved_at[points.saved_at > 0]
+    return datetime.fromtimestamp(known.min() / 1e9, UTC) if len(known) else datetime.now(UTC)
+
+
+def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool, target: Storage) -> None:
+    now = int(datetime.now(UTC).timestamp() * 1e9)
+    try:
+        with progress_bar(len(points), progress, "import", "number") as advance:
+            for begin, end in _steps(points):
+                numbers = Numbers(
+                    [plans[name] for name in points.name[begin:end].tolist()],
+                    points.value[begin:end].tolist(),
+                    int(points.saved_at[begin:end].max()) or now,
+                )
+                step = int(points.step[begin])
+                writer.put(Step(ModeKeys.GLOBAL, step, step), [numbers], closes=True)
+                advance(end - begin)
+        writer.close()
+    except BaseException:
+        # What was published stays, and the next import goes on from there. The mark would say that nothing is left.
+        with suppress(TensorTrialError):
+            writer.close("the import was interrupted")
+        target.remove(end_path(WORKER))
+        raise
+
+
+def _steps(points: Points) -> Iterator[tuple[int, int]]:
+    """Where each step begins and ends, of points in the order of steps."""
+    bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1))
+    if len(points):
+        yield from zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)

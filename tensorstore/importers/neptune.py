@@ -1,0 +1,139 @@
+"""Make runs from what Neptune exports: the Parquet files of neptune-exporter, and the CSV of series or of a table of
+metrics.
+
+from tensortrial.importers.neptune import import_runs
+
+import_runs("exports/data", "runs/neptune")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import CorruptFile
+from ..storage import Storage, open_storage
+from .metrics import Points, Report, import_points, joined, log
+from .tables import (
+    column_like,
+    find_tables,
+    points_of_columns,
+    points_of_rows,
+    read_table,
+    steps_of,
+    times_of,
+    url_below,
+)
+
+_EXPORTED = {"run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value"}
+_SERIES = "float_series"
+# Where the exporter keeps a parameter of each type.
+_PARAMETERS = {
+    "float": "float_value",
+    "int": "int_value",
+    "string": "string_value",
+    "bool": "bool_value",
+    "datetime": "datetime_value",
+    "string_set": "string_set_value",
+}
+_RUNS = ("run", "run_id", "experiment", "sys/custom_run_id", "sys/id")
+
+
+def import_runs(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    step_multiplier: int = 1,
+    metadata: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    report: Report = log,
+) -> list[str]:
+    """Import what Neptune exported to `source`, a file or a folder, and return the paths of the runs that were made.
+
+    - The Parquet files that neptune-exporter writes: each of their runs becomes a run in a folder of `target`. Series
+      of numbers become scalars, parameters become metadata of the run.
+    - A CSV with the columns `run` (or `experiment`) and `step`, and one for each metric: the same.
+    - A CSV with the columns `step` and `value`, as `fetch_values()` of a series gives it: a run at `target`, in which
+      the series is called as its file; all such files of a folder are series of one run.
+
+    Neptune's steps may have a fraction: `step_multiplier`, such as 1000, makes whole numbers of them. Texts, files and
+    histograms are left out and told to `report`. Calling it again goes on where an import was interrupted, or takes
+    later steps. Raises RunNotFound, CorruptFile, RunExists.
+    """
+    storage, paths = find_tables(source, storage_options)
+    runs: dict[str, list[Points]] = {}
+    for path in paths:
+        for run, points in _points(storage, path, step_multiplier, report):
+            runs.setdefault(run, []).append(points)
+    return [
+        import_points(
+            joined(parts, metadata),
+            url_below(storage.url, run),
+            "neptune",
+            open_storage(url_below(target, run), storage_options),
+            progress,
+        )
+        for run, parts in runs.items()
+    ]
+
+
+def _points(storage: Storage, path: str, multiplier: int, report: Report) -> Iterator[tuple[str, Points]]:
+    """The runs that a file is about, each with its points."""
+    table, url = read_table(storage, path), f"{storage.url}/{path}"
+    if set(table.column_names) >= _EXPORTED:
+        for run in _distinct(table["run_id"]):
+            yield run, _exported(table.filter(pc.equal(table["run_id"], run)), url, multiplier, report)
+        return
+    step, run_column = column_like(table, ("step",)), column_like(table, _RUNS)
+    if step and run_column:
+        metrics = {name: name for name in table.column_names if name not in (step, run_column)}
+        for run in _distinct(table[run_column]):
+            rows = table.filter(pc.equal(table[run_column], run))
+            steps = steps_of(rows[step], url, multiplier)
+            yield str(run), points_of_columns(rows, metrics, steps, times_of(None, len(rows)), url, report)
+    elif step and "value" in table.column_names:
+        time = table["timestamp"] if "timestamp" in table.column_names else None
+        steps, series = steps_of(table[step], url, multiplier), {"value": path.rpartition(".")[0]}
+        yield "", points_of_columns(table, series, steps, times_of(time, len(table)), url, report)
+    else:
+        raise CorruptFile(
+            url,
+            "this is neither a file of neptune-exporter, nor a table with the columns run and step, nor a series with "
+            "the columns step and value: other tables are read by `import csv`",
+        )
+
+
+def _distinct(runs: pa.ChunkedArray) -> list[Any]:
+    return [run for run in runs.unique().to_pylist() if run is not None]
+
+
+def _exported(rows: pa.Table, url: str, multiplier: int, report: Report) -> Points:
+    """One run of a file of neptune-exporter."""
+    kind = rows["attribute_type"]
+    series = rows.filter(pc.equal(kind, _SERIES))
+    points = points_of_rows(
+        series["attribute_path"],
+        series["float_value"],
+        steps_of(series["step"], url, multiplier),
+        times_of(series["timestamp"], len(series)),
+        url,
+        report,
+    )
+    for counted in kind.value_counts().to_pylist():
+        if counted["values"] != _SERIES and counted["values"] not in _PARAMETERS:
+            report(f"{url}: {counted['counts']} rows of {counted['values']}")
+    return joined([points], dict(_parameters(rows)))
+
+
+def _parameters(rows: pa.Table) -> Iterator[tuple[str, Any]]:
+    """What was set once, as JSON can say it."""
+    for kind, column in _PARAMETERS.items():
+        if column in rows.column_names:
+            found = rows.filter(pc.equal(rows["attribute_type"], kind))
+            for name, value in zip(found["attribute_path"].to_pylist(), found[column].to_pylist(), strict=True):
+                yield name, value.isoformat() if kind == "datetime" and value is not None else value

@@ -1,0 +1,184 @@
+"""Tables of metrics, in CSV or Parquet: finding them, reading them, and the points that their columns hold."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ..errors import CorruptFile, RunNotFound
+from ..storage import Storage, open_storage
+from .metrics import Integers, Points, Report
+
+KINDS = (".csv", ".parquet")
+
+
+def find_tables(
+    source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> tuple[Storage, list[str]]:
+    """The folder that `source` is, or is in, and the tables there, in the order of their names. Raises RunNotFound if
+    there are none."""
+    text = os.fspath(source).rstrip("/")
+    folder, _, name = text.rpartition("/")
+    if name.lower().endswith(KINDS):
+        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options)
+        if name in storage.list(""):
+            return storage, [name]
+        raise RunNotFound(text, "there is no such file")
+    storage = open_storage(text, storage_options)
+    found = sorted(_below(storage, "", depth=4))
+    if not found:
+        raise RunNotFound(text, f"there is no table here: no file that ends with {' or '.join(KINDS)}")
+    return storage, found
+
+
+def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
+    for name in storage.list(folder):
+        path = f"{folder}/{name}" if folder else name
+        if name.lower().endswith(KINDS):
+            yield path
+        elif depth and not name.startswith("."):
+            yield from _below(storage, path, depth - 1)
+
+
+def read_table(storage: Storage, path: str) -> pa.Table:
+    """Raises CorruptFile for a file that is neither CSV with a head nor Parquet."""
+    data, url = pa.BufferReader(storage.read(path)), f"{storage.url}/{path}"
+    try:
+        if path.lower().endswith(".parquet"):
+            table = pq.read_table(data)
+        else:
+            # An empty cell says that there was no number; `nan` is one.
+            convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+            table = pyarrow.csv.read_csv(data, convert_options=convert)
+    except (pa.ArrowException, OSError) as exc:
+        raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
+    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if twice:
+        raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")
+    # What pandas writes before the first column, and gives no name, numbers the rows.
+    return table.drop_columns([name for name in ("", "Unnamed: 0", "__index_level_0__") if name in table.column_names])
+
+
+def column_like(table: pa.Table, names: Sequence[str]) -> str | None:
+    """The first column that has one of the names, whatever the case."""
+    known = {column.lower(): column for column in reversed(table.column_names)}
+    return next((known[name] for name in names if name in known), None)
+
+
+def points_of_columns(
+    table: pa.Table, names: Mapping[str, str], step: Integers, saved_at: Integers, path: str, report: Report
+) -> Points:
+    """The points of a table with a column for each name; `names` says what each of the columns is called in the run.
+
+    A cell without a number is no point. Columns that hold no numbers are reported; `step` is below 0 where a row has
+    none, and such rows are reported as well.
+    """
+    metrics, rows, values, others = list[str](), [], [], list[str]()
+    for column, name in names.items():
+        numbers = _numbers(table[column])
+        if numbers is None:
+            others.append(column)
+            continue
+        there = np.flatnonzero(pc.is_valid(numbers).to_numpy(zero_copy_only=False) & (step >= 0))
+        metrics.append(name)
+        rows.append(there)
+        values.append(numbers.take(pa.array(there)).to_numpy(zero_copy_only=False))
+    if others:
+        report(f"{path}: {len(others)} columns that hold no numbers: {_some(others)}")
+    if missing := int(np.count_nonzero(step < 0)):
+        report(f"{path}: {missing} rows without a step")
+    row = np.concatenate([np.empty(0, np.int64), *rows])
+    return Points(
+        metrics,
+        np.repeat(np.arange(len(metrics)), [len(there) for there in rows]),
+        step[row],
+        np.concatenate([np.empty(0, np.float64), *values]),
+        saved_at[row],
+    )
+
+
+def points_of_rows(
+    names: pa.ChunkedArray, values: pa.ChunkedArray, step: Integers, saved_at: Integers, path: str, report: Report
+) -> Points:
+    """The points of a table with a row for each: `names` says of what, `values` holds the numbers."""
+    numbers = _numbers(values)
+    if numbers is None:
+        raise CorruptFile(path, f"its column of values holds {values.type}, and not numbers")
+    coded = names.cast(pa.string()).combine_chunks().dictionary_encode()
+    whole = pc.and_(pc.is_valid(coded), pc.is_valid(numbers)).to_numpy(zero_copy_only=False) & (step >= 0)
+    if missing := len(whole) - int(np.count_nonzero(whole)):
+        report(f"{path}: {missing} rows without a name, a step or a number")
+    row = np.flatnonzero(whole)
+    kept = pa.array(row)
+    return Points(
+        coded.dictionary.to_pylist(),
+        coded.indices.take(kept).to_numpy(zero_copy_only=False).astype(np.int64),
+        step[row],
+        numbers.take(kept).to_numpy(zero_copy_only=False),
+        saved_at[row],
+    )
+
+
+def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
+    """The column as float64; None if it holds something else than numbers, or nothing."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return None
+    return column.combine_chunks().cast(pa.float64(), safe=False)
+
+
+def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integers:
+    """The steps that a column holds, multiplied; -1 where there is none. Raises CorruptFile for what is no step."""
+    numbers = _numbers(column)
+    if numbers is None:
+        if column.null_count == len(column):
+            return np.full(len(column), -1)
+        raise CorruptFile(path, f"its column of steps holds {column.type}, and not numbers: name another")
+    given = numbers.to_numpy(zero_copy_only=False) * multiplier
+    known = np.isfinite(given)
+    steps = np.where(known, np.round(given), -1).astype(np.int64)
+    bad = known & ((np.abs(steps - given) > 1e-6) | (steps < 0))
+    if bad.any():
+        first = given[np.argmax(bad)] / multiplier
+        raise CorruptFile(
+            path, f"{first:g} is no step, which is a whole number from 0 on: choose a step_multiplier that makes it one"
+        )
+    return steps
+
+
+def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
+    """Nanoseconds since 1970 of a column of times, or of seconds or milliseconds since then; 0 where there is none."""
+    if column is None:
+        return np.zeros(length, np.int64)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        moments = column.combine_chunks().cast(pa.timestamp("ns"), safe=False).cast(pa.int64())
+        return np.asarray(pc.fill_null(moments, 0), np.int64)
+    numbers = _numbers(column)
+    if numbers is None:
+        return np.zeros(length, np.int64)
+    seconds = np.nan_to_num(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
+    # Nobody trained in the year 5000: such a number counts milliseconds.
+    seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
+    return np.asarray(seconds * 1e6, np.int64) * 1000
+
+
+def url_below(target: str | os.PathLike[str], run: str) -> str:
+    """Where one of several runs goes, whatever is in its name; the target itself for a run without one."""
+    folder = os.fspath(target).rstrip("/")
+    parts = [quote(part, safe=" =,+@~") for part in run.split("/") if part not in ("", ".", "..")]
+    return "/".join([folder, *parts])
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")

@@ -1,0 +1,99 @@
+"""Make runs from what Weights & Biases exports: the history of a run, in Parquet or CSV, and the CSV of a chart.
+
+from tensortrial.importers.wandb import import_runs
+
+import_runs("run-abc123-history:v0", "runs/abc123")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import CorruptFile
+from ..storage import Storage, open_storage
+from .metrics import Points, Report, import_points, joined, log
+from .tables import find_tables, points_of_columns, read_table, steps_of, times_of, url_below
+
+_STEP, _TIME = "_step", "_timestamp"
+_BOUNDS = ("__MIN", "__MAX")
+
+
+def import_runs(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    report: Report = log,
+) -> list[str]:
+    """Import what W&B exported to `source`, a file or a folder, and return the paths of the runs that were made.
+
+    - The history of a run, with its columns `_step` and `_timestamp`: the Parquet files of its artifact `…-history`, or
+      `run.history()` as CSV. The files of one folder are one run, made at `target`; those of folders below it are
+      runs in folders of `target` with the same names.
+    - The CSV of a chart, with a column `RUN - METRIC` for each of several runs: each becomes a run in a folder of
+      `target`. Its columns of the smallest and the largest value in what a chart draws as one point are left out.
+
+    Whatever is no number, such as media, is left out and told to `report`. Calling it again goes on where an import was
+    interrupted, or takes later steps. Raises RunNotFound, CorruptFile, RunExists.
+    """
+    storage, paths = find_tables(source, storage_options)
+    runs: dict[str, list[Points]] = {}
+    for path in paths:
+        for run, points in _points(storage, path, report).items():
+            runs.setdefault(run, []).append(points)
+    if not any(len(points) for parts in runs.values() for points in parts):
+        raise CorruptFile(storage.url, "there is no number in what W&B exported here")
+    return [
+        import_points(
+            joined(parts, metadata),
+            url_below(storage.url, run),
+            "wandb",
+            open_storage(url_below(target, run), storage_options),
+            progress,
+        )
+        for run, parts in runs.items()
+    ]
+
+
+def _points(storage: Storage, path: str, report: Report) -> dict[str, Points]:
+    """The points of a file, by the name of the run."""
+    table, url = read_table(storage, path), f"{storage.url}/{path}"
+    if _STEP in table.column_names:
+        return {path.rpartition("/")[0]: _history(table, url, report)}
+    runs = _chart(table)
+    if not runs:
+        raise CorruptFile(
+            url,
+            f"this is neither the history of a run, which has a column {_STEP}, nor a chart, which has columns "
+            "RUN - METRIC: other tables are read by `import csv`",
+        )
+    return {run: _line(table, columns, url, report) for run, columns in runs.items()}
+
+
+def _history(table: pa.Table, url: str, report: Report) -> Points:
+    time = table[_TIME] if _TIME in table.column_names else None
+    metrics = {column: column for column in table.column_names if column not in (_STEP, _TIME)}
+    return points_of_columns(table, metrics, steps_of(table[_STEP], url), times_of(time, len(table)), url, report)
+
+
+def _chart(table: pa.Table) -> dict[str, dict[str, str]]:
+    """The columns of each run, and the metric that each of them shows."""
+    runs: dict[str, dict[str, str]] = {}
+    for column in table.column_names:
+        run, dash, metric = column.rpartition(" - ")
+        if dash and run and not column.endswith(_BOUNDS):
+            runs.setdefault(run, {})[column] = metric
+    return runs
+
+
+def _line(table: pa.Table, columns: dict[str, str], url: str, report: Report) -> Points:
+    # A chart over something else than steps has a column of steps for each run.
+    step = next((column for column, metric in columns.items() if metric == _STEP), table.column_names[0])
+    metrics = {column: metric for column, metric in columns.items() if column != step}
+    return points_of_columns(table, metrics, steps_of(table[step], url), times_of(None, len(table)), url, report)

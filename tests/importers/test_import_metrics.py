@@ -1,0 +1,282 @@
+"""Runs made of metrics that something else kept: CSV, the exports of Weights & Biases, the exports of Neptune."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import tensortrial
+from tensortrial.cli import main
+from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
+from tensortrial.importers import neptune, wandb
+from tensortrial.importers.csv import import_run
+
+_NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _values(run: str | Path, name: str) -> dict[int, float]:
+    return {step: float(value) for step, value in tensortrial.create_trial(str(run)).tensor(name).values().items()}
+
+
+class TestATableOfCsv:
+    def test_gives_a_scalar_for_each_column_of_numbers(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,train loss,accuracy,ok,note\n0,2.5,,true,a\n10,1.5,0.25,false,b\n")
+        told = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=told.append)
+        trial = tensortrial.create_trial(run)
+        assert trial.tensor_names() == ["accuracy", "ok", "train loss"]
+        assert trial.tensor_names(collection="losses") == ["train loss"]
+        assert _values(run, "train loss") == {0: 2.5, 10: 1.5}
+        assert _values(run, "accuracy") == {10: 0.25}
+        assert _values(run, "ok") == {0: 1.0, 10: 0.0}
+        assert trial.loaded_all_steps()
+        assert told == [f"{source}: 1 columns that hold no numbers: 'note'"]
+
+    def test_keeps_numbers_that_are_no_finite_ones(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n0,nan\n1,inf\n2,-inf\n3,\n")
+        values = _values(import_run(source, tmp_path / "run", progress=False), "loss")
+        assert list(values) == [0, 1, 2]
+        assert np.isnan(values[0])
+        assert values[1] == np.inf
+        assert values[2] == -np.inf
+
+    def test_keeps_times(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", f"step,loss,timestamp\n0,1,{_NOON.timestamp()}\n1,2,\n")
+        run = import_run(source, tmp_path / "run", progress=False)
+        trial = tensortrial.create_trial(run)
+        assert datetime.fromisoformat(trial.info.created_at) == _NOON
+        ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
+        assert first == _NOON.replace(tzinfo=None)
+
+    def test_of_long_form_gives_a_scalar_for_each_name(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n")
+        run = import_run(source, tmp_path / "run", step="when", name="what", value="number", progress=False)
+        assert _values(run, "a") == {3: 1.0, 4: 5.0}
+        assert _values(run, "b") == {3: 2.0}
+
+    def test_without_steps_counts_rows(self, tmp_path: Path) -> None:
+        run = import_run(_write(tmp_path / "log.csv", "loss\n5\n4\n3\n"), tmp_path / "run", progress=False)
+        assert _values(run, "loss") == {0: 5.0, 1: 4.0, 2: 3.0}
+
+    def test_that_has_grown_gives_its_later_steps(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n0,1\n1,2\n")
+        run = import_run(source, tmp_path / "run", progress=False)
+        before = (Path(run) / "index").stat().st_mtime_ns
+        import_run(source, run, progress=False)
+        assert (Path(run) / "index").stat().st_mtime_ns == before
+        _write(source, "step,loss\n0,1\n1,2\n2,3\n")
+        import_run(source, run, progress=False)
+        assert _values(run, "loss") == {0: 1.0, 1: 2.0, 2: 3.0}
+
+    def test_of_a_folder_is_put_together_by_steps(self, tmp_path: Path) -> None:
+        _write(tmp_path / "logs/a.csv", "step,loss\n0,1\n5,2\n")
+        pq.write_table(pa.table({"step": [0, 7], "accuracy": [0.5, 0.75]}), tmp_path / "logs/b.parquet")
+        run = import_run(tmp_path / "logs", tmp_path / "run", progress=False, metadata={"lr": 0.1})
+        trial = tensortrial.create_trial(run)
+        assert trial.steps() == [0, 5, 7]
+        assert trial.info.metadata["lr"] == 0.1
+        assert _values(run, "accuracy") == {0: 0.5, 7: 0.75}
+
+    def test_is_never_put_over_another_run(self, tmp_path: Path) -> None:
+        run = import_run(_write(tmp_path / "a.csv", "step,loss\n0,1\n"), tmp_path / "run", progress=False)
+        with pytest.raises(RunExists, match="not imported from"):
+            import_run(_write(tmp_path / "b.csv", "step,loss\n0,2\n"), run, progress=False)
+        assert _values(run, "loss") == {0: 1.0}
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("step,loss\n0.5,1\n", "0.5 is no step.*step_multiplier"),
+            ("step,loss\n-1,1\n", "-1 is no step"),
+            ("step,loss\none,1\n", "column of steps holds string"),
+            ("step,loss,loss\n0,1,1\n", "several columns of the name 'loss'"),
+            ("", "not a table of metrics"),
+            ("step,loss\n0,1,2,3\n", "not a table of metrics"),
+        ],
+    )
+    def test_that_is_none_is_refused(self, tmp_path: Path, text: str, sentence: str) -> None:
+        with pytest.raises(CorruptFile, match=sentence) as caught:
+            import_run(_write(tmp_path / "log.csv", text), tmp_path / "run", progress=False)
+        assert caught.value.path.endswith("log.csv")
+        assert not (tmp_path / "run").exists()
+
+    def test_takes_fractions_of_steps_multiplied(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "epoch,loss\n0.25,1\n0.5,2\n")
+        run = import_run(source, tmp_path / "run", step_multiplier=100, progress=False)
+        assert _values(run, "loss") == {25: 1.0, 50: 2.0}
+
+    def test_asked_for_what_it_lacks_says_what_it_has(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n0,1\n")
+        with pytest.raises(ConfigurationError, match=r"no column 'stp' to be the step; it has 'step', 'loss'"):
+            import_run(source, tmp_path / "run", step="stp", progress=False)
+        with pytest.raises(ConfigurationError, match="go together"):
+            import_run(source, tmp_path / "run", name="loss", progress=False)
+        with pytest.raises(RunNotFound):
+            import_run(tmp_path / "none.csv", tmp_path / "run", progress=False)
+        with pytest.raises(RunNotFound, match=r"no file that ends with \.csv or \.parquet"):
+            import_run(tmp_path / "nowhere", tmp_path / "run", progress=False)
+
+    def test_of_a_million_numbers_comes_whole(self, tmp_path: Path) -> None:
+        steps, names = 20_000, 10
+        values = np.random.default_rng(0).normal(size=(steps, names))
+        columns = {f"m{i}": values[:, i] for i in range(names)}
+        pq.write_table(pa.table({"step": np.arange(steps), **columns}), tmp_path / "log.parquet")
+        run = import_run(tmp_path / "log.parquet", tmp_path / "run", progress=False)
+        found = tensortrial.create_trial(run).sql("select count(*), sum(value) from scalars").fetchall()
+        assert found == [(steps * names, pytest.approx(values.sum()))]
+
+
+def _history(path: Path, steps: range, **columns: list[float | str | None]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    times = [_NOON.timestamp() + step for step in steps]
+    pq.write_table(pa.table({"_step": list(steps), "_timestamp": times, **columns}), path)
+    return path
+
+
+class TestHistoriesOfWandb:
+    def test_of_one_folder_are_one_run(self, tmp_path: Path) -> None:
+        folder = tmp_path / "run-ab-history:v0"
+        _history(folder / "0000.parquet", range(2), loss=[3.0, None], media=["x", None])
+        _history(folder / "0001.parquet", range(2, 4), loss=[2.0, 1.0], **{"val/acc": [0.5, None]})
+        told = list[str]()
+        runs = wandb.import_runs(folder, tmp_path / "run", progress=False, report=told.append)
+        assert runs == [str(tmp_path / "run")]
+        trial = tensortrial.create_trial(runs[0])
+        assert trial.info.framework == "wandb"
+        assert datetime.fromisoformat(trial.info.created_at) == _NOON
+        assert trial.tensor_names() == ["loss", "val/acc"]
+        assert _values(runs[0], "loss") == {0: 3.0, 2: 2.0, 3: 1.0}
+        assert told == [f"{folder}/0000.parquet: 1 columns that hold no numbers: 'media'"]
+
+    def test_of_folders_below_are_runs_in_folders(self, tmp_path: Path) -> None:
+        for name in ("one", "two"):
+            _history(tmp_path / f"exports/{name}/0000.parquet", range(1), loss=[1.0])
+        runs = wandb.import_runs(tmp_path / "exports", tmp_path / "runs", progress=False)
+        assert tensortrial.open_runs(tmp_path / "runs").names == ["one", "two"]
+        assert runs == [str(tmp_path / "runs/one"), str(tmp_path / "runs/two")]
+
+    def test_as_csv_of_pandas_are_read_too(self, tmp_path: Path) -> None:
+        source = _write(
+            tmp_path / "history.csv", ",_step,_timestamp,loss\n0,0,1740830400.5,3\n1,5,1740830401,\n2,6,,1\n"
+        )
+        (run,) = wandb.import_runs(source, tmp_path / "run", progress=False)
+        assert tensortrial.create_trial(run).tensor_names() == ["loss"]
+        assert _values(run, "loss") == {0: 3.0, 6: 1.0}
+
+    def test_as_the_csv_of_a_chart_are_a_run_for_each_line(self, tmp_path: Path) -> None:
+        head = ["Step", *(f"{run} - loss{end}" for run in ("a/b - 1", "c") for end in ("", "__MIN", "__MAX"))]
+        with (tmp_path / "chart.csv").open("w", newline="") as file:
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerows([head, [0, 1, 0, 2, "", "", ""], [1, 2, 2, 2, 3, 3, 3]])
+        runs = wandb.import_runs(tmp_path / "chart.csv", tmp_path / "runs", progress=False)
+        assert [_values(run, "loss") for run in runs] == [{0: 1.0, 1: 2.0}, {1: 3.0}]
+        assert len(tensortrial.open_runs(tmp_path / "runs")) == 2
+
+    def test_that_are_none_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(CorruptFile, match=r"neither the history of a run.*nor a chart"):
+            wandb.import_runs(_write(tmp_path / "log.csv", "step,loss\n0,1\n"), tmp_path / "run", progress=False)
+
+
+def _exported(path: Path) -> Path:
+    """As the documentation of neptune-exporter describes its files."""
+    rows = [
+        ("R-1", "metrics/loss", "float_series", Decimal("0.5"), _NOON, 2.0, None),
+        ("R-1", "metrics/loss", "float_series", Decimal("1.0"), _NOON, 1.0, None),
+        ("R-1", "parameters/lr", "float", None, None, 0.1, None),
+        ("R-1", "sys/owner", "string", None, None, None, "ann"),
+        ("R-1", "logs/out", "string_series", Decimal("1.0"), _NOON, None, "text"),
+        ("R-2", "metrics/loss", "float_series", Decimal("3.0"), _NOON, 7.0, None),
+    ]
+    columns = list(zip(*rows, strict=True))
+    table = pa.table(
+        {
+            "project_id": ["ann/work"] * len(rows),
+            "run_id": columns[0],
+            "attribute_path": columns[1],
+            "attribute_type": columns[2],
+            "step": pa.array(columns[3], pa.decimal128(18, 6)),
+            "timestamp": pa.array(columns[4], pa.timestamp("ms", "UTC")),
+            "int_value": pa.nulls(len(rows), pa.int64()),
+            "float_value": pa.array(columns[5], pa.float64()),
+            "string_value": columns[6],
+            "bool_value": pa.nulls(len(rows), pa.bool_()),
+            "datetime_value": pa.nulls(len(rows), pa.timestamp("ms", "UTC")),
+            "string_set_value": pa.nulls(len(rows), pa.list_(pa.string())),
+        }
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, compression="snappy")
+    return path
+
+
+class TestExportsOfNeptune:
+    def test_of_its_exporter_are_runs_with_their_parameters(self, tmp_path: Path) -> None:
+        _exported(tmp_path / "data/ann_work_1a2b/R-1_part_0.parquet")
+        told = list[str]()
+        runs = neptune.import_runs(
+            tmp_path / "data", tmp_path / "runs", step_multiplier=10, progress=False, report=told.append
+        )
+        assert [Path(run).name for run in runs] == ["R-1", "R-2"]
+        assert _values(runs[0], "metrics/loss") == {5: 2.0, 10: 1.0}
+        assert _values(runs[1], "metrics/loss") == {30: 7.0}
+        metadata = tensortrial.create_trial(runs[0]).info.metadata
+        assert metadata["parameters/lr"] == 0.1
+        assert metadata["sys/owner"] == "ann"
+        assert [sentence.rpartition(": ")[2] for sentence in told] == ["1 rows of string_series"]
+
+    def test_with_fractions_of_steps_ask_for_a_multiplier(self, tmp_path: Path) -> None:
+        with pytest.raises(CorruptFile, match=r"0\.5 is no step.*step_multiplier"):
+            neptune.import_runs(_exported(tmp_path / "x.parquet"), tmp_path / "runs", progress=False)
+
+    def test_as_a_table_of_metrics_are_runs(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "m.csv", "run,step,metrics/loss\nR-1,0,2\nR-1,1,1\nR-2,0,5\n")
+        runs = neptune.import_runs(source, tmp_path / "runs", progress=False)
+        assert [_values(run, "metrics/loss") for run in runs] == [{0: 2.0, 1: 1.0}, {0: 5.0}]
+
+    def test_as_series_are_one_run(self, tmp_path: Path) -> None:
+        for name in ("train/loss", "train/accuracy"):
+            _write(
+                tmp_path / f"series/{name}.csv",
+                f"step,value,timestamp\n0,1,{_NOON.isoformat()}\n1,2,{_NOON.isoformat()}\n",
+            )
+        (run,) = neptune.import_runs(tmp_path / "series", tmp_path / "run", progress=False)
+        assert tensortrial.create_trial(run).tensor_names() == ["train/accuracy", "train/loss"]
+        assert datetime.fromisoformat(tensortrial.create_trial(run).info.created_at) == _NOON
+
+    def test_that_are_none_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(CorruptFile, match="neither a file of neptune-exporter"):
+            neptune.import_runs(_write(tmp_path / "log.csv", "a,b\n0,1\n"), tmp_path / "run", progress=False)
+
+
+class TestTheCommandLine:
+    def test_imports_and_says_where_and_what_was_left_out(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss,note\n0,1,a\n")
+        done = CliRunner().invoke(main, ["import", "csv", str(source), str(tmp_path / "run"), "--metadata", "lr=0.1"])
+        assert done.exit_code == 0, done.output
+        assert done.stdout.strip() == str(tmp_path / "run")
+        assert "left out:" in done.stderr
+        assert tensortrial.create_trial(tmp_path / "run").info.metadata["lr"] == "0.1"
+
+    def test_imports_wandb_and_neptune(self, tmp_path: Path) -> None:
+        history = _history(tmp_path / "h/0.parquet", range(1), loss=[1.0])
+        exported = _exported(tmp_path / "n/0.parquet")
+        for command in (
+            ["wandb", str(history), str(tmp_path / "w")],
+            ["neptune", str(exported), str(tmp_path / "e"), "--step-multiplier", "10"],
+        ):
+            done = CliRunner().invoke(main, ["import", *command])
+            assert done.exit_code == 0, done.output
+        assert len(tensortrial.open_runs([tmp_path / "w", tmp_path / "e"])) == 3
