@@ -93,7 +93,7 @@ def points_of_columns(
         rows.append(there)
         values.append(numbers.take(pa.array(there)).to_numpy(zero_copy_only=False))
     if others:
-        report(f"{path}: {len(others)} columns that hold no numbers: {_some(others)}")
+        report(f"{path}: columns that hold no numbers: {_some(others)}")
     if missing := int(np.count_nonzero(step < 0)):
         report(f"{path}: {missing} rows without a step")
     row = np.concatenate([np.empty(0, np.int64), *rows])

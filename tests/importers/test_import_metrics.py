@@ -44,7 +44,7 @@ class TestATableOfCsv:
         assert _values(run, "accuracy") == {10: 0.25}
         assert _values(run, "ok") == {0: 1.0, 10: 0.0}
         assert trial.loaded_all_steps()
-        assert told == [f"{source}: 1 columns that hold no numbers: 'note'"]
+        assert told == [f"{source}: columns that hold no numbers: 'note'"]
 
     def test_keeps_numbers_that_are_no_finite_ones(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n0,nan\n1,inf\n2,-inf\n3,\n")
@@ -160,7 +160,7 @@ class TestHistoriesOfWandb:
         assert datetime.fromisoformat(trial.info.created_at) == _NOON
         assert trial.tensor_names() == ["loss", "val/acc"]
         assert _values(runs[0], "loss") == {0: 3.0, 2: 2.0, 3: 1.0}
-        assert told == [f"{folder}/0000.parquet: 1 columns that hold no numbers: 'media'"]
+        assert told == [f"{folder}/0000.parquet: columns that hold no numbers: 'media'"]
 
     def test_of_folders_below_are_runs_in_folders(self, tmp_path: Path) -> None:
         for name in ("one", "two"):
