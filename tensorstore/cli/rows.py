@@ -31,11 +31,10 @@ def write_rows(relation: Any, form: str, output: str | None) -> None:
         if form in ("parquet", "arrow"):
             _write_arrow(relation.to_arrow_table(), form, file)
         else:
-            with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-                _write_text(relation.columns, relation.fetchall(), form, text)
-                # Standard output is not ours to close.
-                text.flush()
-                text.detach()
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            _write_text(relation.columns, relation.fetchall(), form, text)
+            # Standard output is not ours to close.
+            text.detach()
 
 
 def _write_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str, file: TextIO) -> None:
