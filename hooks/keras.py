@@ -29,7 +29,7 @@ from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .rank import rank_from_environment
 from .reading import create_trial
-from .recorder import Recorder, logger
+from .recorder import Recorder
 from .replicas import LeadingRecorder
 
 try:
@@ -106,7 +106,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self,
         out_dir: str | os.PathLike[str],
         export_tensorboard: bool = False,
-        tensorboard_dir: str | None = None,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
@@ -122,8 +122,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         keras.callbacks.Callback.__init__(self)
-        if export_tensorboard or tensorboard_dir:
-            logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
         self.recorder = LeadingRecorder(
             out_dir,
             framework="keras",
@@ -133,6 +131,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             always_saved=_ALWAYS_SAVED,
             collection_factory=Collection,
             export_tensorboard=export_tensorboard,
+            tensorboard_dir=tensorboard_dir,
             dry_run=dry_run,
             reduction_config=reduction_config,
             save_config=save_config,

@@ -81,6 +81,9 @@ class Hook(BaseHook):
     steps of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both.
     `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
 
+    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
+    out_dir/tensorboard.
+
     Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
@@ -94,7 +97,7 @@ class Hook(BaseHook):
         self,
         out_dir: str | os.PathLike[str],
         export_tensorboard: bool = False,
-        tensorboard_dir: str | None = None,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
@@ -109,8 +112,6 @@ class Hook(BaseHook):
         codec: str = "none",
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        if export_tensorboard or tensorboard_dir:
-            logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
         self.recorder = Recorder(
             out_dir,
             framework="mxnet",
@@ -121,6 +122,7 @@ class Hook(BaseHook):
             collection_factory=Collection,
             errors_of_training=(mx.MXNetError,),
             export_tensorboard=export_tensorboard,
+            tensorboard_dir=tensorboard_dir,
             dry_run=dry_run,
             reduction_config=reduction_config,
             save_config=save_config,

@@ -27,7 +27,7 @@ from .hook import BaseHook, guarded
 from .module_collection import ModuleCollection
 from .rank import Rank, rank_from_environment
 from .reading import create_trial
-from .recorder import Recorder, logger
+from .recorder import Recorder
 
 try:
     import torch
@@ -87,6 +87,9 @@ class Hook(BaseHook):
     steps of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both.
     `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
 
+    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
+    out_dir/tensorboard.
+
     Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run. `full_tensors` saves parameters and
@@ -101,7 +104,7 @@ class Hook(BaseHook):
         self,
         out_dir: str | os.PathLike[str],
         export_tensorboard: bool = False,
-        tensorboard_dir: str | None = None,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
@@ -117,8 +120,6 @@ class Hook(BaseHook):
         metadata: Mapping[str, Any] | None = None,
         full_tensors: bool = False,
     ) -> None:
-        if export_tensorboard or tensorboard_dir:
-            logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
         self.recorder = Recorder(
             out_dir,
             framework="pytorch",
@@ -128,6 +129,7 @@ class Hook(BaseHook):
             always_saved=[CollectionKeys.LOSSES],
             collection_factory=Collection,
             export_tensorboard=export_tensorboard,
+            tensorboard_dir=tensorboard_dir,
             dry_run=dry_run,
             reduction_config=reduction_config,
             save_config=save_config,

@@ -21,12 +21,13 @@ from tensortrial.collection import Collection, CollectionKeys
 from tensortrial.copies import Copies
 from tensortrial.dtypes import Array, dtype_name, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
+from tensortrial.events.event_log import EventLog
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Numbers, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
-from tensortrial.schema import RunInfo, WorkerInfo
-from tensortrial.storage import open_storage
+from tensortrial.schema import RunInfo, WorkerInfo, path_component
+from tensortrial.storage import Storage, open_storage
 from tensortrial.writer import Writer
 
 from .collection_manager import CollectionManager
@@ -74,6 +75,7 @@ class Recorder:
         errors_of_training: tuple[type[Exception], ...] = (),
         default_save_interval: int = DEFAULT_SAVE_INTERVAL,
         export_tensorboard: bool = False,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
@@ -118,11 +120,16 @@ class Recorder:
         self.mode = ModeKeys.GLOBAL
         self._framework, self._versions, self._metadata = framework, dict(versions), dict(metadata or {})
         self._codec, self._flush_seconds = codec, flush_seconds
-        self._planner = Planner(
-            self.collections, self.reduction_config, boolean("export_tensorboard", export_tensorboard)
-        )
+        exports = boolean("export_tensorboard", export_tensorboard)
+        self._planner = Planner(self.collections, self.reduction_config, exports)
 
         self._storage = open_storage(self.out_dir, storage_options)
+        self._tensorboard: Storage | None = None
+        if exports:
+            folder = tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard"
+            self._tensorboard = open_storage(folder, storage_options)
+        elif tensorboard_dir:
+            logger.warning("no event files are written to tensorboard_dir: export_tensorboard=True asks for them")
         self._lock = threading.RLock()
         self._writer: Writer | None = None
         self._claimed: WorkerInfo | None = None
@@ -397,8 +404,18 @@ class Recorder:
         else:
             claim(self._storage, run, self._claimed)
         self._writer = Writer(
-            self._storage, self.worker, codec=self._codec, flush_seconds=self._flush_seconds, first_flush=first_flush
+            self._storage,
+            self.worker,
+            codec=self._codec,
+            flush_seconds=self._flush_seconds,
+            first_flush=first_flush,
+            also_to=self._event_log(),
         )
+
+    def _event_log(self) -> EventLog | None:
+        if self._tensorboard is None:
+            return None
+        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "")
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(

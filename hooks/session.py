@@ -116,6 +116,9 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     run. Another tensor is saved at the runs that compute it, or could without changing any state: a loss whose
     placeholders are not fed is left out.
 
+    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
+    out_dir/tensorboard.
+
     Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
@@ -128,7 +131,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self,
         out_dir: str | os.PathLike[str],
         export_tensorboard: bool = False,
-        tensorboard_dir: str | None = None,
+        tensorboard_dir: str | os.PathLike[str] | None = None,
         dry_run: bool = False,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
@@ -143,8 +146,6 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         codec: str = "none",
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        if export_tensorboard or tensorboard_dir:
-            logger.warning("TensorBoard files are not written by this release; histograms are kept in the run's index")
         self.recorder = Recorder(
             out_dir,
             framework="tensorflow",
@@ -155,6 +156,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             collection_factory=Collection,
             errors_of_training=_LOST,
             export_tensorboard=export_tensorboard,
+            tensorboard_dir=tensorboard_dir,
             dry_run=dry_run,
             reduction_config=reduction_config,
             save_config=save_config,

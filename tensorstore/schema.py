@@ -99,7 +99,7 @@ FINDINGS_SCHEMA = pa.schema(
 
 
 def chunk_folder(mode: str, directory: str, worker: str) -> str:
-    return f"{TENSORS}/mode={mode}/{directory}/worker={_component(worker)}"
+    return f"{TENSORS}/mode={mode}/{directory}/worker={path_component(worker)}"
 
 
 def chunk_path(mode: str, mode_step: int, worker: str, flush: int, width: int = STEPS_PER_DIRECTORY) -> str:
@@ -115,7 +115,7 @@ def is_chunk_path(path: object) -> bool:
 
 
 def index_folder(worker: str) -> str:
-    return f"{INDEX}/worker={_component(worker)}"
+    return f"{INDEX}/worker={path_component(worker)}"
 
 
 def index_path(worker: str, global_step: int, flush: int, width: int = STEPS_PER_DIRECTORY) -> str:
@@ -124,19 +124,20 @@ def index_path(worker: str, global_step: int, flush: int, width: int = STEPS_PER
 
 
 def collections_path(worker: str) -> str:
-    return f"{COLLECTIONS}/{_component(worker)}.json"
+    return f"{COLLECTIONS}/{path_component(worker)}.json"
 
 
 def end_path(worker: str) -> str:
-    return f"{END}/{_component(worker)}.json"
+    return f"{END}/{path_component(worker)}.json"
 
 
 def _directory(step: int, width: int) -> str:
     return f"step={step - step % width:012d}"
 
 
-def _component(worker: str) -> str:
-    """One path component. A worker may be named after a device, with slashes; readers take its name from the file."""
+def path_component(worker: str) -> str:
+    """A worker's name as one part of a path. A worker may be named after a device, with slashes; readers take its name
+    from the file."""
     quoted = quote(worker, safe="")
     # '..' would lead out of the run, and names that begin with a dot are passed over.
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,16 @@ _BACKLOG_SECONDS = 0.1
 _SCALAR_BYTES = 64
 # A program that makes up new names for ever is not to fill the memory with them.
 _KINDS = 1 << 16
+
+
+class StepSink(Protocol):
+    """Is shown what a writer has published, on the writer's thread. Its troubles are its own: it never raises."""
+
+    def write(self, steps: Sequence[IndexedStep]) -> None:
+        """Take steps that are published."""
+
+    def close(self) -> None:
+        """No step follows."""
 
 
 class _Batch(NamedTuple):
@@ -76,6 +86,7 @@ class Writer:
         part_bytes: int = PART_BYTES,
         first_flush: int = 0,
         steps_per_directory: int = STEPS_PER_DIRECTORY,
+        also_to: StepSink | None = None,
     ) -> None:
         self._storage = storage
         self._worker = worker
@@ -86,6 +97,7 @@ class Writer:
         self._queue_bytes = queue_bytes
         self._part_bytes = part_bytes
         self._width = steps_per_directory
+        self._also_to = also_to
 
         # Owned by the writer's thread.
         self._flush = first_flush
@@ -183,6 +195,9 @@ class Writer:
                 self._small.compact()
         except BaseException as exc:
             self._fail(exc)
+        finally:
+            if self._also_to is not None:
+                self._also_to.close()
 
     def _next(self) -> _Batch | _FlushRequest | _Stop | None:
         """What is next in the queue; None when a flush is due before anything comes."""
@@ -314,6 +329,8 @@ class Writer:
             raise
         if self._small is not None and not self._small.add(path, steps):
             self._small = None
+        if self._also_to is not None:
+            self._also_to.write(steps)
         self._closed, self._flush_due = [], None
         with self._changed:
             self._unpublished_steps -= len(steps)

@@ -11,6 +11,8 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import CorruptFile, UnsupportedValue
+from ..events.tensor_proto import tensor
+from ..events.tfrecord import BLOCK, TornRecord, records
 from ..mode import ModeKeys
 from ..records import Plan, Record, Step
 from ..schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
@@ -18,8 +20,6 @@ from ..storage import ByteRange, Storage
 from ..writer import Writer
 from .event import SavedTensor, saved_tensors
 from .smdebug_run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
-from .tensor_proto import tensor
-from .tfrecord import BLOCK, TornRecord, records
 
 _BATCH_BYTES = 1 << 20
 _AHEAD = 8

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from old_runs import framed, masked_crc
 
-from tensortrial.importers import tfrecord
-from tensortrial.importers.tfrecord import TornRecord, masked_crc32c, records
+from tensortrial.events import tfrecord
+from tensortrial.events.crc32c import masked_crc32c
+from tensortrial.events.tfrecord import TornRecord, records
 
 
 def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | TornRecord]]:

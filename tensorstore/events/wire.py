@@ -1,13 +1,17 @@
-"""The wire format of protocol buffers: as much of it as reading a message needs."""
+"""The wire format of protocol buffers: as much of it as reading and writing messages needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import struct
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 Value: TypeAlias = "int | memoryview"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
+_MOST = (1 << 64) - 1
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
@@ -75,3 +79,42 @@ def number(value: Value) -> int:
     if not isinstance(value, int):
         raise ValueError("bytes where a number should be")
     return value
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """The field as a number of 64 bits, which may be negative."""
+    return _varint(number << 3 | VARINT) + _varint(value & _MOST)
+
+
+def bytes_field(number: int, content: bytes) -> bytes:
+    """The field as text, bytes, or a message."""
+    return _varint(number << 3 | BYTES) + _varint(len(content)) + content
+
+
+def double_field(number: int, value: float) -> bytes:
+    return _varint(number << 3 | FIXED64) + struct.pack("<d", value)
+
+
+def float_field(number: int, value: float) -> bytes:
+    """The field in single precision; a number that is too large for it is written as an infinity."""
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:
+        packed = struct.pack("<f", math.copysign(math.inf, value))
+    return _varint(number << 3 | FIXED32) + packed
+
+
+def doubles_field(number: int, values: Sequence[float]) -> bytes:
+    """A repeated field, packed."""
+    return bytes_field(number, struct.pack(f"<{len(values)}d", *values))
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

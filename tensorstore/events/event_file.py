@@ -1,0 +1,75 @@
+"""A file of events that grows: on a disk by appending; in an object store, which cannot append, by being put anew."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from ..storage import Storage, translated
+from .summary import first_event
+from .tfrecord import framed
+
+_FULL_BYTES = 1 << 20
+"""An object of so many bytes is followed by another one: no flush puts more than this again."""
+
+
+class EventFile:
+    """The events of one folder, from one process. Readers take a folder's files one after the other, by their names,
+    and those begin with the time; so what a resumed run writes follows what it had written before.
+
+    `append` raises StorageError.
+    """
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname())
+        self._stem = f"{folder}/events.out.tfevents.{int(time.time()):010d}.{host}.{os.getpid()}"
+        self._part = 0
+        self._data = bytearray()
+        self._open: IO[bytes] | None = None
+
+    def append(self, events: Sequence[bytes]) -> None:
+        """Add events; when this returns, other processes see them."""
+        if self._storage.is_local:
+            self._append_to_open(events)
+        else:
+            self._put(events)
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    @property
+    def _path(self) -> str:
+        return f"{self._stem}.{self._part}"
+
+    def _append_to_open(self, events: Sequence[bytes]) -> None:
+        with translated(self._path, "write"):
+            if self._open is None:
+                self._open = self._create()
+                events = [first_event(time.time()), *events]
+            left = memoryview(framed(events))
+            while left:
+                left = left[self._open.write(left) :]
+
+    def _create(self) -> IO[bytes]:
+        os.makedirs(f"{self._storage.url}/{os.path.dirname(self._path)}", exist_ok=True)
+        while True:
+            try:
+                # Unbuffered: what was appended survives the process.
+                return open(f"{self._storage.url}/{self._path}", "xb", buffering=0)
+            except FileExistsError:
+                self._part += 1
+
+    def _put(self, events: Sequence[bytes]) -> None:
+        if not self._data:
+            events = [first_event(time.time()), *events]
+        self._data += framed(events)
+        self._storage.replace(self._path, bytes(self._data))
+        if len(self._data) >= _FULL_BYTES:
+            self._part += 1
+            self._data.clear()

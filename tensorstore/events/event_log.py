@@ -1,0 +1,75 @@
+"""What a run saves, shown to TensorBoard as well: a folder of event files a mode."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from ..errors import TensorTrialError
+from ..index import IndexedStep, IndexRow
+from ..mode import ModeKeys
+from ..storage import Storage
+from .event_file import EventFile
+from .summary import event, histogram, scalar
+
+logger = logging.getLogger(__name__)
+
+
+class EventLog:
+    """Takes the steps that a writer has published, on the writer's thread, and never raises: training and the run do
+    not depend on it. The first file that cannot be written is logged, and the log is off from there on.
+
+    The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. `folder` is where
+    these folders are in the storage: a job of several workers has one for each.
+    """
+
+    def __init__(self, storage: Storage, folder: str = "") -> None:
+        self._storage = storage
+        self._prefix = f"{folder}/" if folder else ""
+        self._files: dict[ModeKeys, EventFile] = {}
+        self._is_off = False
+
+    def write(self, steps: Sequence[IndexedStep]) -> None:
+        """Add what the steps hold that TensorBoard shows."""
+        if self._is_off:
+            return
+        of_mode: dict[ModeKeys, list[bytes]] = {}
+        for indexed in steps:
+            of_mode.setdefault(indexed.step.mode, []).extend(_events(indexed))
+        try:
+            for mode, events in of_mode.items():
+                if events:
+                    self._file(mode).append(events)
+        except TensorTrialError as exc:
+            self._is_off = True
+            logger.error(
+                "no more is written to the event files in %s; the run itself goes on: %s", self._storage.url, exc
+            )
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _file(self, mode: ModeKeys) -> EventFile:
+        if mode not in self._files:
+            self._files[mode] = EventFile(self._storage, f"{self._prefix}{mode.name.lower()}")
+        return self._files[mode]
+
+
+def _events(indexed: IndexedStep) -> Iterator[bytes]:
+    step = indexed.step.mode_step
+    for row in indexed.rows.values():
+        for value in _values(row):
+            yield event(row.saved_at / 1e9, step, value)
+
+
+def _values(row: IndexRow) -> Iterator[bytes]:
+    """A number is a scalar. Of a larger tensor each statistic is one, named after it, and its histogram is one."""
+    name, saved = row.kind.plan.name, row.statistics
+    if row.scalar is not None:
+        yield scalar(name, row.scalar)
+        return
+    for statistic, number in (saved or {}).items():
+        yield scalar(f"{name}/{statistic}", number)
+    if row.histogram is not None:
+        yield histogram(name, *row.histogram, saved)

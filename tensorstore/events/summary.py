@@ -1,0 +1,58 @@
+"""The messages of an event file, written: an Event, and the values in its Summary.
+
+The numbers are those of TensorFlow's event.proto and summary.proto. Scalars are a `simple_value` and histograms a
+`histo`, the two forms that every reader of event files understands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from .wire import bytes_field, double_field, doubles_field, float_field, varint_field
+
+VERSION = "brain.Event:2"
+"""What the first event of a file says."""
+
+
+def event(seconds: float, step: int, value: bytes) -> bytes:
+    """An event with one value at a step; `seconds` are since 1970."""
+    return double_field(1, seconds) + varint_field(2, step) + bytes_field(5, bytes_field(1, value))
+
+
+def first_event(seconds: float) -> bytes:
+    """With which a file begins."""
+    return double_field(1, seconds) + bytes_field(3, VERSION.encode())
+
+
+def scalar(tag: str, value: float) -> bytes:
+    """A number, in single precision."""
+    return bytes_field(1, tag.encode()) + float_field(2, value)
+
+
+def histogram(
+    tag: str, edges: Sequence[float], counts: Sequence[int], statistics: Mapping[str, float | None] | None = None
+) -> bytes:
+    """A histogram of which bin i lies between edges i and i + 1; TensorBoard draws distributions from it as well.
+
+    The sum and the sum of squares are those of the `statistics`, where they have them, else what the bins' middles
+    give; no page of TensorBoard shows them.
+    """
+    middles = [left + (right - left) / 2 for left, right in itertools.pairwise(edges)]
+    known = statistics or {}
+    total, norm = known.get("sum"), known.get("l2")
+    if total is None or not math.isfinite(total):
+        total = math.fsum(middle * count for middle, count in zip(middles, counts, strict=True))
+    if norm is None or not math.isfinite(norm):
+        norm = math.sqrt(math.fsum(middle * middle * count for middle, count in zip(middles, counts, strict=True)))
+    message = (
+        double_field(1, edges[0])
+        + double_field(2, edges[-1])
+        + double_field(3, sum(counts))
+        + double_field(4, total)
+        + double_field(5, norm * norm)
+        + doubles_field(6, edges[1:])
+        + doubles_field(7, counts)
+    )
+    return bytes_field(1, tag.encode()) + bytes_field(5, message)
