@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from event_folders import steps_of_tags
 
 from tensortrial import create_trial
 from tensortrial.collection import Collection
@@ -333,6 +334,30 @@ class HookConformance:
         assert len(edges) == len(counts) + 1
         assert counts.sum() == tensor.value(0, self.mode).size
         assert create_trial(out).tensor(self.number).histogram(0, self.mode) is None
+
+    def test_export_tensorboard_shows_numbers_and_histograms(self, hook: Any, out: str, tmp_path: Path) -> None:
+        custom = hook(
+            export_tensorboard=True,
+            tensorboard_dir=tmp_path / "events",
+            include_collections=[self.collection],
+            reduction_config=ReductionConfig(["max"]),
+        )
+        with self.running(custom) as job:
+            job.train(2, modes.TRAIN)
+            job.train(1, modes.EVAL)
+        trial = create_trial(out)
+        for mode in (modes.TRAIN, modes.EVAL):
+            numbers = {row[0] for row in trial.sql("select name from scalars").fetchall()}
+            expected = dict.fromkeys(numbers & set(trial.tensor_names(mode=mode)))
+            for name in set(trial.tensor_names(mode=mode)) - numbers:
+                tensor = trial.tensor(name)
+                (step, *_) = tensor.steps(mode)
+                expected |= {name: None} if tensor.histogram(step, mode) is not None else {}
+                expected |= {f"{name}/{reduction}": None for reduction, _ in tensor.reduction_values(step, mode)}
+            shown = steps_of_tags(tmp_path / "events" / mode.name.lower())
+            assert shown == {tag: trial.steps(mode) for tag in expected}
+            assert self.number in shown
+            assert f"{self.tensor}/max" in shown
 
     # Values of the user's.
 

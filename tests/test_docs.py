@@ -14,7 +14,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = ["importing.md", "saving.md", "reading.md", "sql.md", "rules.md"]
 # Pages of a framework, each with the package that its examples need; they make their own runs.
-FRAMEWORK_PAGES = {"mxnet.md": "mxnet", "tensorflow.md": "tensorflow", "xgboost.md": "xgboost"}
+FRAMEWORK_PAGES = {
+    "mxnet.md": "mxnet",
+    "tensorboard.md": "tensorboard",
+    "tensorflow.md": "tensorflow",
+    "xgboost.md": "xgboost",
+}
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ class EventFile:
 
     @property
     def _path(self) -> str:
-        return f"{self._stem}.{self._part}"
+        return f"{self._stem}.{self._part:05d}"
 
     def _append_to_open(self, events: Sequence[bytes]) -> None:
         with translated(self._path, "write"):

@@ -60,7 +60,8 @@ def _events(indexed: IndexedStep) -> Iterator[bytes]:
     step = indexed.step.mode_step
     for row in indexed.rows.values():
         for value in _values(row):
-            yield event(row.saved_at / 1e9, step, value)
+            # A double holds the microseconds of such a time, and no more.
+            yield event(round(row.saved_at / 1000) / 1e6, step, value)
 
 
 def _values(row: IndexRow) -> Iterator[bytes]:

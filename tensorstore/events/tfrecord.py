@@ -142,6 +142,7 @@ class _Block:
         if self.next_size > _LONGEST:
             return TornRecord(f"a record claims to have {self._lengths[self._whole]} bytes")
         if is_last and left:
-            length = f"a record of {self._lengths[self._whole]} bytes"
-            return TornRecord(f"the file ends within {length if self._length_is_good else 'the header of a record'}")
+            length = self._lengths[self._whole] if self._length_is_good else None
+            what = "the header of a record" if length is None else f"a record of {length} bytes"
+            return TornRecord(f"the file ends within {what}")
         return None

@@ -10,20 +10,12 @@ from hypothesis import strategies as st
 from old_runs import framed, masked_crc
 
 from tensortrial.events import tfrecord
-from tensortrial.events.crc32c import masked_crc32c
 from tensortrial.events.tfrecord import TornRecord, records
 
 
 def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | TornRecord]]:
     found = records(lambda start, length: data[start : start + length], resume_at)
     return [(start, each if isinstance(each, TornRecord) else bytes(each)) for start, each in found]
-
-
-def test_the_checksum_is_that_of_the_standard() -> None:
-    # The check value of CRC-32C, of "123456789", is e3069283.
-    crc = 0xE3069283
-    expected = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    assert masked_crc32c(b"123456789") == expected == int.from_bytes(masked_crc(b"123456789"), "little")
 
 
 @given(st.lists(st.binary(max_size=100)), st.sampled_from([16, 30, 64, 1 << 20]))
@@ -35,6 +27,21 @@ def test_records_come_back_whatever_the_block(contents: list[bytes], block: int)
             starts.append(len(data))
             data += framed(content, None) if number % 2 else framed(content)
         assert read_all(data) == list(zip(starts, contents, strict=True))
+
+
+@given(st.lists(st.binary(max_size=600)))
+def test_what_is_framed_comes_back(contents: list[bytes]) -> None:
+    data = tfrecord.framed(contents)
+    assert data == b"".join(framed(content, None) for content in contents)
+    assert [record for _, record in read_all(data)] == contents
+
+
+def test_a_record_with_a_wrong_checksum_does_not_hide_those_behind_it() -> None:
+    bad = bytearray(tfrecord.framed([b"first", b"second", b"third"]))
+    bad[len(framed(b"first")) + 12] ^= 1
+    (_, one), (_, torn), (_, three) = read_all(bytes(bad))
+    assert (one, three) == (b"first", b"third")
+    assert "a record of 6 bytes" in str(torn)
 
 
 def test_after_a_bad_record_reading_goes_on_where_the_next_is_known_to_be() -> None:
