@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .availability import StepState
     from .collection import Collection, CollectionKeys
     from .compaction import Compaction, compact
+    from .exports import Export, export
     from .mode import ModeKeys, modes
     from .reduction_config import ReductionConfig
     from .refreshing import no_refresh, refresh
@@ -30,6 +31,7 @@ _HOMES = {
     "Collection": "collection",
     "CollectionKeys": "collection",
     "Compaction": "compaction",
+    "Export": "exports",
     "ModeKeys": "mode",
     "ReductionConfig": "reduction_config",
     "Runs": "runs",
@@ -40,6 +42,7 @@ _HOMES = {
     "Trial": "trial",
     "compact": "compaction",
     "create_trial": "trial",
+    "export": "exports",
     "modes": "mode",
     "no_refresh": "refreshing",
     "open_runs": "runs",
@@ -50,6 +53,7 @@ __all__ = [
     "Collection",
     "CollectionKeys",
     "Compaction",
+    "Export",
     "ModeKeys",
     "ReductionConfig",
     "Runs",
@@ -61,6 +65,7 @@ __all__ = [
     "__version__",
     "compact",
     "create_trial",
+    "export",
     "modes",
     "no_refresh",
     "open_runs",

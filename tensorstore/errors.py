@@ -213,6 +213,23 @@ class QueryRefused(QueryError, PermissionError):
     """SQL that is not one SELECT on the run's own views."""
 
 
+class ExportError(TensorTrialError, OSError):
+    """The `target` of an export refused something, or cannot be reached. Never shows a password."""
+
+    def __init__(self, target: str, message: str) -> None:
+        self.target = target
+        super().__init__(f"{target}: {message}")
+
+
+class TableMismatch(ExportError, ValueError):
+    """The table `table` is in the target already, with other columns; `difference` has one line for each."""
+
+    def __init__(self, target: str, table: str, difference: list[str]) -> None:
+        self.table, self.difference = table, difference
+        lines = "".join(f"\n  {line}" for line in difference)
+        super().__init__(target, f"the table {table} is there with other columns, and is left as it is:{lines}")
+
+
 class MissingExtra(TensorTrialError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 

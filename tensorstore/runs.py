@@ -39,7 +39,7 @@ _File = tuple[str, Storage, str]
 
 
 @dataclass(frozen=True)
-class _Run:
+class OpenedRun:
     """A run as it was when it was looked at."""
 
     name: str
@@ -71,7 +71,7 @@ class Runs:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
         self._places = [os.fspath(place) for place in places]
         self._options = storage_options
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, OpenedRun] = {}
         self._connection: Connection | None = None
         self.damaged: dict[str, TensorTrialError] = {}
         """What could not be opened or read, by its place, and why."""
@@ -81,6 +81,11 @@ class Runs:
     def names(self) -> list[str]:
         """What the runs are called, sorted."""
         return sorted(self._runs)
+
+    @property
+    def all(self) -> list[OpenedRun]:
+        """The runs, by name. For exports: it changes without notice."""
+        return [self._runs[name] for name in self.names]
 
     def trial(self, name: str) -> Trial:
         """One of the runs, opened by itself. Raises ConfigurationError for a name that is none of `names`."""
@@ -141,14 +146,14 @@ class Runs:
             self.damaged[place] = exc
             return []
 
-    def _open(self, storage: Storage, name: str) -> _Run | None:
+    def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
             info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers)
             listed = [path for worker in workers.infos for path in widest(list_index(storage, worker.worker))]
-            return _Run(name, storage, info, workers, ended, self._readable(storage, listed))
+            return OpenedRun(name, storage, info, workers, ended, self._readable(storage, listed))
         except (TensorTrialError, FileNotFoundError) as exc:
             error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
             self.damaged[storage.url] = error
@@ -267,7 +272,7 @@ _COLLECTIONS = pa.schema(
 )
 
 
-def _row(run: _Run) -> tuple[Any, ...]:
+def _row(run: OpenedRun) -> tuple[Any, ...]:
     return (
         run.name,
         run.storage.url,

@@ -2,5 +2,5 @@
 
 import pytest
 
-pytest.register_assert_rewrite("conformance")
+pytest.register_assert_rewrite("conformance", "exporting")
 pytest_plugins = ["servers"]

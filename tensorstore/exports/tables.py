@@ -1,0 +1,100 @@
+"""The tables of an export: the views of many runs, with the same names and columns, as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..reductions import STATISTICS
+from ..schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+
+_TEXT, _NUMBER = pa.string(), pa.int64()
+_TIME = pa.timestamp("us", tz="UTC")
+_RUN = pa.field("run", _TEXT, nullable=False)
+_KEY = [INDEX_SCHEMA.field(name) for name in ("name", "mode", "mode_step", "global_step", "worker")]
+
+
+def _schema(*fields: pa.Field) -> pa.Schema:
+    return pa.schema([_RUN, *fields])
+
+
+def _scalars(index: pa.Table) -> pa.Table:
+    kept = index.filter(pc.is_valid(index["scalar"]))
+    return kept.select([*(field.name for field in _KEY), "saved_at", "scalar", "collections"])
+
+
+def _reductions(index: pa.Table) -> pa.Table:
+    keys = [field.name for field in _KEY]
+    found = []
+    for statistic in STATISTICS:
+        kept = index.filter(pc.is_valid(index[statistic]))
+        if len(kept):
+            names = pa.repeat(pa.scalar(statistic, _TEXT), len(kept))
+            found.append(
+                pa.Table.from_arrays([*kept.select(keys), names, kept[statistic]], [*keys, "reduction", "value"])
+            )
+    return pa.concat_tables(found) if found else GROWING["reductions"].remove(0).empty_table()
+
+
+GROWING = {
+    "tensors": _schema(*INDEX_SCHEMA),
+    "steps": _schema(*_KEY[1:], pa.field("saved_at", _TIME), pa.field("num_tensors", _NUMBER)),
+    "scalars": _schema(
+        *_KEY, pa.field("saved_at", _TIME), pa.field("value", pa.float64()), INDEX_SCHEMA.field("collections")
+    ),
+    "reductions": _schema(*_KEY, pa.field("reduction", _TEXT), pa.field("value", pa.float64())),
+    "tensor_values": _schema(*TENSORS_SCHEMA),
+}
+"""Tables that get more rows as a run goes on, and never other ones."""
+
+_TEXTS = pa.list_(_TEXT)
+REPLACED = {
+    "runs": _schema(
+        pa.field("path", _TEXT),
+        pa.field("started", _TIME),
+        pa.field("ended", _TIME),
+        pa.field("framework", _TEXT),
+        pa.field("versions", _TEXT),
+        pa.field("workers", pa.int32()),
+        pa.field("steps", _NUMBER),
+        pa.field("bytes", _NUMBER),
+        pa.field("metadata", _TEXT),
+    ),
+    "collections": _schema(
+        pa.field("worker", _TEXT),
+        pa.field("name", _TEXT),
+        pa.field("saved", pa.bool_()),
+        pa.field("include_regex", _TEXTS),
+        pa.field("tensor_names", _TEXTS),
+        pa.field("save_config", _TEXT),
+        pa.field("reduction_config", _TEXT),
+        pa.field("save_histogram", pa.bool_()),
+    ),
+    "findings": _schema(*FINDINGS_SCHEMA),
+}
+"""Small tables, of which all rows of a run are given anew each time."""
+
+SCHEMAS = {**GROWING, **REPLACED}
+"""Every table, with the columns that it has everywhere."""
+
+DEFAULT = ("runs", "collections", "steps", "tensors", "scalars", "reductions")
+"""All but the raw values, and what rules found."""
+
+
+OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "tensors": lambda index: index,
+    "scalars": _scalars,
+    "reductions": _reductions,
+}
+"""What makes rows of a table, without the run, from rows of the index."""
+
+
+def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of a run, as batches of `schema`, whose first column says which run."""
+    columns = [pa.chunked_array([pa.repeat(pa.scalar(run, _TEXT), len(rows))]), *rows.columns]
+    arrays = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    for batch in pa.Table.from_arrays(arrays, schema=schema).to_batches():
+        if batch.num_rows:
+            yield batch

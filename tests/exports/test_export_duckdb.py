@@ -1,0 +1,42 @@
+"""Exports into a DuckDB file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from exporting import ExportConformance, write_run
+
+import tensortrial
+from tensortrial.errors import ExportError
+
+
+class TestDuckDBFile(ExportConformance):
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> str:
+        return f"duckdb://{tmp_path}/out.duckdb"
+
+    def read(self, target: str, table: str) -> pa.Table:
+        with duckdb.connect(target.removeprefix("duckdb://")) as database:
+            return database.sql(f"from {table}").to_arrow_table()
+
+    def make_other(self, target: str) -> None:
+        with duckdb.connect(target.removeprefix("duckdb://")) as database:
+            database.execute("create table steps (run varchar, colour varchar)")
+
+    def test_a_path_alone_will_do(self, tmp_path: Path) -> None:
+        tensortrial.export(write_run(tmp_path / "a", 1), tmp_path / "x.duckdb", progress=False)
+        assert len(self.read(str(tmp_path / "x.duckdb"), "steps")) == 1
+
+    def test_what_is_no_database_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "x.duckdb").write_text("no database at all, but long enough to be taken for one" * 100)
+        with pytest.raises(ExportError, match="no DuckDB file"):
+            tensortrial.export(write_run(tmp_path / "a", 1), tmp_path / "x.duckdb", progress=False)
+
+
+def test_a_target_of_no_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="begins with duckdb:") as caught:
+        tensortrial.export(write_run(tmp_path / "a", 1), "duckbd://user:secret@host/x", progress=False)
+    assert "secret" not in str(caught.value)
