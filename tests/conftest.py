@@ -1,4 +1,4 @@
-"""What all tests share: the object stores that `servers` starts."""
+"""What all tests share: the servers that `servers` starts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Real object stores for tests, each started once a session on loopback: moto's server, and a Ceph RADOS Gateway.
+"""Real servers for tests, each started once a session on loopback: moto, a Ceph RADOS Gateway, and PostgreSQL.
 
 moto is an emulator and quick; the gateway is a real server that checks signatures and enforces bucket policies.
 """
@@ -89,6 +89,71 @@ def ceph_s3() -> Iterator[ObjectStore]:
         _ceph("stop", folder)
         _wait_until_ended(processes)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class PostgreSQLServer:
+    """A running PostgreSQL."""
+
+    port: int
+    user: str
+    password: str
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://{self.user}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        from adbc_driver_postgresql import dbapi
+
+        name = f"db_{secrets.token_hex(6)}"
+        with dbapi.connect(self.url(), autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute(f"create database {name}")
+        return self.url(name)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgreSQLServer]:
+    """A PostgreSQL cluster of its own. Without one the tests fail, because a skipped test of it goes unnoticed."""
+    if os.environ.get("TENSORTRIAL_SKIP_POSTGRES") == "1":
+        pytest.skip("TENSORTRIAL_SKIP_POSTGRES=1: not tested against a real PostgreSQL")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    found = shutil.which("initdb")
+    if not programs and not found:
+        pytest.fail("PostgreSQL is not installed: run `make servers`, or set TENSORTRIAL_SKIP_POSTGRES=1 to do without")
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    server = PostgreSQLServer(_free_ports(1)[0], "tester", secrets.token_hex(16))
+    bin_folder = programs[-1] if programs else Path(str(found)).parent
+    try:
+        _start_postgres(bin_folder, folder, server)
+        yield server
+    finally:
+        _as_postgres([bin_folder / "pg_ctl", "stop", "-D", folder / "data", "-m", "immediate", "-w"], folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_postgres(bin_folder: Path, folder: Path, server: PostgreSQLServer) -> None:
+    (folder / "password").write_text(server.password)
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        for path in (folder, folder / "password"):
+            shutil.chown(path, "postgres")
+    data = folder / "data"
+    make = ["-D", data, "-U", server.user, "--pwfile", folder / "password", "-A", "scram-sha-256", "-E", "UTF8"]
+    settings = f"-p {server.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    start = ["start", "-D", data, "-l", folder / "log", "-w", "-o", settings]
+    for command in ([bin_folder / "initdb", "--no-sync", "--locale=C", *make], [bin_folder / "pg_ctl", *start]):
+        if _as_postgres(command, folder):
+            pytest.fail(f"{command[0].name} failed:\n{(folder / 'output').read_text(errors='replace')[-2000:]}")
+
+
+def _as_postgres(command: list[Any], folder: Path) -> int:
+    # To a file, not a pipe: the server inherits it and would keep a pipe open.
+    user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    with (folder / "output").open("ab") as output:
+        words = [str(word) for word in command]
+        return subprocess.run(
+            words, cwd=folder, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=60, **user
+        ).returncode
 
 
 def _ceph(verb: str, folder: Path, *arguments: str) -> None:
