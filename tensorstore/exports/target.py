@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ..errors import ExportError
+from ..errors import ConfigurationError, ExportError
 
 LEDGER = "exports"
 """The table in which a target notes what it holds."""
@@ -112,24 +113,38 @@ class Target(ABC):
         """Release what is held open."""
 
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
+
 # By the scheme of the URL: the module beside this one, and its class.
 _TARGETS: dict[str, tuple[str, str]] = {
     "duckdb": ("duckdb_file", "DuckDBFile"),
+    "postgres": ("postgresql", "PostgreSQL"),
+    "postgresql": ("postgresql", "PostgreSQL"),
 }
 
 
 def open_target(url: str, options: Mapping[str, Any]) -> Target:
     """The target at a URL such as `duckdb:///runs.duckdb`; a plain path that ends with `.duckdb` is one too. Raises
-    ExportError for what is no target, or cannot be reached."""
-    scheme = urlsplit(url).scheme.lower()
+    ExportError for what is no target, or cannot be reached, and ConfigurationError for an option that it has not."""
+    found = _SCHEME.match(url)
+    scheme = found[1].lower() if found else ""
     if not scheme and url.endswith(".duckdb"):
         scheme, url = "duckdb", f"duckdb:{url}"
     if scheme not in _TARGETS:
         near = difflib.get_close_matches(scheme, _TARGETS, 1) or sorted(_TARGETS)
-        raise ExportError(_shown(url), f"this is no target of an export: its URL begins with {_or(near)}")
+        raise ExportError(shown(url), f"this is no target of an export: its URL begins with {_or(near)}")
     module, name = _TARGETS[scheme]
-    found: Callable[..., Target] = getattr(import_module(f".{module}", __package__), name)
-    return found(url, **options)
+    kind: Callable[..., Target] = getattr(import_module(f".{module}", __package__), name)
+    _check_options(scheme, kind, options)
+    return kind(url, **options)
+
+
+def _check_options(scheme: str, kind: Callable[..., Target], options: Mapping[str, Any]) -> None:
+    known = list(inspect.signature(kind).parameters)[1:]
+    for option in options:
+        if option not in known:
+            accepted = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigurationError(f"{scheme}: has no option {option!r}; {accepted}")
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
@@ -147,7 +162,13 @@ def _or(schemes: list[str]) -> str:
     return " or ".join(f"{scheme}:" for scheme in schemes)
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """The URL without what may be secret."""
-    parts = urlsplit(url)
-    return url if not parts.netloc else f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        return url
+    server, slash, path = rest.partition("/")
+    if "@" in path or "?" in server or "#" in server:
+        # A password with such a sign in it, perhaps: there is no telling where it ends.
+        return f"{scheme}://…"
+    return f"{scheme}://{server.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

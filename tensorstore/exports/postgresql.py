@@ -1,0 +1,247 @@
+"""Export into PostgreSQL: `postgresql://host/database?schema=runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ExportError, MissingExtra, TableMismatch
+from ..reductions import STATISTICS
+from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
+
+try:
+    import adbc_driver_manager
+    from adbc_driver_postgresql import dbapi
+except ModuleNotFoundError as exc:
+    raise MissingExtra("adbc-driver-postgresql", "warehouse", "an export into PostgreSQL") from exc
+
+_SECRETS = ("password", "sslpassword")
+
+
+class PostgreSQL(Target):
+    """A schema of a PostgreSQL database. `scalars` and `reductions` are views in it.
+
+    Rows go over as `COPY` takes them, in binary; a part and its note are one transaction. What the URL does not say,
+    the password above all, libpq takes from its own places: `PGPASSWORD`, `~/.pgpass`, `PGSERVICE`.
+    """
+
+    derives = frozenset({"scalars", "reductions"})
+
+    def __init__(self, url: str, schema: str = "") -> None:
+        self._name = shown(url)
+        parts = _split(url, self._name)
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+        self._schema = schema or parameters.pop("schema", "") or "public"
+        parameters.pop("schema", None)
+        self._secrets = _secrets(parts.password, parameters)
+        with self._translated():
+            uri = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(parameters), ""))
+            self._connection = dbapi.connect(uri)
+        try:
+            self._lock()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"PostgreSQL({self._name!r})"
+
+    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
+        with self._transaction():
+            if not self._ask("select 1 from pg_namespace where nspname = $1", self._schema):
+                self._execute(f"create schema {_quoted(self._schema)}")
+            for table, schema in {**tables, LEDGER: LEDGER_SCHEMA}.items():
+                self._prepare(table, {field.name: _type(field.type) for field in schema})
+            if "tensors" in tables:
+                self._execute(_SCALARS.format(view=self._table("scalars"), tensors=self._table("tensors")))
+                self._execute(_REDUCTIONS.format(view=self._table("reductions"), tensors=self._table("tensors")))
+
+    def _prepare(self, table: str, columns: Mapping[str, str]) -> None:
+        found = self._columns(table)
+        if not found:
+            text = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
+            self._execute(f"create table {self._table(table)} ({text})")
+        elif difference := differences(columns, found):
+            raise TableMismatch(self._name, table, difference)
+
+    def _columns(self, table: str) -> dict[str, str]:
+        rows = self._ask(
+            "select attname::text, format_type(atttypid, atttypmod) from pg_attribute "
+            "where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
+            self._table(table),
+        )
+        return dict(rows)
+
+    def held(self, run: str) -> Held | None:
+        with self._transaction():
+            rows = self._ask(
+                "select identity, table_name, worker, max(last_step) "
+                f"from {self._table(LEDGER)} where run = $1 group by identity, table_name, worker",
+                run,
+            )
+        if not rows:
+            return None
+        return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
+
+    def write(self, part: Part) -> int:
+        with self._transaction():
+            count = self._ingest(part.table, part.reader())
+            note = (part.run, part.identity, part.table, part.worker, part.last_step, count, datetime.now(UTC))
+            columns = [pa.array([value], each.type) for value, each in zip(note, LEDGER_SCHEMA, strict=True)]
+            self._ingest(LEDGER, pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA).to_reader())
+        return count
+
+    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+        with self._transaction():
+            self._ask(f"delete from {self._table(table)} where run = $1 returning 1", run)
+            if len(rows):
+                self._ingest(table, rows.to_reader())
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _lock(self) -> None:
+        """Two exports at once would both move what is new. The lock goes with the connection, however it ends."""
+        with self._transaction():
+            locked = "select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext($1))"
+            if self._ask(locked, self._schema) != [(True,)]:
+                raise ExportError(self._name, f"another export into the schema {self._schema} is under way")
+
+    def _table(self, name: str) -> str:
+        return f"{_quoted(self._schema)}.{_quoted(name)}"
+
+    def _ingest(self, table: str, rows: pa.RecordBatchReader) -> int:
+        with self._connection.cursor() as cursor:
+            count = cursor.adbc_ingest(table, _as_stored(rows), mode="append", db_schema_name=self._schema)
+        return int(count)
+
+    def _execute(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def _ask(self, query: str, *parameters: str) -> list[Any]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, parameters)
+            return list(cursor.fetchall())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._translated():
+            try:
+                yield
+            except BaseException:
+                self._connection.rollback()
+                raise
+            self._connection.commit()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except adbc_driver_manager.Error as exc:
+            self._refuse(str(exc))
+
+    def _refuse(self, message: str) -> NoReturn:
+        for secret in self._secrets:
+            message = message.replace(secret, "***")
+        # Not `from` the driver's own error, which would be shown with what is left out here.
+        raise ExportError(self._name, message.strip()) from None
+
+
+def _split(url: str, name: str) -> SplitResult:
+    """The parts of the URL. What is not encoded in a password would be taken for the name of a server, and told."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    if parts is None or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query + parts.fragment:
+        reason = "in the user and the password of a URL, signs such as @ / ? # [ must be written as %40 %2F %3F %23 %5B"
+        raise ExportError(name, reason)
+    return parts
+
+
+def _secrets(password: str | None, parameters: Mapping[str, str]) -> list[str]:
+    """What must not be told, as it is and as it was written."""
+    given = [password, *(parameters.get(name) for name in _SECRETS)]
+    return sorted({text for each in given if each for text in (each, unquote(each))}, key=len, reverse=True)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_NAMES = {
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float64(): "double precision",
+}
+
+
+def _type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"{_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return "json"
+    return "timestamp with time zone" if pa.types.is_timestamp(kind) else _NAMES[kind]
+
+
+def _as_stored(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """With histograms as JSON: the driver knows no structs."""
+    structs = [place for place, field in enumerate(rows.schema) if pa.types.is_struct(field.type)]
+    if not structs:
+        return rows
+    schema = rows.schema
+    for place in structs:
+        schema = schema.set(place, pa.field(schema.names[place], pa.string()))
+    return pa.RecordBatchReader.from_batches(schema, (_with_json(batch, structs, schema) for batch in rows))
+
+
+def _with_json(batch: pa.RecordBatch, structs: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
+    columns = batch.columns
+    for place in structs:
+        columns[place] = _json(columns[place])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _json(column: pa.StructArray) -> pa.Array:
+    """Structs of lists of numbers as JSON."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    texts = [
+        pc.binary_join_element_wise(f'"{field.name}": [', _joined(pc.struct_field(column, field.name)), "]", "")
+        for field in column.type
+    ]
+    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*texts, ", "), "}", "")
+
+
+def _joined(lists: pa.ListArray) -> pa.Array:
+    return pc.binary_join(lists.cast(pa.list_(pa.string())), ", ")
+
+
+_PLACE = "run, name, mode, mode_step, global_step, worker"
+
+_SCALARS = f"""
+create or replace view {{view}} as
+select {_PLACE}, saved_at, scalar as value, collections
+from {{tensors}}
+where scalar is not null
+"""
+
+_STATISTICS = ", ".join(f"('{name}', {_quoted(name)})" for name in STATISTICS)
+
+_REDUCTIONS = f"""
+create or replace view {{view}} as
+select {_PLACE}, reduction, value
+from {{tensors}}
+cross join lateral (values {_STATISTICS}) as saved (reduction, value)
+where value is not null
+"""

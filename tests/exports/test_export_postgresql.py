@@ -1,0 +1,125 @@
+"""Exports into PostgreSQL: a real server."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from adbc_driver_postgresql import dbapi
+from exporting import ExportConformance, write_run
+
+import tensortrial
+from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.exports.target import shown
+
+
+class TestPostgreSQL(ExportConformance):
+    @pytest.fixture
+    def target(self, postgres: Any) -> str:
+        return str(postgres.new_database())
+
+    def read(self, target: str, table: str) -> pa.Table:
+        with dbapi.connect(target) as connection, connection.cursor() as cursor:
+            cursor.execute(f"select * from {table}")
+            return _with_structs(cursor.fetch_arrow_table())
+
+    def make_other(self, target: str) -> None:
+        _execute(target, "create table steps (run text, colour text)")
+
+    def test_the_schema_is_chosen_in_the_url_or_as_an_option(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 2)
+        self.export(run, f"{target}?schema=My runs")
+        self.export(run, target, schema="more")
+        assert len(self.read(target, '"My runs".steps')) == len(self.read(target, "more.steps")) == 2
+        assert _same_names(self.read(target, '"My runs".scalars'), self.view(run, "scalars"))
+
+    def test_two_exports_at_once_are_refused(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 1)
+        with dbapi.connect(target) as connection, connection.cursor() as cursor:
+            cursor.execute("select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext('public'))")
+            with pytest.raises(ExportError, match="another export into the schema public is under way"):
+                self.export(run, target)
+        assert self.export(run, target).rows["steps"] == 1
+
+    def test_what_the_server_refuses_leaves_nothing(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 2)
+        self.export(run, target, tables=["runs"])
+        _execute(
+            target,
+            "create function no() returns trigger as $$begin raise exception 'not today'; end$$ language plpgsql",
+        )
+        self.export(run, target, tables=["steps"], since=100)
+        _execute(target, "create trigger no before insert on exports for each row execute function no()")
+        with pytest.raises(ExportError, match="not today"):
+            self.export(run, target, tables=["tensors"])
+        assert len(self.read(target, "tensors")) == 0
+
+    def test_an_unknown_option_is_named(self, tmp_path: Path, target: str) -> None:
+        with pytest.raises(ConfigurationError, match="no option 'shema'; it has schema"):
+            self.export(write_run(tmp_path / "a", 1), target, shema="x")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "a", 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2-secret@127.0.0.1:1/x",
+        "postgresql://me:hunter2-secret@no.such.host.invalid/x",
+        "postgresql://me:hunter2-secret@127.0.0.1:1/x?wrong=1",
+        "postgresql://127.0.0.1:1/x?user=me&password=hunter2-secret",
+        "postgresql://127.0.0.1:1/x?user=me&password=hunter2-secret&port=hunter2-secret",
+        "postgresql://me:hunter2-secret@hunter2-secret@127.0.0.1:1/x",
+        "postgresql://me:x/hunter2-secret@127.0.0.1:1/x",
+        "postgresql://me:x?hunter2-secret@127.0.0.1:1/x",
+        "postgresql://me:x#hunter2-secret@127.0.0.1:1/x",
+        "postgresql://me:x[hunter2-secret@127.0.0.1:1/x",
+        "postgresqll://me:hunter2-secret@127.0.0.1:1/x",
+    ],
+)
+def test_a_refusal_tells_no_password(run: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ExportError) as caught:
+        tensortrial.export(run, url, progress=False)
+    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__) + caplog.text
+    assert "hunter2" not in told.replace(url, "")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_wrong_password_is_the_servers_word(run: Path, postgres: Any) -> None:
+    url = str(postgres.new_database())
+    server = url.rpartition("@")[2]
+    with pytest.raises(ExportError, match=f"postgresql://{server}: .*authentication failed") as caught:
+        tensortrial.export(run, f"postgresql://someone:hunter2-secret@{server}", progress=False)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_urls_are_shown_without_secrets() -> None:
+    assert shown("postgresql://me:secret@host:5/db?password=x") == "postgresql://host:5/db"
+    assert shown("postgresql://me:sec/ret@host/db") == "postgresql://…"
+    assert shown("duckdb:runs.duckdb") == "duckdb:runs.duckdb"
+
+
+def _execute(target: str, statement: str) -> None:
+    with dbapi.connect(target) as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        connection.commit()
+
+
+def _same_names(found: pa.Table, expected: pa.Table) -> bool:
+    return sorted(found["name"].to_pylist()) == sorted(expected["name"].to_pylist())
+
+
+def _with_structs(table: pa.Table) -> pa.Table:
+    if "histogram" not in table.column_names:
+        return table
+    place = table.column_names.index("histogram")
+    cells = [cell and json.loads(cell) for cell in table["histogram"].to_pylist()]
+    kind = pa.struct([("edges", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64()))])
+    return table.set_column(place, "histogram", pa.array(cells, kind))
