@@ -175,7 +175,7 @@ demo-xgboost: env  ## Boost trees, and ask by SQL and by rules what they learnt
 	$(PY) examples/breast_cancer_xgboost.py
 
 # Every test of a framework, slow ones too. The newest TensorFlow has no estimators.
-TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py)
+TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py tests/importers/test_*tensorflow*.py)
 TESTS_ESTIMATOR := $(wildcard tests/hooks/test_*estimator*.py)
 TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
 TESTS_SPARK := $(wildcard tests/*/test_*spark*.py)

@@ -59,6 +59,8 @@ class Record:
     """Returns when value and statistics have arrived from a device; called before either is looked at."""
     copies: Copies | None = None
     """Who made `value`, and takes its memory back."""
+    histogram: tuple[list[float], list[int]] | None = None
+    """Its edges and counts, where whoever recorded the tensor has drawn it already and has no value to draw it from."""
 
     def release(self) -> None:
         """The value has been written, or is not wanted: nobody reads it any more."""

@@ -270,7 +270,7 @@ class Writer:
             else statistics(value, plan.statistics)
             if plan.statistics
             else None,
-            histogram=histogram(value) if plan.histogram else None,
+            histogram=histogram(value) if plan.histogram else record.histogram,
         )
         if plan.raw:
             self._keep_raw(step, record, value, row)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,8 +14,6 @@ from tensortrial.events.wire import fields, message
 def read_by_tensorboard(folder: Path) -> Any:
     """TensorBoard's EventAccumulator, with all that is in the folder."""
     pytest.importorskip("tensorboard")
-    # TensorBoard takes its own stand-in for TensorFlow where it finds this module; to import TensorFlow takes seconds.
-    sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     kinds = ("scalars", "histograms", "compressedHistograms", "tensors")

@@ -122,6 +122,25 @@ def import_neptune(
     _import_runs(import_runs, source, target, metadata, storage_options, **options)
 
 
+@imports.command("tensorboard")
+@click.argument("source")
+@click.argument("target")
+@_metadata
+@_progress
+@storage_option
+def import_tensorboard(
+    source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
+) -> None:
+    """Import TensorBoard's event files: scalars, histograms, texts and tensors.
+
+    SOURCE is an event file or a folder tree of such, TARGET where the new run shall be, or, of several, the folder for
+    them.
+    """
+    from ..importers.tensorboard import import_runs
+
+    _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
+
+
 def _import_runs(
     import_runs: Callable[..., list[str]],
     source: str,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -18,18 +17,18 @@ import numpy.typing as npt
 from .. import __version__
 from ..claim import claim, claim_again, published_steps
 from ..collection import CollectionKeys
-from ..errors import RunExists, TensorTrialError, UnsupportedValue
+from ..errors import UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..records import Numbers, Plan, Step
-from ..schema import END, RUN_FILE, RunInfo, WorkerInfo, end_path
+from ..schema import END, RunInfo, WorkerInfo, end_path
 from ..storage import Storage
 from ..writer import Writer
+from .target import SOURCE, begun, writing
 
 logger = logging.getLogger(__name__)
 
 WORKER = "worker_0"
-_SOURCE = "imported_from"
 
 Integers = npt.NDArray[np.int64]
 Report = Callable[[str], object]
@@ -100,7 +99,7 @@ def import_points(points: Points, source: str, framework: str, target: Storage, 
     """Make a run of `points` at `target`, and return its URL. A run of the same `source` that is there is continued
     with later steps. Raises RunExists when the target holds another run, UnsupportedValue for a name that no tensor
     can have."""
-    resumes = _has_begun(target, source)
+    resumes = begun(target, source) is not None
     done = max((step.global_step for step in published_steps(target, WORKER)), default=-1) if resumes else -1
     ended = resumes and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}
     left = points.by_step().after(done)
@@ -111,7 +110,7 @@ def import_points(points: Points, source: str, framework: str, target: Storage, 
         created_at=_began_at(points).isoformat(),
         framework=framework,
         versions={"tensortrial": __version__},
-        metadata={**points.metadata, _SOURCE: source},
+        metadata={**points.metadata, SOURCE: source},
     )
     told = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
     first_flush = claim_again(target, run, told) if resumes else 0
@@ -119,20 +118,6 @@ def import_points(points: Points, source: str, framework: str, target: Storage, 
         claim(target, run, told)
     _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)
     return target.url
-
-
-def _has_begun(target: Storage, source: str) -> bool:
-    try:
-        run = RunInfo.from_bytes(target.read(RUN_FILE), target.url)
-    except FileNotFoundError:
-        return False
-    if run.metadata.get(_SOURCE) != source:
-        raise RunExists(
-            target.url,
-            f"holds a run that was not imported from {source}, and nothing of it is ever overwritten: choose another "
-            "target",
-        )
-    return True
 
 
 def _plan(name: str) -> Plan:
@@ -155,24 +140,20 @@ def _began_at(points: Points) -> datetime:
 
 def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool, target: Storage) -> None:
     now = int(datetime.now(UTC).timestamp() * 1e9)
-    try:
-        with progress_bar(len(points), progress, "import", "number") as advance:
-            for begin, end in _steps(points):
-                numbers = Numbers(
-                    [plans[name] for name in points.name[begin:end].tolist()],
-                    points.value[begin:end].tolist(),
-                    int(points.saved_at[begin:end].max()) or now,
-                )
-                step = int(points.step[begin])
-                writer.put(Step(ModeKeys.GLOBAL, step, step), [numbers], closes=True)
-                advance(end - begin)
+    with (
+        writing(target, WORKER, writer),
+        progress_bar(len(points), progress, "import", "number") as advance,
+    ):
+        for begin, end in _steps(points):
+            numbers = Numbers(
+                [plans[name] for name in points.name[begin:end].tolist()],
+                points.value[begin:end].tolist(),
+                int(points.saved_at[begin:end].max()) or now,
+            )
+            step = int(points.step[begin])
+            writer.put(Step(ModeKeys.GLOBAL, step, step), [numbers], closes=True)
+            advance(end - begin)
         writer.close()
-    except BaseException:
-        # What was published stays, and the next import goes on from there. The mark would say that nothing is left.
-        with suppress(TensorTrialError):
-            writer.close("the import was interrupted")
-        target.remove(end_path(WORKER))
-        raise
 
 
 def _steps(points: Points) -> Iterator[tuple[int, int]]:

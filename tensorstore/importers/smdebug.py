@@ -10,26 +10,25 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from .. import __version__
 from ..claim import claim, claim_again, published_steps
-from ..errors import ConfigurationError, FileError, NotARun, RunExists, RunNotFound, TensorTrialError
+from ..errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ..progress_bar import progress_bar
-from ..schema import END, MARKED_END, RUN_FILE, RunInfo, end_path
+from ..schema import END, MARKED_END, RunInfo, end_path
 from ..storage import Storage, open_storage
 from ..writer import Writer
 from .smdebug_run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
 from .smdebug_step import OpenStep, Plans, StepImport, opened_steps
+from .target import SOURCE, begun, writing
 
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 10.0
 """So much of the work is lost, at most, when an import is killed."""
 QUEUE_BYTES = 64 << 20
-_SOURCE = "imported_from"
 
 
 def import_run(
@@ -72,25 +71,11 @@ class _Import:
         self._on_damage = on_damage
         self._damaged: dict[str, None] = {}
         self._old = SmdebugRun(old, self._report)
-        self._resumes = self._has_begun()
+        self._resumes = begun(new, old.url) is not None
 
     def _report(self, error: FileError) -> None:
         self._damaged[error.path] = None
         self._on_damage(error)
-
-    def _has_begun(self) -> bool:
-        """Whether the target holds a part of this import. Raises RunExists if it holds anything else of a run."""
-        try:
-            run = RunInfo.from_bytes(self._storage.read(RUN_FILE), self._storage.url)
-        except FileNotFoundError:
-            return False
-        if run.metadata.get(_SOURCE) != self._old.storage.url:
-            raise RunExists(
-                self._storage.url,
-                f"holds a run that was not imported from {self._old.storage.url}, and nothing of it is ever "
-                "overwritten: choose another target",
-            )
-        return True
 
     def run(self, progress: bool) -> None:
         left = {worker: self._left(worker) for worker in self._old.workers}
@@ -128,7 +113,7 @@ class _Import:
             framework="smdebug",
             num_workers=self._old.num_workers,
             versions={"tensortrial": __version__},
-            metadata={_SOURCE: self._old.storage.url},
+            metadata={SOURCE: self._old.storage.url},
         )
         first_flush = {}
         for worker in self._old.workers:
@@ -156,18 +141,12 @@ class _Import:
         writer = Writer(
             self._storage, worker, flush_seconds=FLUSH_SECONDS, queue_bytes=QUEUE_BYTES, first_flush=first_flush
         )
-        try:
+        with writing(self._storage, worker, writer):
             plans = Plans(self._collections(worker))
             for opened in opened_steps(self._old.storage, steps):
                 StepImport(opened, plans, writer, self._report).run()
                 advance(1)
             writer.close(self._failure())
-        except BaseException:
-            # What was published stays, and the next import goes on from there. The mark would say that nothing is left.
-            with suppress(TensorTrialError):
-                writer.close("the import was interrupted")
-            self._storage.remove(end_path(worker))
-            raise
 
     def _failure(self) -> str | None:
         reasons = [] if self._old.ended else ["smdebug left no end mark"]

@@ -1,0 +1,98 @@
+"""A tree of folders with event files: which of them are runs, and which are the modes of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RunNotFound
+from ..mode import ModeKeys
+from ..storage import Storage, open_storage
+
+_MARK = "tfevents"
+_DEPTH = 8
+# The first folder of a mode keeps its tags as they are.
+_MODES = {
+    **dict.fromkeys(("train", "training"), ModeKeys.TRAIN),
+    **dict.fromkeys(("validation", "val", "valid", "eval", "evaluation", "test", "testing"), ModeKeys.EVAL),
+    **dict.fromkeys(("predict", "prediction", "inference"), ModeKeys.PREDICT),
+    "global": ModeKeys.GLOBAL,
+}
+_PREFERENCE = list(_MODES)
+
+
+@dataclass(frozen=True, slots=True)
+class EventFolder:
+    """A folder of event files, which is a mode of a run."""
+
+    mode: ModeKeys
+    prefix: str
+    """What the names of its tensors begin with: something only where several folders are of one mode."""
+    files: list[str]
+    """In the order of their names, which is that of time."""
+
+
+@dataclass(slots=True)
+class EventRun:
+    """A run, and the folder that it is in, relative to the source."""
+
+    name: str
+    folders: list[EventFolder] = field(default_factory=list)
+
+    @property
+    def modes(self) -> list[ModeKeys]:
+        """In the order of their numbers."""
+        return sorted({folder.mode for folder in self.folders}, key=lambda mode: mode.value)
+
+
+def find_runs(
+    source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> tuple[Storage, list[EventRun]]:
+    """The folder that `source` is, or is in, and the runs there. Raises RunNotFound if there are none."""
+    text = os.fspath(source).rstrip("/")
+    folder, _, name = text.rpartition("/")
+    if _MARK in name:
+        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options)
+        if name in storage.list("") and not storage.list(name):
+            return storage, [EventRun("", [EventFolder(ModeKeys.GLOBAL, "", [name])])]
+    storage = open_storage(text, storage_options)
+    files: dict[str, list[str]] = {}
+    for path in _below(storage, "", _DEPTH):
+        files.setdefault(path.rpartition("/")[0], []).append(path)
+    if not files:
+        raise RunNotFound(storage.url, f"there is no event file here: no file with {_MARK} in its name")
+    return storage, _runs(files)
+
+
+def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
+    for name in storage.list(folder):
+        path = f"{folder}/{name}" if folder else name
+        below = list(_below(storage, path, depth - 1)) if depth else []
+        yield from below
+        if _MARK in name and not below:
+            yield path
+
+
+def _runs(files: Mapping[str, list[str]]) -> list[EventRun]:
+    """A folder called after a mode is one of the run in the folder above it; that one's own files are then of
+    training, as an estimator has them."""
+    of_modes: dict[str, dict[str, str]] = {}
+    for folder in files:
+        above, _, name = folder.rpartition("/")
+        if name.lower() in _MODES:
+            of_modes.setdefault(above, {})[name] = folder
+    own = [folder for folder in files if folder.rpartition("/")[2].lower() not in _MODES]
+    runs = []
+    for name in sorted({*of_modes, *own}):
+        run = EventRun(name)
+        if name in own:
+            run.folders.append(EventFolder(ModeKeys.TRAIN if name in of_modes else ModeKeys.GLOBAL, "", files[name]))
+        below = of_modes.get(name, {})
+        for each in sorted(below, key=lambda each: _PREFERENCE.index(each.lower())):
+            mode = _MODES[each.lower()]
+            prefix = f"{each}/" if mode in run.modes else ""
+            run.folders.append(EventFolder(mode, prefix, files[below[each]]))
+        runs.append(run)
+    return runs

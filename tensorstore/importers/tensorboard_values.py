@@ -1,0 +1,170 @@
+"""One value of an event: of what kind it is, and what a run keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..dtypes import Array
+from ..events.tensor_proto import tensor
+from ..events.wire import Value, fields, message, number
+
+_FLOAT, _STRING = 1, 7
+_TAG, _SIMPLE, _OLD_HISTOGRAM, _IMAGE, _HISTOGRAM, _AUDIO, _TENSOR, _METADATA = 1, 2, 3, 4, 5, 6, 8, 9
+Floats = npt.NDArray[np.float64]
+
+
+class Kind(Enum):
+    """What of a value is kept."""
+
+    NUMBER = "number"
+    HISTOGRAM = "histogram"
+    TENSOR = "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Which part of TensorBoard shows a tag, and what it is told for that. Only a tag's first value must say it."""
+
+    name: str = ""
+    content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    edges: list[float]
+    counts: list[int]
+    statistics: Mapping[str, float]
+
+
+def values_of(summary: memoryview) -> Iterator[dict[int, Value]]:
+    """The values of a Summary, each as its fields."""
+    for field, value in fields(summary):
+        if field == 1:
+            yield dict(fields(message(value)))
+
+
+def tag_of(value: Mapping[int, Value]) -> str:
+    return str(message(value.get(_TAG, memoryview(b""))), "utf-8")
+
+
+def plugin_of(value: Mapping[int, Value]) -> Plugin | None:
+    """None where the value does not say it."""
+    if _METADATA not in value:
+        return None
+    metadata = dict(fields(message(value[_METADATA])))
+    found = dict(fields(message(metadata.get(1, memoryview(b"")))))
+    return Plugin(str(message(found.get(1, memoryview(b""))), "utf-8"), bytes(message(found.get(2, memoryview(b"")))))
+
+
+def kind_of(value: Mapping[int, Value], plugin: Plugin) -> Kind | str:
+    """What is kept of the value; in words what it is, if nothing can be."""
+    if _SIMPLE in value:
+        return Kind.NUMBER
+    if _HISTOGRAM in value:
+        return Kind.HISTOGRAM
+    for field, what in ((_IMAGE, "images"), (_AUDIO, "audio"), (_OLD_HISTOGRAM, "histograms of an early TensorFlow")):
+        if field in value:
+            return what
+    if _TENSOR not in value:
+        return "empty values"
+    if plugin.name in ("scalars", "histograms"):
+        return Kind.NUMBER if plugin.name == "scalars" else Kind.HISTOGRAM
+    of_strings = dict(fields(message(value[_TENSOR]))).get(1) == _STRING
+    return Kind.TENSOR if not of_strings or plugin.name == "text" else plugin.name or "tensors of strings"
+
+
+def number_of(value: Mapping[int, Value]) -> float:
+    """Raises ValueError for what is no number."""
+    if _SIMPLE in value:
+        return float(np.frombuffer(message(value[_SIMPLE]), "<f4")[0])
+    return float(tensor(message(value[_TENSOR])).item())
+
+
+def is_single(value: Mapping[int, Value]) -> bool:
+    """Whether it is in single precision."""
+    return _SIMPLE in value or (_TENSOR in value and dict(fields(message(value[_TENSOR]))).get(1) == _FLOAT)
+
+
+def tensor_of(value: Mapping[int, Value]) -> Array:
+    return tensor(message(value[_TENSOR]))
+
+
+def histogram_of(value: Mapping[int, Value]) -> Histogram | None:
+    """None for a histogram of nothing. Raises ValueError for what is no histogram."""
+    if _TENSOR in value:
+        return _of_tensor(tensor(message(value[_TENSOR])))
+    return _of_message(dict(_doubles(message(value[_HISTOGRAM]))))
+
+
+def _of_tensor(buckets: Array) -> Histogram | None:
+    """Of a row (left, right, count) for each bucket."""
+    if buckets.ndim != 2 or buckets.shape[1] != 3:
+        raise ValueError(f"a histogram of shape {buckets.shape}, where each bucket has left, right and count")
+    lefts, rights, counts = buckets.astype(np.float64).T
+    if not counts.sum():
+        return None
+    low, high = lefts[0], rights[-1]
+    return _made(np.append(lefts, high), counts, {"min": float(low), "max": float(high)})
+
+
+def _of_message(found: Mapping[int, Floats]) -> Histogram | None:
+    low, high, count, total, squares = (float(found[field][0]) if field in found else 0.0 for field in range(1, 6))
+    limits, counts = found.get(6, np.zeros(0)), found.get(7, np.zeros(0))
+    if len(limits) != len(counts):
+        raise ValueError(f"a histogram with {len(limits)} limits for {len(counts)} buckets")
+    if not count or not len(counts):
+        return None
+    # The first bucket begins, and the last one ends, at any distance from the values: at 1e308 by TensorFlow's habit.
+    edges = np.clip(np.concatenate([[low], limits[:-1], [high]]), low, high)
+    statistics = {"min": low, "max": high, "sum": total, "mean": total / count, "l2": float(np.sqrt(squares))}
+    return _made(edges, counts, statistics)
+
+
+def _made(edges: Floats, counts: Floats, statistics: Mapping[str, float]) -> Histogram:
+    if not np.isfinite(edges).all() or np.any(np.diff(edges) < 0):
+        raise ValueError("a histogram whose edges do not ascend")
+    if edges[0] == edges[-1]:
+        return Histogram([edges[0] - 0.5, edges[0] + 0.5], [round(counts.sum())], statistics)
+    # A bucket without width adds to the one before it, or else to the first.
+    wide = np.diff(edges) > 0
+    into = np.maximum(np.cumsum(wide) - 1, 0)
+    merged = np.rint(np.bincount(into, counts)).astype(np.int64)
+    return Histogram([*edges[:-1][wide].tolist(), float(edges[-1])], merged.tolist(), statistics)
+
+
+def _doubles(histogram: memoryview) -> Iterator[tuple[int, Floats]]:
+    """The fields of a HistogramProto; a repeated one that is not packed comes at once as well."""
+    parts: dict[int, list[memoryview]] = {}
+    for field, value in fields(histogram):
+        parts.setdefault(field, []).append(message(value))
+    for field, found in parts.items():
+        yield field, np.frombuffer(b"".join(found), "<f8")
+
+
+def hyperparameters(plugin: Plugin) -> dict[str, Any]:
+    """What the plugin `hparams` was told of a run."""
+    start = dict(fields(memoryview(plugin.content))).get(3)
+    found = {}
+    for field, entry in fields(message(start)) if start is not None else ():
+        if field == 1:
+            pair = dict(fields(message(entry)))
+            found[str(message(pair[1]), "utf-8")] = _json_value(message(pair.get(2, memoryview(b""))))
+    return found
+
+
+def _json_value(value: memoryview) -> Any:
+    """A google.protobuf.Value that is a number, a text or a bool."""
+    for field, found in fields(value):
+        if field == 2:
+            return float(np.frombuffer(message(found), "<f8")[0])
+        if field == 3:
+            return str(message(found), "utf-8")
+        if field == 4:
+            return bool(number(found))
+    return None

@@ -1,0 +1,381 @@
+"""Runs made of event files: of PyTorch's SummaryWriter, of a hook's own, and of what nobody should write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensortrial
+from tensortrial import modes
+from tensortrial.cli import main
+from tensortrial.errors import ConfigurationError, RunExists, RunNotFound
+from tensortrial.events import summary
+from tensortrial.events.tfrecord import framed
+from tensortrial.events.wire import bytes_field, double_field, doubles_field, varint_field
+from tensortrial.importers import tensorboard
+from tensortrial.importers.tensorboard import import_runs
+from tensortrial.importers.tensorboard_values import histogram_of
+from tensortrial.storage import open_storage
+
+NAME = "events.out.tfevents.1700000000.host"
+
+
+def write(folder: Path, events: Sequence[bytes], name: str = NAME, torn: bytes = b"") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(framed([summary.first_event(1.0), *events]) + torn)
+    return path
+
+
+def numbers(tag: str, values: Mapping[int, float], begin: float = 1000.0) -> list[bytes]:
+    return [summary.event(begin + step, step, summary.scalar(tag, value)) for step, value in values.items()]
+
+
+def import_one(source: Path, target: Path, **options: Any) -> Any:
+    (path,) = import_runs(source, target, progress=False, **options)
+    return tensortrial.create_trial(path)
+
+
+def values(trial: Any, name: str, mode: Any = modes.GLOBAL) -> dict[int, float]:
+    return {step: float(value) for step, value in trial.tensor(name).values(mode).items()}
+
+
+class TestWhatPyTorchWrites:
+    @pytest.fixture
+    def writer(self, tmp_path: Path) -> Any:
+        pytest.importorskip("tensorboard")
+        pytest.importorskip("torch")
+        from torch.utils.tensorboard import SummaryWriter
+
+        with SummaryWriter(str(tmp_path / "logs")) as writer:
+            yield writer
+
+    def test_numbers_and_their_times(self, writer: Any, tmp_path: Path) -> None:
+        for step in range(300):
+            writer.add_scalar("train/loss", 1 / (step + 1), step, walltime=1_700_000_000.125 + step)
+        writer.add_scalar("accuracy", 0.5, 299)
+        writer.close()
+        trial = import_one(tmp_path / "logs", tmp_path / "run")
+        assert values(trial, "train/loss") == {step: float(np.float32(1 / (step + 1))) for step in range(300)}
+        assert trial.tensor_names(collection="losses") == ["train/loss"]
+        assert trial.tensor_names(collection="metrics") == ["accuracy"]
+        query = "select epoch_us(saved_at) from scalars where name = 'train/loss' and global_step = 7"
+        ((time,),) = trial.sql(query).fetchall()
+        assert time == 1_700_000_007_125_000
+        assert trial.loaded_all_steps()
+
+    def test_histograms(self, writer: Any, tmp_path: Path) -> None:
+        data = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+        writer.add_histogram("weights", data, 3)
+        writer.add_histogram("one value", np.full(5, 2.0), 3)
+        writer.close()
+        tensor = import_one(tmp_path / "logs", tmp_path / "run").tensor("weights")
+        edges, counts = tensor.histogram(3)
+        assert counts.sum() == 1000
+        assert (np.diff(edges) > 0).all()
+        assert (edges[0], edges[-1]) == (data.min(), data.max())
+        # A bin of PyTorch has its right edge, one of numpy the left one.
+        np.testing.assert_array_equal(np.cumsum(counts), [(data <= edge).sum() for edge in edges[1:]])
+        assert tensor.reduction_value(3, "mean") == pytest.approx(data.mean(), abs=1e-6)
+        assert tensor.reduction_value(3, "l2") == pytest.approx(np.linalg.norm(data), rel=1e-6)
+        same = tensortrial.create_trial(tmp_path / "run").tensor("one value").histogram(3)
+        assert same[1].sum() == 5
+        assert same[0][0] < 2.0 < same[0][-1]
+
+    def test_texts_and_tensors_are_kept_and_images_counted(self, writer: Any, tmp_path: Path) -> None:
+        writer.add_text("note", "learning rate lowered", 2)
+        writer.add_pr_curve("curve", np.array([0, 1, 1]), np.array([0.1, 0.6, 0.9]), 2, num_thresholds=5)
+        writer.add_image("digit", np.zeros((1, 8, 8), np.uint8), 2)
+        writer.close()
+        told: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        assert trial.tensor("note/text_summary").value(2).tolist() == ["learning rate lowered"]
+        assert trial.tensor("curve").value(2).shape == (6, 5)
+        assert told == [f"{tmp_path / 'logs'}: 1 images"]
+
+    def test_hyperparameters_and_runs_below(self, writer: Any, tmp_path: Path) -> None:
+        writer.add_scalar("loss", 1.0, 0)
+        writer.add_hparams({"lr": 0.1, "layers": 3, "name": "net", "flag": True}, {"best": 0.9}, run_name="trial")
+        writer.close()
+        paths = import_runs(tmp_path / "logs", tmp_path / "runs", progress=False)
+        assert paths == [str(tmp_path / "runs" / "logs"), str(tmp_path / "runs" / "trial")]
+        runs = tensortrial.open_runs(tmp_path / "runs")
+        ((found,),) = runs.sql("select metadata from runs where run like '%trial'").fetchall()
+        for part in ('"lr": 0.1', '"layers": 3.0', '"name": "net"', '"flag": 1.0'):
+            assert part in found
+        assert values(tensortrial.create_trial(paths[1]), "best") == {0: pytest.approx(0.9)}
+
+
+class TestModes:
+    def test_folders_of_modes_are_one_run_in_the_order_of_its_steps(self, tmp_path: Path) -> None:
+        training = [*numbers("loss", {0: 1, 100: 0.5, 200: 0.25}), *numbers("epoch", {0: 7, 1: 8})]
+        write(tmp_path / "logs" / "train", training)
+        write(tmp_path / "logs" / "validation", numbers("loss", {100: 0.75, 200: 0.5}))
+        trial = import_one(tmp_path / "logs", tmp_path / "run")
+        assert values(trial, "loss", modes.TRAIN) == {0: 1, 100: 0.5, 200: 0.25}
+        assert values(trial, "loss", modes.EVAL) == {100: 0.75, 200: 0.5}
+        assert trial.steps(modes.TRAIN) == [0, 1, 100, 200]
+        assert trial.steps() == [0, 2, 200, 201, 400, 401]
+        assert trial.mode(401) is modes.EVAL
+
+    def test_an_estimators_own_files_are_of_training(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {1: 1}))
+        write(tmp_path / "logs" / "eval", numbers("loss", {1: 2}))
+        trial = import_one(tmp_path / "logs", tmp_path / "run")
+        assert (values(trial, "loss", modes.TRAIN), values(trial, "loss", modes.EVAL)) == ({1: 1}, {1: 2})
+
+    def test_two_folders_of_a_mode_keep_apart(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs" / "test", numbers("loss", {1: 3}))
+        write(tmp_path / "logs" / "Validation", numbers("loss", {1: 2}))
+        trial = import_one(tmp_path / "logs", tmp_path / "run")
+        assert values(trial, "loss", modes.EVAL) == {1: 2}
+        assert values(trial, "test/loss", modes.EVAL) == {1: 3}
+
+    def test_runs_in_folders(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs" / "a" / "train", numbers("loss", {0: 1}))
+        write(tmp_path / "logs" / "b", numbers("loss", {0: 2}))
+        assert import_runs(tmp_path / "logs", tmp_path / "runs", progress=False) == [
+            str(tmp_path / "runs" / "a"),
+            str(tmp_path / "runs" / "b"),
+        ]
+        found = tensortrial.open_runs(tmp_path / "runs").sql("select value from scalars order by value").fetchall()
+        assert found == [(1.0,), (2.0,)]
+
+    def test_one_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "logs", numbers("loss", {0: 1}))
+        write(tmp_path / "logs", numbers("loss", {0: 2}), "events.out.tfevents.1700000001.host")
+        assert values(import_one(path, tmp_path / "run"), "loss") == {0: 1}
+
+
+class TestAHooksOwn:
+    def test_comes_back(self, tmp_path: Path) -> None:
+        torch = pytest.importorskip("torch")
+        import tensortrial.hooks.pytorch as tt
+
+        model, loss = torch.nn.Linear(64, 10), torch.nn.CrossEntropyLoss()
+        every = tt.SaveConfig(save_interval=1)
+        hook = tt.Hook(tmp_path / "run", export_tensorboard=True, include_collections=["weights"], save_config=every)
+        hook.register_module(model)
+        hook.register_loss(loss)
+        for mode in (tt.modes.TRAIN, tt.modes.EVAL, tt.modes.TRAIN):
+            hook.set_mode(mode)
+            for _ in range(3):
+                loss(model(torch.randn(4, 64)), torch.randint(10, (4,)))
+        hook.close()
+        old, new = (
+            tensortrial.create_trial(tmp_path / "run"),
+            import_one(tmp_path / "run" / "tensorboard", tmp_path / "new"),
+        )
+        for mode in (modes.TRAIN, modes.EVAL):
+            expected = values(old, "CrossEntropyLoss_output_0", mode)
+            assert values(new, "CrossEntropyLoss_output_0", mode) == pytest.approx(expected)
+            assert new.steps(mode) == old.steps(mode)
+            for step in old.steps(mode):
+                before, after = (trial.tensor("Linear_weight").histogram(step, mode) for trial in (old, new))
+                np.testing.assert_array_equal(before[0], after[0])
+                np.testing.assert_array_equal(before[1], after[1])
+
+
+class TestAgain:
+    def test_a_step_that_was_saved_again_after_a_restart_has_its_last_value(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
+        write(tmp_path / "logs", numbers("loss", {1: 20, 2: 30, 3: 40}), "events.out.tfevents.1700000009.host")
+        assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 20, 2: 30, 3: 40}
+
+    def test_a_second_import_takes_later_steps_only(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2}))
+        import_one(tmp_path / "logs", tmp_path / "run")
+        before = sorted((tmp_path / "run").rglob("*.parquet"))
+        import_one(tmp_path / "logs", tmp_path / "run")
+        assert sorted((tmp_path / "run").rglob("*.parquet")) == before
+        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
+        assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 2, 2: 3}
+
+    def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write(tmp_path / "logs", numbers("loss", {step: step for step in range(100)}))
+        whole = tensorboard._Import._write
+        calls: list[int] = []
+
+        def interrupted(self: Any, *arguments: Any) -> None:
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            whole(self, *arguments)
+
+        monkeypatch.setattr(tensorboard, "_BATCH", 20)
+        monkeypatch.setattr(tensorboard._Import, "_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            import_one(tmp_path / "logs", tmp_path / "run")
+        half = tensortrial.create_trial(tmp_path / "run")
+        assert len(half.tensor("loss").steps()) == 40
+        assert not half.loaded_all_steps()
+        trial = import_one(tmp_path / "logs", tmp_path / "run")
+        assert values(trial, "loss") == {step: step for step in range(100)}
+        assert trial.loaded_all_steps()
+        assert len(calls) == 6
+
+    def test_a_mode_that_comes_later_is_refused(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs" / "train", numbers("loss", {0: 1}))
+        import_one(tmp_path / "logs", tmp_path / "run")
+        write(tmp_path / "logs" / "eval", numbers("loss", {0: 1}))
+        with pytest.raises(ConfigurationError, match=r"no steps of EVAL.*choose another target"):
+            import_one(tmp_path / "logs", tmp_path / "run")
+
+    def test_another_run_is_not_overwritten(self, tmp_path: Path) -> None:
+        write(tmp_path / "a", numbers("loss", {0: 1}))
+        write(tmp_path / "b", numbers("loss", {0: 1}))
+        import_one(tmp_path / "a", tmp_path / "run")
+        with pytest.raises(RunExists, match="choose another target"):
+            import_one(tmp_path / "b", tmp_path / "run")
+
+
+class TestBadInput:
+    def test_the_torn_end_of_a_job_that_was_killed(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2}), torn=framed(numbers("loss", {2: 3}))[:-7])
+        told: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        assert values(trial, "loss") == {0: 1, 1: 2}
+        (sentence,) = told
+        assert sentence.startswith(f"{path}, the record at byte ")
+        assert "the file ends within a record" in sentence
+
+    def test_a_record_that_was_changed_leaves_the_others(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
+        data = bytearray(path.read_bytes())
+        data[data.index(numbers("loss", {1: 2})[0]) + 3] ^= 1
+        path.write_bytes(data)
+        told: list[str] = []
+        assert values(import_one(tmp_path / "logs", tmp_path / "run", report=told.append), "loss") == {0: 1, 2: 3}
+        assert "does not match its checksum" in told[0]
+
+    @pytest.mark.parametrize(
+        ("event", "words"),
+        [
+            (b"\xff" * 20, "a number without end"),
+            (double_field(1, 1.0) + bytes_field(5, b"\x0a\x50"), "longer than its message"),
+            (summary.event(1, 1, bytes_field(1, b"\xff") + bytes_field(5, b"")), "utf-8"),
+            (summary.event(1, 1, bytes_field(1, b"t") + varint_field(2, 3)), "a number where a message should be"),
+        ],
+    )
+    def test_events_that_make_no_sense(self, tmp_path: Path, event: bytes, words: str) -> None:
+        write(tmp_path / "logs", [event, *numbers("loss", {0: 1})])
+        told: list[str] = []
+        assert values(import_one(tmp_path / "logs", tmp_path / "run", report=told.append), "loss") == {0: 1}
+        assert words in told[0]
+
+    def test_histograms_that_make_no_sense(self, tmp_path: Path) -> None:
+        def drawn(*limits: float) -> bytes:
+            message = doubles_field(6, limits) + doubles_field(7, [1, 1]) + double_field(3, 2) + double_field(2, 9)
+            return summary.event(1, 5, bytes_field(1, b"bad") + bytes_field(5, message))
+
+        write(tmp_path / "logs", [drawn(2, 1), drawn(1), *numbers("loss", {0: 1})])
+        told: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        assert trial.tensor_names() == ["loss"]
+        assert "1 limits for 2 buckets" in told[0]
+
+    def test_steps_below_0(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {-1: 9, 0: 1, -2: 3, 5: 6}))
+        told: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        assert values(trial, "loss") == {0: 1, 5: 6}
+        assert told == [f"{tmp_path / 'logs'}: 2 values at steps below 0"]
+
+    def test_no_event_files(self, tmp_path: Path) -> None:
+        (tmp_path / "notes.txt").write_text("tfevents are elsewhere")
+        with pytest.raises(RunNotFound, match="no event file here"):
+            import_one(tmp_path, tmp_path / "run")
+        with pytest.raises(RunNotFound):
+            import_one(tmp_path / "nowhere", tmp_path / "run")
+
+    def test_a_file_that_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "logs" / NAME).write_bytes(b"a text that only has the name of an event file")
+        told: list[str] = []
+        import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        assert "the length of a record does not match its checksum" in told[0]
+
+    def test_into_itself(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {0: 1}))
+        with pytest.raises(ConfigurationError, match="into itself"):
+            import_one(tmp_path / "logs", tmp_path / "logs")
+
+
+def test_a_tag_of_two_kinds_is_two_tensors(tmp_path: Path) -> None:
+    drawn = summary.event(1, 0, summary.histogram("w", [0.0, 1.0], [3]))
+    write(tmp_path / "logs", [*numbers("w", {0: 1}), drawn])
+    trial = import_one(tmp_path / "logs", tmp_path / "run")
+    assert values(trial, "w") == {0: 1}
+    assert trial.tensor("w/histogram").histogram(0)[1].tolist() == [3]
+
+
+def test_times_that_cannot_be_told(tmp_path: Path) -> None:
+    loss = summary.scalar("loss", 1)
+    write(tmp_path / "logs", [summary.event(time, step, loss) for step, time in enumerate((math.nan, -5, 1e300))])
+    assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 1, 2: 1}
+
+
+def test_from_and_to_an_object_store(tmp_path: Path) -> None:
+    drawn = summary.event(1, 5, summary.histogram("w", [0.0, 1.0], [3]))
+    path = write(tmp_path, [*numbers("loss", {0: 1, 5: 2}), drawn])
+    storage = open_storage("memory://event-files-of-a-test/logs")
+    storage.replace(f"train/{NAME}", path.read_bytes())
+    (run,) = import_runs("memory://event-files-of-a-test/logs", "memory://event-files-of-a-test/run", progress=False)
+    trial = tensortrial.create_trial(run)
+    assert values(trial, "loss", modes.TRAIN) == {0: 1, 5: 2}
+    assert trial.tensor("w").histogram(5, modes.TRAIN)[1].tolist() == [3]
+
+
+def test_at_the_command_line(tmp_path: Path) -> None:
+    write(tmp_path / "logs", numbers("loss", {0: 1}), torn=b"xyz")
+    arguments = ["import", "tensorboard", str(tmp_path / "logs"), str(tmp_path / "run"), "--metadata", "lr=0.1"]
+    done = CliRunner().invoke(main, [*arguments, "--no-progress"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{tmp_path / 'run'}\n"
+    assert "left out: " in done.stderr
+    assert "the file ends within the header of a record" in done.stderr
+
+
+TAGS = st.sampled_from(["loss", "accuracy", "lr", "a/b"])
+POINT = st.tuples(TAGS, st.integers(0, 1 << 40), st.floats(width=32, allow_nan=False), st.booleans())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(POINT, min_size=1, max_size=60))
+def test_what_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory, points: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("events")
+    expected: dict[tuple[Any, str], dict[int, float]] = {}
+    events: dict[Any, list[bytes]] = {modes.TRAIN: [], modes.EVAL: []}
+    for tag, step, value, trains in points:
+        mode = modes.TRAIN if trains else modes.EVAL
+        events[mode].append(summary.event(5.0, step, summary.scalar(tag, value)))
+        expected.setdefault((mode, tag), {})[step] = value
+    for mode, written in events.items():
+        write(folder / "logs" / mode.name.lower(), written)
+    trial = import_one(folder / "logs", folder / "run")
+    for (mode, tag), found in expected.items():
+        assert values(trial, tag, mode) == found
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 5)), min_size=1, max_size=20), st.floats(-100, 100))
+def test_no_value_of_a_histogram_is_lost(buckets: list[tuple[float, int]], begin: float) -> None:
+    edges = begin + np.cumsum([0.0, *(width for width, _ in buckets)])
+    counts = [count for _, count in buckets]
+    rows = np.column_stack([edges[:-1], edges[1:], counts]).ravel().tolist()
+    shape = b"".join(bytes_field(2, varint_field(1, size)) for size in (len(counts), 3))
+    proto = varint_field(1, 2) + bytes_field(2, shape) + doubles_field(6, rows)
+    found = histogram_of({8: memoryview(proto)})
+    if not sum(counts):
+        assert found is None
+        return
+    assert found is not None
+    assert sum(found.counts) == sum(counts)
+    assert (np.diff(found.edges) > 0).all()
