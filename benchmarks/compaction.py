@@ -58,6 +58,8 @@ def read(out: str) -> None:
     found["first value"] = seconds(lambda: trial.tensor(names[0]).value(steps[len(steps) // 2]))
     found["one step"] = seconds(lambda: trial.values(names, [steps[len(steps) // 3]]))
     found["index of one tensor"] = seconds(lambda: trial.reader.catalogue.steps_of_tensor(names[7]))
+    found["one tensor"] = seconds(trial.tensor(names[9]).values)
+    found["one tensor again"] = median_seconds(trial.tensor(names[9]).values, 3)
     query = GROUP_BY.format(mean="mean", l2="l2", table="tensors")
     found["group by"] = seconds(lambda: trial.sql(query).fetchall())
     found["group by again"] = median_seconds(lambda: trial.sql(query).fetchall(), 3)
@@ -72,7 +74,9 @@ def compacted(out: str) -> None:
     done = tensortrial.compact(out, grace=0)
     taken = time.perf_counter() - begun
     files, sizes = (done.files_before, done.files_after), (done.bytes_before, done.bytes_after)
-    print(json.dumps({"seconds": taken, "megabytes": peak_megabytes(), "files": files, "bytes": sizes}))
+    chunks = done.chunks_merged, done.chunks_made
+    found = {"seconds": taken, "megabytes": peak_megabytes(), "files": files, "bytes": sizes, "chunks": chunks}
+    print(json.dumps(found))
 
 
 def perfect(out: str) -> float:
@@ -128,6 +132,7 @@ def _measure(flushes: int) -> None:
     line("memory for that", f"{done['megabytes']:.0f} MB")
     line("index files", f"{done['files'][0]} -> {done['files'][1]}")
     line("bytes of them", f"{done['bytes'][0] / 1e6:.1f} -> {done['bytes'][1] / 1e6:.1f} MB")
+    line("files of raw values", f"{done['chunks'][0]} -> {done['chunks'][1]}")
     line("memory of a reader, beyond the imports", f"{before['megabytes']:.0f} -> {after['megabytes']:.0f} MB")
     labels = {
         "open": "open, and the first steps()",
@@ -135,6 +140,8 @@ def _measure(flushes: int) -> None:
         "first value": "the first value of all",
         "one step": "values of one step",
         "index of one tensor": "where one tensor is, at all steps",
+        "one tensor": "values of one tensor at all steps, first",
+        "one tensor again": "  again",
         "group by": "mean and l2 by name, first",
         "group by again": "  again",
     }

@@ -133,7 +133,6 @@ def read(proxy: str, url: str, flushes: int) -> None:
 
     options = {"endpoint_url": proxy, "key": "moto", "secret": "moto-secret"}
     trials: list[tensortrial.Trial] = []
-    print(f"a run of {flushes} flushes")
     measured(
         proxy,
         "open it, its names and steps",
@@ -191,6 +190,8 @@ def main() -> None:
         return
     import boto3
 
+    import tensortrial
+
     header(f"S3 with {1e3 * LATENCY:.0f} ms of latency, a flush of 4 steps of {TENSORS} tensors of {4 * SIDE**2} bytes")
     store, proxy = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     port = store.rpartition(":")[2]
@@ -203,7 +204,12 @@ def main() -> None:
         boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys).create_bucket(Bucket=bucket)
         for flushes in arguments.flushes:
             url = f"s3://{bucket}/run{flushes}"
-            write(url, {"endpoint_url": store, "key": "moto", "secret": "moto-secret"}, flushes)
+            options = {"endpoint_url": store, "key": "moto", "secret": "moto-secret"}
+            write(url, options, flushes)
+            print(f"a run of {flushes} flushes")
+            read(proxy, url, flushes)
+            tensortrial.compact(url, grace=0, storage_options=options)
+            print("  compacted")
             read(proxy, url, flushes)
 
 

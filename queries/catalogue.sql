@@ -9,7 +9,7 @@ create table catalogue.files (
 );
 
 -- Files of raw values that the index names.
-create table catalogue.chunks (path varchar);
+create table catalogue.chunks (index_path varchar, path varchar);
 
 -- Tensors, with the collections they are part of.
 create table catalogue.names (name_id integer, name varchar, collections varchar[]);

@@ -89,7 +89,6 @@ class Catalogue:
         self._files = 0
         self._name_ids: dict[NamedTensor, int] = {}
         self._name_sets: dict[tuple[NamedTensor, ...], int] = {}
-        self._chunks: set[str] = set()
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._derived: dict[tuple[Any, ...], Any] = {}
         self._blocks: OrderedDict[tuple[str, Any], _Block] = OrderedDict()
@@ -182,6 +181,14 @@ class Catalogue:
                 return self.steps_of_tensors(names)
             return [row for row in rows if self._in_range(row.global_step)]
 
+    def found_again(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
+        """What the index says of the same tensors now, after a chunk was found missing: its values may have been put
+        into another one meanwhile."""
+        with self._lock:
+            self._recover()
+            by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
+            return [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
+
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
         """What each worker was told to save, as rows of the view `collections`."""
         with self._lock:
@@ -225,6 +232,8 @@ class Catalogue:
         replaced = [[file.path, file.replaces] for file in found if file.replaces]
         for path, before in replaced:
             self._execute("update catalogue.files set path = ? where path in (select unnest(?))", [path, before])
+            self._execute("delete from catalogue.chunks where index_path in (select unnest(?))", [before])
+        self._append("chunks", [(file.path, chunk) for file in found if file.replaces for chunk in file.summary.chunks])
         if replaced:
             # Their rows are in another order now, and beside rows that are not known yet.
             self._blocks.clear()
@@ -247,10 +256,8 @@ class Catalogue:
             ids = [self._name_set_id(tensors, names, name_sets) for tensors in summary.name_sets]
             for mode, mode_step, global_step, saved_at, name_set in kept:
                 steps.append((self._files, worker, mode, mode_step, global_step, saved_at, ids[name_set]))
-            # The order of a list of chunks is that of the steps, for the engine's sake.
-            new_chunks = [chunk for chunk in summary.chunks if chunk not in self._chunks]
-            self._chunks.update(new_chunks)
-            chunks += [(chunk,) for chunk in new_chunks]
+            if not replaces:
+                chunks += [(path, chunk) for chunk in summary.chunks]
         if not found:
             return
         with self._transaction():
@@ -367,7 +374,10 @@ class Catalogue:
     def _make_values_view(self) -> None:
         if self._values_of_version == self.version:
             return
-        chunks = [path for (path,) in self._execute("select path from catalogue.chunks", {}).fetchall()]
+        # In the order of the steps, for the engine's sake. A chunk may be named by two flushes.
+        chunks = list(
+            dict.fromkeys(path for (path,) in self._execute("select path from catalogue.chunks", {}).fetchall())
+        )
         self._view_over_files("tensor_values", self._readable(chunks), TENSORS_SCHEMA)
         self._values_of_version = self.version
 

@@ -81,13 +81,21 @@ class _RowGroup:
 class ChunkWriter:
     """Appends values to a chunk until it is finished."""
 
-    def __init__(self, sink: Sink, path: str, worker: str, codec: str = "none", part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        path: str,
+        worker: str,
+        codec: str = "none",
+        part_bytes: int = PART_BYTES,
+        compressed_bytes: int = COMPRESSED_ROW_GROUP_BYTES,
+    ) -> None:
         self._sink = sink
         self._path = path
         self._worker = worker
         self._part_bytes = part_bytes
         self._parquet = ParquetWriter(sink.file, _COLUMNS, codec)
-        self._row_group_bytes = ROW_GROUP_BYTES if codec == "none" else COMPRESSED_ROW_GROUP_BYTES
+        self._row_group_bytes = ROW_GROUP_BYTES if codec == "none" else compressed_bytes
         self._row_groups = 0
         self._pending = _RowGroup()
         self.nbytes = 0
@@ -95,7 +103,15 @@ class ChunkWriter:
     def append(self, step: Step, record: Record, kind: Kind) -> Place:
         """Add the array of `record`; the place is complete when the chunk is finished."""
         assert isinstance(record.value, np.ndarray)
-        data = to_bytes(record.value)
+        place = self.append_bytes(step, kind, to_bytes(record.value))
+        if self._pending.kinds:
+            self._pending.records.append(record)
+        else:
+            record.release()
+        return place
+
+    def append_bytes(self, step: Step, kind: Kind, data: memoryview) -> Place:
+        """Add a value as it is stored. Its memory is read until the chunk is finished."""
         self.nbytes += len(data)
         count = max(1, -(-len(data) // self._part_bytes))
         place = Place(-1, -1, count, len(data))
@@ -104,10 +120,6 @@ class ChunkWriter:
         else:
             for part in range(count):
                 self._add(step, kind, part, data[part * self._part_bytes : (part + 1) * self._part_bytes], place)
-        if self._pending.kinds:
-            self._pending.records.append(record)
-        else:
-            record.release()
         return place
 
     def finish(self) -> None:

@@ -1,19 +1,23 @@
-"""Compaction: many small index files of a run become few, while the run is written and read."""
+"""Compaction: many small files of a run become few, while the run is written and read."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from .errors import AlreadyPublished, CorruptFile, FileError
+import pyarrow as pa
+
+from .chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
+from .errors import AlreadyPublished, CorruptFile, FileError, MissingChunk
 from .flushes import Flushes, flushes_of, folder_of, range_path, widest
 from .index import IndexSummary, joined, read_rows, write_compacted
 from .index_files import list_index, read_summaries
 from .progress_bar import progress_bar
+from .schema import TENSORS, chunk_folder, is_chunk_of
 from .storage import ByteRange, Storage, open_storage, translated
 from .trial import run_info
 from .workers import Workers
@@ -39,8 +43,11 @@ class Compaction:
     """Index files of the run, and what those weigh that can be read."""
     files_after: int
     bytes_after: int
+    chunks_merged: int = 0
+    chunks_made: int = 0
+    """Files of raw values that were put together, and those that hold the values now."""
     damaged: Mapping[str, FileError] = field(default_factory=dict)
-    """Index files that cannot be read, and why. They were left as they are."""
+    """Files that cannot be read, and why. They were left as they are."""
 
 
 class _File(NamedTuple):
@@ -57,25 +64,28 @@ def compact(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Compaction:
-    """Put the many small index files of the run at `path` into few: opening and querying it gets faster.
+    """Put the many small files of the run at `path` into few: opening and querying it, and reading a tensor at many
+    steps, gets faster.
 
     Safe while the run is written and read, and at any interruption: what was compacted is deleted only once all of it
     is in a file that has been there for `grace` seconds, which this waits for. Compacting again finishes what was
     interrupted. While the job runs, flushes are put together by 64, and by thousands of steps once those are over; when
-    it has ended, all. Raw values stay where they are. `progress` shows a bar where tqdm is installed.
+    it has ended, all. Raw values in files of 64 MB and more stay where they are. `progress` shows a bar where tqdm is installed.
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat, and StorageError.
     """
     storage = open_storage(path, storage_options)
-    run_info(storage)
-    return _Compactor(storage, grace, progress).run()
+    codec = run_info(storage).codec
+    return _Compactor(storage, codec, grace, progress).run()
 
 
 class _Compactor:
-    def __init__(self, storage: Storage, grace: float, progress: bool) -> None:
+    def __init__(self, storage: Storage, codec: str, grace: float, progress: bool) -> None:
         self._storage = storage
+        self._codec = codec
         self._grace = grace
         self._progress = progress
+        self._chunks_merged = self._chunks_made = 0
         self._damaged: dict[str, FileError] = {}
         self._sizes: dict[str, int] = {}
         workers = Workers(storage)
@@ -85,18 +95,26 @@ class _Compactor:
 
     def run(self) -> Compaction:
         listed = self._listed()
-        before = [path for paths in listed for path in paths]
+        before = [path for paths in listed.values() for path in paths]
         with progress_bar(len(before), self._progress, "compact", "file") as advance:
-            for paths in listed:
-                self._compact_worker(paths, advance)
+            for worker, paths in listed.items():
+                self._compact_worker(worker, paths, advance)
         self._delete_covered()
-        after = [path for paths in self._listed() for path in paths]
+        after = [path for paths in self._listed().values() for path in paths]
         weight = [sum(self._sizes.get(path, 0) for path in paths) for paths in (before, after)]
-        return Compaction(len(before), weight[0], len(after), weight[1], self._damaged)
+        return Compaction(
+            len(before),
+            weight[0],
+            len(after),
+            weight[1],
+            self._chunks_merged,
+            self._chunks_made,
+            self._damaged,
+        )
 
-    def _listed(self) -> list[list[str]]:
+    def _listed(self) -> dict[str, list[str]]:
         """The index files of each worker."""
-        return [list_index(self._storage, worker) for worker in self._workers]
+        return {worker: list_index(self._storage, worker) for worker in self._workers}
 
     def _summaries(self, paths: Sequence[str]) -> Iterator[tuple[str, IndexSummary | Exception]]:
         for path, size, summary in read_summaries(self._storage, paths):
@@ -105,23 +123,23 @@ class _Compactor:
 
     # Files of many flushes.
 
-    def _compact_worker(self, paths: Sequence[str], advance: Callable[[float], object]) -> None:
+    def _compact_worker(self, worker: str, paths: Sequence[str], advance: Callable[[float], object]) -> None:
         numbers = [flushes.last for path in paths if (flushes := flushes_of(path))]
         folders = _by_folder(paths)
         for folder, inside in folders.items():
             # Once a worker writes to a later folder it writes no more to this one.
             complete = self._ended or folder != max(folders)
-            while not self._compact_folder(inside, complete, max(numbers, default=-1)):
+            while not self._compact_folder(worker, inside, complete, max(numbers, default=-1)):
                 pass
             advance(len(inside))
 
-    def _compact_folder(self, paths: Sequence[str], complete: bool, newest: int) -> bool:
+    def _compact_folder(self, worker: str, paths: Sequence[str], complete: bool, newest: int) -> bool:
         """False if a file turned out to be bad on the way: then the rest is another plan."""
         files = self._healthy(paths)
         for piece in _unspoilt(files, [path for path in paths if path in self._damaged]):
             groups = _fitting(piece, _SHARE**20) if complete else _finished(piece, newest)
             for group in groups:
-                if len(group) > 1 and not self._merge(group):
+                if len(group) > 1 and not self._merge(worker, group):
                     return False
         return True
 
@@ -146,7 +164,7 @@ class _Compactor:
                 else:
                     raise summary
 
-    def _merge(self, group: Sequence[_File]) -> bool:
+    def _merge(self, worker: str, group: Sequence[_File]) -> bool:
         """Publish one file with the rows of the group. False if one of them turns out to be bad."""
         try:
             tables = [read_rows(file.path, data) for file, data in zip(group, self._contents(group), strict=True)]
@@ -158,19 +176,46 @@ class _Compactor:
             return False
         except FileNotFoundError:
             return True  # somebody else has compacted it
-        target = range_path(group[0].path, group[-1].path)
+        chunks = self._merge_chunks(worker, group, pa.concat_tables(tables))
+        if chunks is None:
+            return True
+        try:
+            self._publish(range_path(group[0].path, group[-1].path), group, chunks)
+        except AlreadyPublished:
+            discard(self._storage, chunks.new)  # somebody else has just done the same
+        else:
+            self._chunks_merged += len(chunks.merged)
+            self._chunks_made += len(chunks.new)
+        return True
+
+    def _publish(self, target: str, group: Sequence[_File], chunks: MergedChunks) -> None:
+        summary = replace(joined([file.summary for file in group]), chunks=chunks.chunks())
         sink = self._storage.sink(target)
         try:
             with translated(target, "write"):
-                write_compacted(sink, tables, joined([file.summary for file in group]))
+                write_compacted(sink, chunks.rows, summary)
             sink.publish()
-        except AlreadyPublished:
-            return True  # somebody else has just done the same
         except BaseException:
             sink.abort()
             raise
         self._storage.sync(target)
-        return True
+
+    def _merge_chunks(self, worker: str, group: Sequence[_File], rows: pa.Table) -> MergedChunks | None:
+        """Put the values of the group together, without the chunks that are bad. None if somebody else has done it."""
+        spoilt: dict[str, FileError] = {}
+        flushes = Flushes(group[0].flushes.first, group[-1].flushes.last)
+        while True:
+            try:
+                return merge_chunks(self._storage, rows, worker, flushes, self._codec, spoilt)
+            except (CorruptFile, MissingChunk) as exc:
+                if exc.path in spoilt:
+                    raise
+                # Of what somebody else has put together meanwhile, the old chunks are gone. A file with rows that name
+                # them must never cover theirs.
+                now = set(widest(list_index(self._storage, worker)))
+                if not now.issuperset(file.path for file in group):
+                    return None
+                spoilt[exc.path] = self._damaged[exc.path] = exc
 
     def _contents(self, group: Sequence[_File]) -> list[bytes | bytearray]:
         return self._storage.read_ranges([ByteRange(file.path, 0, file.size) for file in group])
@@ -178,18 +223,38 @@ class _Compactor:
     # Files that are not needed any more.
 
     def _delete_covered(self) -> None:
-        covered = [pair for paths in self._listed() for pair in self._covered(paths)]
-        if not covered:
-            return
-        youngest = max(wide.summary.compacted_at or 0.0 for wide, _ in covered)
+        covered = {worker: list(self._covered(paths)) for worker, paths in self._listed().items()}
+        if any(covered.values()):
+            self._wait_for_readers([wide for pairs in covered.values() for wide, _ in pairs])
+        with progress_bar(_count(covered), self._progress, "delete", "file") as advance:
+            for worker, pairs in covered.items():
+                merged = self._merged_chunks(worker)
+                named = self._named(widest(self._usable(worker)))
+                # In the order of their flushes: as long as a reader finds the last file that it knows, no later one
+                # that it does not know is gone.
+                for wide, paths in pairs:
+                    self._storage.sync(wide.path)
+                    if named is not None:
+                        self._delete(worker, wide, paths, named)
+                    advance(len(paths))
+                self._delete_unnamed(worker, merged)
+
+    def _wait_for_readers(self, wide: Sequence[_File]) -> None:
+        youngest = max(file.summary.compacted_at or 0.0 for file in wide)
         self._wait(min(self._grace, youngest + self._grace - time.time()))
-        with progress_bar(sum(len(paths) for _, paths in covered), self._progress, "delete", "file") as advance:
-            # In the order of their flushes: as long as a reader finds the last file that it knows, no later one that it
-            # does not know is gone.
-            for wide, paths in covered:
-                self._storage.sync(wide.path)
-                self._delete(wide, paths)
-                advance(len(paths))
+
+    def _usable(self, worker: str) -> list[str]:
+        return [path for path in list_index(self._storage, worker) if path not in self._damaged]
+
+    def _named(self, paths: Sequence[str]) -> set[str] | None:
+        """The chunks that these index files name; None if one of them is gone or turns out to be bad."""
+        named: set[str] = set()
+        for path, summary in self._summaries(paths):
+            if isinstance(summary, IndexSummary):
+                named.update(summary.chunks)
+            elif flushes_of(path) or not isinstance(summary, CorruptFile):
+                return None
+        return named
 
     def _covered(self, paths: Sequence[str]) -> Iterator[tuple[_File, list[str]]]:
         """The compacted files of a worker, each with those whose rows it holds, in the order of their flushes."""
@@ -202,13 +267,44 @@ class _Compactor:
                 if below:
                     yield wide, [path for _, path in sorted(below)]
 
-    def _delete(self, wide: _File, paths: Sequence[str]) -> None:
+    def _delete(self, worker: str, wide: _File, paths: Sequence[str], named: set[str]) -> None:
         held = _tensors(wide.summary)
         for path, summary in self._summaries(paths):
             if isinstance(summary, IndexSummary) and _tensors(summary) <= held:
+                # The chunks first: whoever is interrupted here finds the file that names them the next time.
+                for chunk in summary.chunks:
+                    if chunk not in named and is_chunk_of(chunk, worker):
+                        self._storage.remove(chunk)
                 self._storage.remove(path)
             elif isinstance(summary, FileError):
                 self._damaged[path] = summary
+
+    def _merged_chunks(self, worker: str) -> list[str]:
+        """The chunks that compactions of the worker's run have made."""
+        return [
+            f"{folder}/{name}"
+            for mode in self._storage.list(TENSORS)
+            for step in self._storage.list(f"{TENSORS}/{mode}")
+            for folder in [chunk_folder(mode.removeprefix("mode="), step, worker)]
+            for name in self._storage.list(folder)
+            if flushes_of_merged(name)
+        ]
+
+    def _delete_unnamed(self, worker: str, merged: Sequence[str]) -> None:
+        """Delete chunks, listed before this, of compactions that died before they published rows that name them. Where
+        there is a file for all of those flushes by now, no such rows will be published, or none that are read."""
+        if not merged:
+            return
+        paths = self._usable(worker)
+        named = self._named(paths)
+        if named is None:
+            return
+        wide = [of for path in paths if (of := flushes_of(path)) and of.first < of.last]
+        for chunk in merged:
+            flushes = flushes_of_merged(chunk)
+            assert flushes is not None
+            if chunk not in named and any(each.cover(flushes) for each in wide):
+                self._storage.remove(chunk)
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -217,6 +313,10 @@ class _Compactor:
                 nap = min(left, _TICK_SECONDS)
                 time.sleep(nap)
                 advance(nap)
+
+
+def _count(covered: Mapping[str, Sequence[tuple[_File, Sequence[str]]]]) -> int:
+    return sum(len(paths) for pairs in covered.values() for _, paths in pairs)
 
 
 def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:

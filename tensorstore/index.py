@@ -121,28 +121,26 @@ class IndexSummary:
 
 def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
     """Write the rows of `steps`, in their order, into one index file. The sink is not published yet."""
-    table = pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA)
-    _write(sink, table, _footer(_summary(steps)), _ROW_GROUP_ROWS)
+    table, summary = indexed_rows(worker, steps)
+    _write(sink, table, _footer(summary), _ROW_GROUP_ROWS)
 
 
-def write_compacted(sink: Sink, tables: Sequence[pa.Table], summary: IndexSummary) -> None:
+def indexed_rows(worker: str, steps: Sequence[IndexedStep]) -> tuple[pa.Table, IndexSummary]:
+    """The rows of `steps`, in their order, as an index file has them, and what its footer says of them."""
+    return pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA), _summary(steps)
+
+
+def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     """Write the rows of several index files into one. The sink is not published yet.
 
     A question for one tensor and one for one step shall both find their rows close together. So the rows are laid out
     in tiles of steps, in each of them by name, and the minima and maxima of the small row groups tell where to look.
     """
-    table = pa.concat_tables(tables)
     steps = table["global_step"].combine_chunks()
     table = table.append_column(_TILE, pc.divide(steps, _TILE_STEPS))
     order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in (_TILE, "name", "global_step")])
     footer = {**_footer(summary), FOOTER_COMPACTED: f"{time.time():.3f}".encode()}
     _write(sink, table.drop_columns([_TILE]).take(order), footer, _COMPACTED_ROW_GROUP_ROWS)
-
-
-def write_steps_compacted(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
-    """Write the rows of `steps` as `write_compacted` would write those of their files."""
-    table = pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA)
-    write_compacted(sink, [table], _summary(steps))
 
 
 def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:

@@ -13,7 +13,14 @@ from typing import Any
 from .availability import StepState, step_state
 from .catalogue import Catalogue, StepRange, collection_row
 from .dtypes import Array
-from .errors import InvalidWorker, NoMoreData, StepNotYetAvailable, StepUnavailable, TensorUnavailableForStep
+from .errors import (
+    InvalidWorker,
+    MissingChunk,
+    NoMoreData,
+    StepNotYetAvailable,
+    StepUnavailable,
+    TensorUnavailableForStep,
+)
 from .index import SavedTensor
 from .mode import ModeKeys
 from .storage import Storage
@@ -257,7 +264,15 @@ class RunReader:
         return self.catalogue.version
 
     def read(self, rows: Sequence[SavedTensor]) -> list[Array]:
-        return read_values(self.storage, rows)
+        while True:
+            try:
+                return read_values(self.storage, rows)
+            except MissingChunk:
+                # Compacted away since the rows were read, or really missing.
+                now = self.catalogue.found_again(rows)
+                if [row[:14] for row in now] == [row[:14] for row in rows]:
+                    raise
+                rows = now
 
 
 def _by_worker(row: SavedTensor) -> list[tuple[int, int | str]]:

@@ -114,6 +114,11 @@ def is_chunk_path(path: object) -> bool:
     return {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
+def is_chunk_of(path: str, worker: str) -> bool:
+    """Whether a chunk lies where those of the worker do."""
+    return is_chunk_path(path) and path.split("/")[-2] == f"worker={path_component(worker)}"
+
+
 def index_folder(worker: str) -> str:
     return f"{INDEX}/worker={path_component(worker)}"
 

@@ -1,15 +1,18 @@
-"""The index of a small run: kept in memory while it is written, and written once more, as one file, when it ends."""
+"""The index of a small run: kept in memory while it is written, and written once more, as one file, when it ends; and
+the small chunks that it names, put together."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from .errors import AlreadyPublished, StorageError
-from .flushes import folder_of, range_path
-from .index import IndexedStep, write_steps_compacted
+from .chunk_merge import discard, merge_chunks
+from .errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
+from .flushes import flushes_of, folder_of, range_path
+from .index import IndexedStep, indexed_rows, write_compacted
 from .storage import Storage, translated
 
 logger = logging.getLogger(__name__)
@@ -17,6 +20,8 @@ logger = logging.getLogger(__name__)
 _ROWS = 8192
 """A run of more rows is not small: it is compacted when somebody asks for it. So many take 40 ms."""
 _FEW_FILES = 4
+_BYTES = 32 << 20
+"""Nor is one with more bytes in small chunks, which would be copied while the training waits for its end."""
 
 
 class SmallIndex:
@@ -25,9 +30,10 @@ class SmallIndex:
     Of a resumed run nothing is kept: what an earlier session wrote is not in memory.
     """
 
-    def __init__(self, storage: Storage, worker: str) -> None:
+    def __init__(self, storage: Storage, worker: str, codec: str = "none") -> None:
         self._storage = storage
         self._worker = worker
+        self._codec = codec
         self._flushes: dict[str, list[tuple[str, Sequence[IndexedStep]]]] = {}
         self._rows = 0
 
@@ -45,19 +51,25 @@ class SmallIndex:
             path = range_path(flushes[0][0], flushes[-1][0])
             try:
                 self._publish(path, [indexed for _, steps in flushes for indexed in steps])
-            except AlreadyPublished:
-                pass  # somebody else was quicker
-            except (StorageError, pa.ArrowException) as exc:
+            except (StorageError, MissingChunk, CorruptFile, pa.ArrowException) as exc:
                 # The run is whole without it.
                 logger.warning("the index of %s was not compacted: %s", self._storage.url, exc)
                 return
 
     def _publish(self, path: str, steps: Sequence[IndexedStep]) -> None:
+        rows, summary = indexed_rows(self._worker, steps)
+        flushes = flushes_of(path)
+        assert flushes is not None
+        chunks = merge_chunks(self._storage, rows, self._worker, flushes, self._codec, most_bytes=_BYTES)
+        if chunks is None:
+            return
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
-                write_steps_compacted(sink, self._worker, steps)
+                write_compacted(sink, chunks.rows, replace(summary, chunks=chunks.chunks()))
             sink.publish()
-        except BaseException:
+        except BaseException as exc:
             sink.abort()
-            raise
+            discard(self._storage, chunks.new)
+            if not isinstance(exc, AlreadyPublished):  # somebody else was quicker
+                raise

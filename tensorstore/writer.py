@@ -107,7 +107,7 @@ class Writer:
         self._closed: list[IndexedStep] = []
         self._flush_due: float | None = None
         self._kinds: dict[str, Kind] = {}
-        self._small = SmallIndex(storage, worker) if first_flush == 0 else None
+        self._small = SmallIndex(storage, worker, codec) if first_flush == 0 else None
 
         # Shared, under the condition's lock.
         self._changed = threading.Condition()

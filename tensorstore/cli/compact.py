@@ -21,7 +21,7 @@ from .options import options_of, run_argument, storage_option
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
 def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, ...]) -> None:
-    """Make few index files of the many small ones of a run.
+    """Make few files of the many small ones of a run.
 
     Opening and querying a long run gets faster. A run can be compacted while it is written and read, and again as it
     grows; what was interrupted is finished the next time.
@@ -33,6 +33,8 @@ def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, 
         f"{done.files_before} index files of {_megabytes(done.bytes_before)} are now "
         f"{done.files_after} of {_megabytes(done.bytes_after)}"
     )
+    if done.chunks_merged:
+        click.echo(f"{done.chunks_merged} files of raw values are now {done.chunks_made}")
 
 
 def _megabytes(count: int) -> str:

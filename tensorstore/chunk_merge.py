@@ -1,0 +1,255 @@
+"""Small chunks of raw values put together, so that one tensor, and one step, are found in few places of few files."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .chunk import ChunkWriter, Place
+from .chunk_values import ChunkFile, read_bytes
+from .errors import CorruptFile, MissingChunk
+from .flushes import Flushes, folder_of
+from .index import SavedTensor
+from .mode import ModeKeys
+from .records import Kind, Plan, Step
+from .schema import INDEX_SCHEMA, is_chunk_of
+from .storage import Storage
+
+_LARGE_BYTES = 64 << 20
+"""A chunk of so many bytes stays as it is."""
+_MOST_BYTES = 512 << 20
+"""No chunk gets much larger than this."""
+_TILE_BYTES = 8 << 20
+"""Steps that are together no larger are laid out by name. One tensor is then read in pieces of many steps, and one step
+lies in so many bytes, which come with one request."""
+_BATCH_BYTES = 32 << 20
+_COMPRESSED_ROW_GROUP_BYTES = 1 << 20
+"""Smaller than what a writer compresses together, since a row group holds few of the tensors of a step."""
+_TAIL_BYTES = 64 << 10
+
+_SAVED = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names]
+_PLACES = ["chunk", "offset", "row_group", "row", "parts"]
+
+Numbers = np.ndarray[Any, Any]
+
+
+@dataclass
+class MergedChunks:
+    """What became of the chunks that some rows of the index name."""
+
+    rows: pa.Table
+    """The rows, which name the new chunks in place of those that were put together."""
+    merged: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    """Published, and named by nobody else yet."""
+
+    def chunks(self) -> list[str]:
+        """All chunks that the rows name, in the order of their steps."""
+        order = pc.sort_indices(self.rows, [("global_step", "ascending")])
+        return self.rows["chunk"].take(order).unique().drop_null().to_pylist()  # type: ignore[no-any-return]
+
+
+def merge_chunks(
+    storage: Storage,
+    rows: pa.Table,
+    worker: str,
+    flushes: Flushes,
+    codec: str,
+    spoilt: Collection[str] = (),
+    most_bytes: int | None = None,
+) -> MergedChunks | None:
+    """Copy the values of small chunks that `rows` name, all rows of the worker's `flushes`, into large ones.
+
+    A chunk that holds values of other flushes as well stays as it is, and so do the `spoilt` ones. With more to copy
+    than `most_bytes`, nothing is done, and None given. Raises MissingChunk or CorruptFile for a chunk that cannot be read, and leaves
+    nothing behind then.
+    """
+    done = MergedChunks(rows)
+    small = _Small(storage, rows, worker, spoilt)
+    folders = [(folder, chunks) for folder, chunks in small.by_folder().items() if len(chunks) > 1]
+    if most_bytes is not None and sum(small.sizes[chunk] for _, chunks in folders for chunk in chunks) > most_bytes:
+        return None
+    try:
+        for folder, chunks in folders:
+            mask = pc.is_in(done.rows["chunk"], value_set=pa.array(chunks, pa.string()))
+            copy = _Copy(storage, rows, np.flatnonzero(mask.to_numpy()), worker, f"{folder}/{_name(flushes)}", codec)
+            try:
+                copy.run()
+            finally:
+                done.new += copy.published
+            done.rows = _moved(done.rows, mask, copy.places())
+            done.merged += chunks
+    except BaseException:
+        discard(storage, done.new)
+        raise
+    return done
+
+
+def discard(storage: Storage, chunks: Sequence[str]) -> None:
+    """Delete new chunks that no index file will name."""
+    for chunk in chunks:
+        storage.remove(chunk)
+
+
+def flushes_of_merged(path: str) -> Flushes | None:
+    """The flushes whose values a merged chunk holds, by its name; None for what a writer published."""
+    first, _, rest = path.rpartition("/")[2].partition("-")
+    last, _, token = rest.partition(".")
+    if not (first.isdecimal() and last.isdecimal() and token.endswith(".parquet")):
+        return None
+    return Flushes(int(first), int(last))
+
+
+def _name(flushes: Flushes) -> str:
+    return f"{flushes.first:08d}-{flushes.last:08d}"
+
+
+def _moved(rows: pa.Table, mask: pa.ChunkedArray, places: Sequence[pa.Array]) -> pa.Table:
+    for name, replacements in zip(_PLACES, places, strict=True):
+        column = pc.replace_with_mask(rows[name].combine_chunks(), mask.combine_chunks(), replacements)
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
+    return rows
+
+
+class _Small:
+    """The chunks that may be put together: small ones, that hold nothing of flushes other than those of the rows."""
+
+    def __init__(self, storage: Storage, rows: pa.Table, worker: str, spoilt: Collection[str]) -> None:
+        self._storage = storage
+        counts = rows.select(["chunk", "parts"]).group_by("chunk").aggregate([("parts", "sum")]).to_pylist()
+        self._rows_of = {row["chunk"]: row["parts_sum"] for row in counts}
+        self._steps = set(rows["global_step"].unique().to_pylist())
+        # A foreign index might name any file.
+        self._chunks = [
+            chunk for chunk in self._rows_of if chunk and chunk not in spoilt and is_chunk_of(chunk, worker)
+        ]
+        self.sizes: dict[str, int] = {}
+
+    def by_folder(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        tails = self._storage.read_tails(self._chunks, _TAIL_BYTES)
+        for chunk, tail in zip(self._chunks, tails, strict=True):
+            if isinstance(tail, FileNotFoundError):
+                raise MissingChunk(chunk, "the index names it, and it is not there")
+            if isinstance(tail, Exception):
+                raise tail
+            if tail[1] < _LARGE_BYTES and self._holds_nothing_else(chunk, *tail):
+                self.sizes[chunk] = tail[1]
+                found.setdefault(folder_of(chunk), []).append(chunk)
+        return found
+
+    def _holds_nothing_else(self, chunk: str, tail: bytes, size: int) -> bool:
+        try:
+            needed = int.from_bytes(tail[-8:-4], "little") + 8
+            if 12 <= needed <= len(tail):
+                file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail[-needed:]))
+            else:
+                file = pq.ParquetFile(ChunkFile(self._storage, chunk))
+            if file.metadata.num_rows == self._rows_of[chunk]:
+                return True
+            # Values of a step that was still open when the chunk was published belong to a later flush.
+            column = pq.ParquetFile(ChunkFile(self._storage, chunk)).read(["global_step"])["global_step"]
+            return set(column.unique().to_pylist()) <= self._steps
+        except FileNotFoundError as exc:
+            raise MissingChunk(chunk, "the index names it, and it is not there") from exc
+        except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
+            raise CorruptFile(chunk, f"this chunk cannot be read: {exc}") from exc
+
+
+class _Copy:
+    """The values of some rows on their way into new chunks."""
+
+    def __init__(
+        self, storage: Storage, rows: pa.Table, positions: Numbers, worker: str, stem: str, codec: str
+    ) -> None:
+        self._storage = storage
+        self._rows = rows.select(_SAVED)
+        self._worker, self._stem, self._codec = worker, stem, codec
+        self._order = positions[_tiled(self._rows.take(positions))]
+        self._kinds: dict[tuple[Any, ...], Kind] = {}
+        self._steps: dict[int, Step] = {}
+        self._writer: tuple[str, ChunkWriter] | None = None
+        self._places: list[tuple[str, Place]] = []
+        self.published: list[str] = []
+
+    def run(self) -> None:
+        try:
+            for batch in _batches(self._rows["nbytes"].to_numpy()[self._order]):
+                rows = [SavedTensor(**row) for row in self._rows.take(self._order[batch]).to_pylist()]
+                for row, data in zip(rows, read_bytes(self._storage, rows), strict=True):
+                    self._append(row, data)
+            self._finish()
+        finally:
+            if self._writer is not None:
+                self._writer[1].abort()
+
+    def places(self) -> list[pa.Array]:
+        """Where the values are now, in the order of the rows: the columns of the index that say so."""
+        back = np.argsort(self._order)
+        found = [self._places[place] for place in back.tolist()]
+        cells = [
+            [chunk for chunk, _ in found],
+            [place.offset for _, place in found],
+            [place.row_group for _, place in found],
+            [place.row for _, place in found],
+            [place.parts for _, place in found],
+        ]
+        return [pa.array(column, INDEX_SCHEMA.field(name).type) for name, column in zip(_PLACES, cells, strict=True)]
+
+    def _append(self, row: SavedTensor, data: memoryview) -> None:
+        if self._writer is None:
+            path = f"{self._stem}.{secrets.token_hex(4)}.parquet"
+            sink = self._storage.sink(path)
+            writer = ChunkWriter(sink, path, self._worker, self._codec, compressed_bytes=_COMPRESSED_ROW_GROUP_BYTES)
+            self._writer = path, writer
+        path, writer = self._writer
+        self._places.append((path, writer.append_bytes(self._step(row), self._kind(row), data)))
+        if writer.nbytes >= _MOST_BYTES:
+            self._finish()
+
+    def _step(self, row: SavedTensor) -> Step:
+        if row.global_step not in self._steps:
+            self._steps[row.global_step] = Step(ModeKeys[row.mode], row.mode_step, row.global_step)
+        return self._steps[row.global_step]
+
+    def _kind(self, row: SavedTensor) -> Kind:
+        key = row.name, row.dtype, tuple(row.shape), row.nbytes
+        if key not in self._kinds:
+            name, dtype, shape, nbytes = key
+            self._kinds[key] = Kind(Plan(name, (), True), dtype, shape, nbytes)
+        return self._kinds[key]
+
+    def _finish(self) -> None:
+        if self._writer is None:
+            return
+        path, writer = self._writer
+        writer.finish()
+        writer.publish()
+        self._writer = None
+        self.published.append(path)
+        self._storage.sync(path)
+
+
+def _tiled(rows: pa.Table) -> Numbers:
+    """The order of rows in tiles of steps, in each of them by name and then by step."""
+    steps, of_step = np.unique(rows["global_step"].to_numpy(), return_inverse=True)
+    sizes = np.bincount(of_step, rows["nbytes"].to_numpy(), len(steps))
+    tiles = (np.cumsum(sizes) - sizes) // _TILE_BYTES
+    names = rows["name"].combine_chunks().dictionary_encode()
+    rank = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), object)))
+    return np.lexsort((of_step, rank[names.indices.to_numpy()], tiles[of_step]))
+
+
+def _batches(sizes: Numbers) -> Iterator[slice]:
+    """Consecutive rows that are read together, of sizes that add up to little."""
+    number = np.cumsum(sizes) // _BATCH_BYTES
+    begins = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
+    for begin, end in zip(begins, [*begins[1:], len(sizes)], strict=True):
+        yield slice(begin, end)
