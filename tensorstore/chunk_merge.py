@@ -68,8 +68,8 @@ def merge_chunks(
     """Copy the values of small chunks that `rows` name, all rows of the worker's `flushes`, into large ones.
 
     A chunk that holds values of other flushes as well stays as it is, and so do the `spoilt` ones. With more to copy
-    than `most_bytes`, nothing is done, and None given. Raises MissingChunk or CorruptFile for a chunk that cannot be read, and leaves
-    nothing behind then.
+    than `most_bytes`, nothing is done, and None given. Raises MissingChunk or CorruptFile for a chunk that cannot be
+    read, and leaves nothing behind then.
     """
     done = MergedChunks(rows)
     small = _Small(storage, rows, worker, spoilt)

@@ -70,7 +70,8 @@ def compact(
     Safe while the run is written and read, and at any interruption: what was compacted is deleted only once all of it
     is in a file that has been there for `grace` seconds, which this waits for. Compacting again finishes what was
     interrupted. While the job runs, flushes are put together by 64, and by thousands of steps once those are over; when
-    it has ended, all. Raw values in files of 64 MB and more stay where they are. `progress` shows a bar where tqdm is installed.
+    it has ended, all. Raw values in files of 64 MB and more stay where they are. `progress` shows a bar where tqdm is
+    installed.
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat, and StorageError.
     """
