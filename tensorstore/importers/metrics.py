@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +22,8 @@ from ..collection import CollectionKeys
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
-from ..records import Numbers, Plan, Step
-from ..schema import END, RunInfo, WorkerInfo, end_path
+from ..records import Numbers, Plan, Record, Step
+from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
 from ..storage import Storage
 from ..writer import Writer
 from .target import SOURCE, begun, writing
@@ -29,10 +31,23 @@ from .target import SOURCE, begun, writing
 logger = logging.getLogger(__name__)
 
 WORKER = "worker_0"
+_NOTHING = np.empty(0, np.uint8)
 
 Integers = npt.NDArray[np.int64]
 Report = Callable[[str], object]
 """Told, in a sentence, of what could not be imported."""
+
+
+class Drawn(NamedTuple):
+    """A histogram of a name at a step."""
+
+    name: str
+    step: int
+    saved_at: int
+    """Nanoseconds since 1970, UTC; 0 where it is not known."""
+    edges: list[float]
+    counts: list[int]
+    """One less than edges."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +65,26 @@ class Points:
     """Nanoseconds since 1970, UTC, shape (n,); 0 where it is not known."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What else is known of the run, as JSON can say it."""
+    histograms: Sequence[Drawn] = ()
 
     def __len__(self) -> int:
-        return len(self.step)
+        return len(self.step) + len(self.histograms)
 
     def by_step(self) -> Points:
         """In the order of steps, and of names in each. Of a name that comes twice at a step the last stays."""
         order = np.lexsort((self.name, self.step))
         step, name = self.step[order], self.name[order]
         last = np.append((step[1:] != step[:-1]) | (name[1:] != name[:-1]), True)[: len(step)]
-        kept = order[last]
-        return Points(
-            self.names, self.name[kept], self.step[kept], self.value[kept], self.saved_at[kept], self.metadata
-        )
+        return self._rows(order[last])
 
     def after(self, step: int) -> Points:
         """Those of later steps."""
-        kept = self.step > step
-        return Points(
-            self.names, self.name[kept], self.step[kept], self.value[kept], self.saved_at[kept], self.metadata
+        later = [drawn for drawn in self.histograms if drawn.step > step]
+        return replace(self._rows(np.flatnonzero(self.step > step)), histograms=later)
+
+    def _rows(self, rows: Integers) -> Points:
+        return replace(
+            self, name=self.name[rows], step=self.step[rows], value=self.value[rows], saved_at=self.saved_at[rows]
         )
 
 
@@ -87,6 +103,7 @@ def joined(parts: Sequence[Points], metadata: Mapping[str, Any] | None = None) -
         np.concatenate([np.empty(0, np.float64), *(part.value for part in parts)]),
         np.concatenate([np.empty(0, np.int64), *(part.saved_at for part in parts)]),
         together | dict(metadata or {}),
+        [drawn for part in parts for drawn in part.histograms],
     )
 
 
@@ -134,8 +151,9 @@ def _collections(plans: Sequence[Plan]) -> list[Mapping[str, Any]]:
 
 def _began_at(points: Points) -> datetime:
     """When the first number was saved; now, where that cannot be told."""
-    known = points.saved_at[points.saved_at > 0]
-    return datetime.fromtimestamp(known.min() / 1e9, UTC) if len(known) else datetime.now(UTC)
+    times = [*points.saved_at.tolist(), *(drawn.saved_at for drawn in points.histograms)]
+    first = min((time for time in times if time > 0), default=None)
+    return datetime.now(UTC) if first is None else datetime.fromtimestamp(first / 1e9, UTC)
 
 
 def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool, target: Storage) -> None:
@@ -144,20 +162,34 @@ def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool
         writing(target, WORKER, writer),
         progress_bar(len(points), progress, "import", "number") as advance,
     ):
-        for begin, end in _steps(points):
-            numbers = Numbers(
-                [plans[name] for name in points.name[begin:end].tolist()],
-                points.value[begin:end].tolist(),
-                int(points.saved_at[begin:end].max()) or now,
-            )
-            step = int(points.step[begin])
-            writer.put(Step(ModeKeys.GLOBAL, step, step), [numbers], closes=True)
-            advance(end - begin)
+        for step, records in _steps(points, plans, now):
+            writer.put(Step(ModeKeys.GLOBAL, step, step), records, closes=True)
+            advance(sum(len(record.plans) if isinstance(record, Numbers) else 1 for record in records))
         writer.close()
 
 
-def _steps(points: Points) -> Iterator[tuple[int, int]]:
-    """Where each step begins and ends, of points in the order of steps."""
-    bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1))
-    if len(points):
-        yield from zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[int, list[Record | Numbers]]]:
+    """What there is of each step, of points in the order of steps."""
+    bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1)).tolist()
+    numbers = {int(points.step[begin]): (begin, end) for begin, end in pairwise(bounds)}
+    histograms: dict[int, list[Drawn]] = {}
+    for drawn in points.histograms:
+        histograms.setdefault(drawn.step, []).append(drawn)
+    for step in sorted(numbers.keys() | histograms.keys()):
+        records: list[Record | Numbers] = [_record(drawn, now) for drawn in histograms.get(step, ())]
+        if step in numbers:
+            begin, end = numbers[step]
+            of = [plans[name] for name in points.name[begin:end].tolist()]
+            saved_at = int(points.saved_at[begin:end].max()) or now
+            records.append(Numbers(of, points.value[begin:end].tolist(), saved_at))
+        yield step, records
+
+
+def _record(drawn: Drawn, now: int) -> Record:
+    plan, counted = _histogram_plan(drawn.name), (drawn.edges, drawn.counts)
+    return Record(plan, _NOTHING, drawn.saved_at or now, None, UNKNOWN_DTYPE, UNKNOWN_SHAPE, histogram=counted)
+
+
+@cache
+def _histogram_plan(name: str) -> Plan:
+    return Plan(name, (), raw=False)

@@ -9,7 +9,9 @@ import_runs("exports/data", "runs/neptune")
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,8 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptFile
 from ..storage import Storage, open_storage
-from .metrics import Points, Report, import_points, joined, log
+from .histograms import drawn_of
+from .metrics import Drawn, Points, Report, import_points, joined, log
 from .tables import (
     column_like,
     find_tables,
@@ -30,7 +33,7 @@ from .tables import (
 )
 
 _EXPORTED = {"run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value"}
-_SERIES = "float_series"
+_SERIES, _HISTOGRAMS = "float_series", "histogram_series"
 # Where the exporter keeps a parameter of each type.
 _PARAMETERS = {
     "float": "float_value",
@@ -56,13 +59,13 @@ def import_runs(
     """Import what Neptune exported to `source`, a file or a folder, and return the paths of the runs that were made.
 
     - The Parquet files that neptune-exporter writes: each of their runs becomes a run in a folder of `target`. Series
-      of numbers become scalars, parameters become metadata of the run.
+      of numbers become scalars, histograms of counts stay such, parameters become metadata of the run.
     - A CSV with the columns `run` (or `experiment`) and `step`, and one for each metric: the same.
     - A CSV with the columns `step` and `value`, as `fetch_values()` of a series gives it: a run at `target`, in which
       the series is called as its file; all such files of a folder are series of one run.
 
-    Neptune's steps may have a fraction: `step_multiplier`, such as 1000, makes whole numbers of them. Texts, files and
-    histograms are left out and told to `report`. Calling it again goes on where an import was interrupted, or takes
+    Neptune's steps may have a fraction: `step_multiplier`, such as 1000, makes whole numbers of them. Texts and files
+    are left out and told to `report`. Calling it again goes on where an import was interrupted, or takes
     later steps. Raises RunNotFound, CorruptFile, RunExists.
     """
     storage, paths = find_tables(source, storage_options)
@@ -124,10 +127,16 @@ def _exported(rows: pa.Table, url: str, multiplier: int, report: Report) -> Poin
         url,
         report,
     )
-    for counted in kind.value_counts().to_pylist():
-        if counted["values"] != _SERIES and counted["values"] not in _PARAMETERS:
-            report(f"{url}: {counted['counts']} rows of {counted['values']}")
-    return joined([points], dict(_parameters(rows)))
+    histograms: list[Drawn] = []
+    if "histogram_value" in rows.column_names:
+        drawn = rows.filter(pc.equal(kind, _HISTOGRAMS))
+        steps, times = steps_of(drawn["step"], url, multiplier), times_of(drawn["timestamp"], len(drawn))
+        histograms += drawn_of(drawn["histogram_value"], drawn["attribute_path"].to_pylist(), steps, times)
+    left = Counter(kind.to_pylist()) - Counter({_SERIES: len(series), _HISTOGRAMS: len(histograms)})
+    for name, count in left.items():
+        if name not in _PARAMETERS:
+            report(f"{url}: {count} rows of {name}")
+    return joined([replace(points, histograms=histograms)], dict(_parameters(rows)))
 
 
 def _parameters(rows: pa.Table) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from ..errors import CorruptFile, RunNotFound
 from ..storage import Storage, open_storage
-from .metrics import Integers, Points, Report
+from .histograms import drawn_of, holds_histograms
+from .metrics import Drawn, Integers, Points, Report
 
 KINDS = (".csv", ".parquet")
 
@@ -79,12 +80,16 @@ def points_of_columns(
 ) -> Points:
     """The points of a table with a column for each name; `names` says what each of the columns is called in the run.
 
-    A cell without a number is no point. Columns that hold no numbers are reported; `step` is below 0 where a row has
-    none, and such rows are reported as well.
+    A cell without a number is no point. A column may hold histograms. One that holds neither is reported; `step` is
+    below 0 where a row has none, and such rows are reported as well.
     """
     metrics, rows, values, others = list[str](), [], [], list[str]()
+    histograms: list[Drawn] = []
     for column, name in names.items():
         numbers = _numbers(table[column])
+        if holds_histograms(table[column]):
+            histograms += drawn_of(table[column], [name] * len(table), step, saved_at)
+            continue
         if numbers is None:
             others.append(column)
             continue
@@ -103,6 +108,7 @@ def points_of_columns(
         step[row],
         np.concatenate([np.empty(0, np.float64), *values]),
         saved_at[row],
+        histograms=histograms,
     )
 
 

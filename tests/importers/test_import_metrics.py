@@ -169,6 +169,32 @@ class TestHistoriesOfWandb:
         assert tensortrial.open_runs(tmp_path / "runs").names == ["one", "two"]
         assert runs == [str(tmp_path / "runs/one"), str(tmp_path / "runs/two")]
 
+    def test_keep_histograms(self, tmp_path: Path) -> None:
+        drawn = [
+            {"_type": "histogram", "values": [1, 2], "bins": [0.0, 0.5, 2.0], "packedBins": None},
+            {
+                "_type": "histogram",
+                "values": [3, 0],
+                "bins": None,
+                "packedBins": {"min": -1.0, "size": 0.5, "count": 2},
+            },
+            None,
+            {"_type": "histogram", "values": [3, 0], "bins": [1.0], "packedBins": None},
+        ]
+        table = pa.table({"_step": [0, 1, 2, 3], "gradients/fc": drawn, "loss": [1.0, None, 3.0, None]})
+        pq.write_table(table, tmp_path / "0000.parquet")
+        (run,) = wandb.import_runs(tmp_path / "0000.parquet", tmp_path / "run", progress=False)
+        trial = tensortrial.create_trial(run)
+        assert trial.steps() == [0, 1, 2]
+        rows = trial.sql(
+            "select global_step, histogram from tensors where name = 'gradients/fc' order by all"
+        ).fetchall()
+        assert rows == [
+            (0, {"edges": [0.0, 0.5, 2.0], "counts": [1, 2]}),
+            (1, {"edges": [-1.0, -0.5, 0.0], "counts": [3, 0]}),
+        ]
+        assert _values(run, "loss") == {0: 1.0, 2: 3.0}
+
     def test_as_csv_of_pandas_are_read_too(self, tmp_path: Path) -> None:
         source = _write(
             tmp_path / "history.csv", ",_step,_timestamp,loss\n0,0,1740830400.5,3\n1,5,1740830401,\n2,6,,1\n"
@@ -198,8 +224,14 @@ def _exported(path: Path) -> Path:
         ("R-1", "parameters/lr", "float", None, None, 0.1, None),
         ("R-1", "sys/owner", "string", None, None, None, "ann"),
         ("R-1", "logs/out", "string_series", Decimal("1.0"), _NOON, None, "text"),
+        ("R-1", "weights", "histogram_series", Decimal("1.0"), _NOON, None, None),
+        ("R-1", "weights", "histogram_series", Decimal("2.0"), _NOON, None, None),
         ("R-2", "metrics/loss", "float_series", Decimal("3.0"), _NOON, 7.0, None),
     ]
+    drawn = {
+        ("weights", Decimal("1.0")): {"type": "COUNTING", "edges": [0.0, 1.0, 2.0], "values": [4.0, 5.0]},
+        ("weights", Decimal("2.0")): {"type": "DENSITY", "edges": [0.0, 1.0, 2.0], "values": [0.4, 0.6]},
+    }
     columns = list(zip(*rows, strict=True))
     table = pa.table(
         {
@@ -214,6 +246,7 @@ def _exported(path: Path) -> Path:
             "string_value": columns[6],
             "bool_value": pa.nulls(len(rows), pa.bool_()),
             "datetime_value": pa.nulls(len(rows), pa.timestamp("ms", "UTC")),
+            "histogram_value": [drawn.get(row[1:4:2]) for row in rows],
             "string_set_value": pa.nulls(len(rows), pa.list_(pa.string())),
         }
     )
@@ -235,7 +268,13 @@ class TestExportsOfNeptune:
         metadata = tensortrial.create_trial(runs[0]).info.metadata
         assert metadata["parameters/lr"] == 0.1
         assert metadata["sys/owner"] == "ann"
-        assert [sentence.rpartition(": ")[2] for sentence in told] == ["1 rows of string_series"]
+        assert [sentence.rpartition(": ")[2] for sentence in told] == [
+            "1 rows of string_series",
+            "1 rows of histogram_series",
+        ]
+        sql = "select global_step, histogram from tensors where name = 'weights'"
+        drawn = tensortrial.create_trial(runs[0]).sql(sql).fetchall()
+        assert drawn == [(10, {"edges": [0.0, 1.0, 2.0], "counts": [4, 5]})]
 
     def test_with_fractions_of_steps_ask_for_a_multiplier(self, tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match=r"0\.5 is no step.*step_multiplier"):

@@ -1,0 +1,46 @@
+"""Histograms that a table holds in a column of structs: those of Weights & Biases and those of Neptune."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .metrics import Drawn, Integers
+
+
+def holds_histograms(column: pa.ChunkedArray) -> bool:
+    """Whether the structs of a column have the fields of a histogram."""
+    if not pa.types.is_struct(column.type):
+        return False
+    fields = {column.type.field(i).name for i in range(column.type.num_fields)}
+    return "values" in fields and bool(fields & {"bins", "packedBins", "edges"})
+
+
+def drawn_of(column: pa.ChunkedArray, names: Sequence[str], step: Integers, saved_at: Integers) -> Iterator[Drawn]:
+    """The histograms of a column, one row each, called by `names`. A row without a histogram, or without a step, which
+    is one below 0, gives none; nor does one whose values are no counts."""
+    for row, (value, name) in enumerate(zip(column.to_pylist(), names, strict=True)):
+        if value is None or step[row] < 0:
+            continue
+        edges, counts = _edges(value), value["values"] or []
+        if len(edges) == len(counts) + 1 > 1 and all(_is_count(count) for count in counts):
+            yield Drawn(name, int(step[row]), int(saved_at[row]), edges, [int(count) for count in counts])
+
+
+def _edges(value: Mapping[str, Any]) -> list[float]:
+    edges = value.get("bins") or value.get("edges")
+    if edges:
+        return [float(edge) for edge in edges]
+    packed = value.get("packedBins")
+    if not packed:
+        return []
+    # Bins of the same width are told by where they begin, their width and their number.
+    return [float(edge) for edge in packed["min"] + packed["size"] * np.arange(packed["count"] + 1)]
+
+
+def _is_count(value: Any) -> bool:
+    return value is not None and math.isfinite(value) and value >= 0 and float(value).is_integer()
