@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import ExportError, MissingExtra, TableMismatch
 from ..reductions import STATISTICS
+from .json_text import as_json
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
 
 try:
@@ -206,25 +206,8 @@ def _as_stored(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _with_json(batch: pa.RecordBatch, structs: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
-    columns = batch.columns
-    for place in structs:
-        columns[place] = _json(columns[place])
+    columns = [as_json(column) if place in structs else column for place, column in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _json(column: pa.StructArray) -> pa.Array:
-    """Structs of lists of numbers as JSON."""
-    if column.null_count == len(column):
-        return pa.nulls(len(column), pa.string())
-    texts = [
-        pc.binary_join_element_wise(f'"{field.name}": [', _joined(pc.struct_field(column, field.name)), "]", "")
-        for field in column.type
-    ]
-    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*texts, ", "), "}", "")
-
-
-def _joined(lists: pa.ListArray) -> pa.Array:
-    return pc.binary_join(lists.cast(pa.list_(pa.string())), ", ")
 
 
 _PLACE = "run, name, mode, mode_step, global_step, worker"

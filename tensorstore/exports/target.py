@@ -117,7 +117,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 
 # By the scheme of the URL: the module beside this one, and its class.
 _TARGETS: dict[str, tuple[str, str]] = {
+    "csv": ("csv_folder", "CSVFolder"),
     "duckdb": ("duckdb_file", "DuckDBFile"),
+    "parquet": ("parquet_folder", "ParquetFolder"),
     "postgres": ("postgresql", "PostgreSQL"),
     "postgresql": ("postgresql", "PostgreSQL"),
 }
@@ -140,7 +142,10 @@ def open_target(url: str, options: Mapping[str, Any]) -> Target:
 
 
 def _check_options(scheme: str, kind: Callable[..., Target], options: Mapping[str, Any]) -> None:
-    known = list(inspect.signature(kind).parameters)[1:]
+    parameters = list(inspect.signature(kind).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters]
     for option in options:
         if option not in known:
             accepted = f"it has {', '.join(known)}" if known else "it has none"

@@ -1,0 +1,130 @@
+"""Export into a folder of plain files, on a disk or in an object store: what the kinds of files have in common."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from ..errors import AlreadyPublished, ConfigurationError, ExportError, TableMismatch
+from ..schema import path_component
+from ..storage import open_storage, translated
+from .tables import GROWING
+from .target import LEDGER, Held, Part, Position, Target, differences
+
+
+class Folder(Target):
+    """A folder with one below it for each table.
+
+        tensors/RUN/WORKER/000000000000-000000000999.parquet    the rows of these global steps
+        runs/RUN.parquet                                        a small table: replaced each time
+        exports/RUN.json                                        which run it is that has this name
+
+    The file of a part appears whole under its name, so it is itself the note that its steps are there. Names of runs
+    and workers are percent-encoded; each file has them as columns, too. The options are those that fsspec takes.
+    """
+
+    suffix: str
+    """Of its files, with the dot."""
+
+    def __init__(self, url: str, **storage_options: Any) -> None:
+        scheme, _, place = url.partition(":")
+        place = place if "://" in place else place.removeprefix("//")
+        if not place:
+            example = f"{scheme}:exports, or {scheme}:s3://bucket/exports"
+            raise ConfigurationError(f"{scheme}: names no folder; write {example}")
+        self._storage = open_storage(place, storage_options)
+        self._name = f"{scheme}:{self._storage.url}"
+
+    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
+        for table, schema in tables.items():
+            path = self._any_file(table)
+            if path is not None and (difference := differences(self._columns(schema), self._read_columns(path))):
+                raise TableMismatch(self._name, table, difference)
+
+    def held(self, run: str) -> Held | None:
+        try:
+            identity = json.loads(self._storage.read(_note(run)))["identity"]
+        except FileNotFoundError:
+            return None
+        return Held(identity, {place: last for table in GROWING for place, last in self._positions(table, run)})
+
+    def write(self, part: Part) -> int:
+        self._note_run(part.run, part.identity)
+        path = f"{_folder(part.table, part.run)}/{path_component(part.worker)}/{part.name}{self.suffix}"
+        sink = self._storage.sink(path)
+        try:
+            with translated(path, "write"):
+                count = self._write(sink.file, part.schema, part.reader())
+            self._check_alone(part)
+            sink.publish()
+        except AlreadyPublished as exc:
+            raise self._not_alone(part.run) from exc
+        finally:
+            sink.abort()
+        return count
+
+    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+        file = pa.BufferOutputStream()
+        self._write(file, rows.schema, rows.to_batches())
+        self._storage.replace(f"{_folder(table, run)}{self.suffix}", memoryview(file.getvalue()))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _positions(self, table: str, run: str) -> Iterator[tuple[Position, int]]:
+        """The workers in a table and their last steps: names are in the order of steps."""
+        for path in self._storage.list_after(_folder(table, run)):
+            *_, worker, name = path.split("/")
+            if name.endswith(self.suffix):
+                yield Position(table, unquote(worker)), int(name.removesuffix(self.suffix).partition("-")[2])
+
+    def _note_run(self, run: str, identity: str) -> None:
+        try:
+            self._storage.create(_note(run), json.dumps({"run": run, "identity": identity}).encode())
+        except AlreadyPublished:
+            if json.loads(self._storage.read(_note(run)))["identity"] != identity:
+                raise self._not_alone(run) from None
+
+    def _check_alone(self, part: Part) -> None:
+        """Two exports at once would both move what is new, in files of other ranges."""
+        place = Position(part.table, part.worker)
+        if dict(self._positions(part.table, part.run)).get(place, -1) != part.after:
+            raise self._not_alone(part.run)
+
+    def _not_alone(self, run: str) -> ExportError:
+        return ExportError(self._name, f"another export of {run} is under way; export again once it is done")
+
+    def _any_file(self, table: str) -> str | None:
+        for entry in self._storage.list(table):
+            path = f"{table}/{entry}"
+            if entry.endswith(self.suffix):
+                return path
+            for inside in self._storage.list_after(path):
+                if inside.endswith(self.suffix):
+                    return inside
+        return None
+
+    @abstractmethod
+    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+        """Write one file. Gives the number of rows."""
+
+    @abstractmethod
+    def _columns(self, schema: pa.Schema) -> dict[str, str]:
+        """The columns that a file of the table has, and their types, as far as the file tells them."""
+
+    @abstractmethod
+    def _read_columns(self, path: str) -> dict[str, str]:
+        """The same, of a file that is there."""
+
+
+def _folder(table: str, run: str) -> str:
+    return f"{table}/{path_component(run)}"
+
+
+def _note(run: str) -> str:
+    return f"{_folder(LEDGER, run)}.json"

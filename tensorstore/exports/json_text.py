@@ -1,0 +1,40 @@
+"""Lists and structs as JSON text, for targets that know neither."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_struct(kind))
+
+
+def as_json(column: pa.Array) -> pa.Array:
+    """Structs, or lists of texts or numbers, as JSON; null stays null. Converted column by column: cell by cell would
+    take a hundred times as long."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    if pa.types.is_struct(column.type):
+        fields = [_concat(f'"{field.name}": ', as_json(pc.struct_field(column, field.name))) for field in column.type]
+        return _concat("{", pc.binary_join_element_wise(*fields, ", "), "}")
+    return _concat("[", pc.binary_join(_cells(column), ", "), "]")
+
+
+def _cells(lists: pa.ListArray) -> pa.ListArray:
+    """The lists, with each value as JSON."""
+    if not pa.types.is_string(lists.type.value_type):
+        return lists.cast(pa.list_(pa.string()))
+    values = lists.flatten().dictionary_encode()
+    spelled = pa.array([json.dumps(text, ensure_ascii=False) for text in values.dictionary.to_pylist()], pa.string())
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
+    spelled_lists = pa.ListArray.from_arrays(offsets.cast(pa.int32()), spelled.take(values.indices))
+    return pc.if_else(lists.is_valid(), spelled_lists, pa.scalar(None, spelled_lists.type))
+
+
+def _concat(*texts: str | pa.Array) -> pa.Array:
+    """One after another; null if one of them is."""
+    return pc.binary_join_element_wise(*texts, "")

@@ -1,0 +1,65 @@
+"""Export into a folder of Parquet files: `parquet:exports`, `parquet:s3://bucket/exports`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import ExportError
+from .folder import Folder
+
+_ROW_GROUP_ROWS = 131_072
+_TAIL_BYTES = 64 << 10
+
+
+class ParquetFolder(Folder):
+    """Parquet files, compressed with zstd, that any engine reads."""
+
+    suffix = ".parquet"
+
+    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+        count = 0
+        texts = [field.name for field in schema if field.type in (pa.string(), pa.list_(pa.string()))]
+        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=texts) as writer:
+            for rows in _gathered(batches, schema):
+                writer.write_table(rows, _ROW_GROUP_ROWS)
+                count += len(rows)
+        return count
+
+    def _columns(self, schema: pa.Schema) -> dict[str, str]:
+        return {field.name: _spelled(field.type) for field in schema}
+
+    def _read_columns(self, path: str) -> dict[str, str]:
+        tail, _ = self._storage.read_tail(path, _TAIL_BYTES)
+        needed = int.from_bytes(tail[-8:-4], "little") + 8
+        if needed > len(tail):
+            tail, _ = self._storage.read_tail(path, needed)
+        try:
+            # A Parquet reader asks for the end of a file only, so the end is a file good enough.
+            return self._columns(pq.read_schema(pa.BufferReader(b"PAR1" + tail[-needed:])))
+        except (pa.ArrowException, OSError) as exc:
+            raise ExportError(self._name, f"{path} is no Parquet file: {exc}") from exc
+
+
+def _spelled(kind: pa.DataType) -> str:
+    """A type without the names that files give to the items of lists."""
+    if pa.types.is_list(kind):
+        return f"list<{_spelled(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {_spelled(field.type)}' for field in kind)}>"
+    return str(kind)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.Table]:
+    """Few large tables of many small batches: each becomes a row group of its own."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= _ROW_GROUP_ROWS:
+            yield pa.Table.from_batches(held, schema)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held, schema)

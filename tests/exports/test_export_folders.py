@@ -1,0 +1,178 @@
+"""Exports into folders of Parquet and CSV files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from exporting import ExportConformance, write_run, write_step
+from runs import Job
+
+import tensortrial
+from tensortrial.collection import Collection
+from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.exports.json_text import as_json
+from tensortrial.exports.tables import SCHEMAS
+
+
+class FolderConformance(ExportConformance):
+    suffix: str
+
+    def path(self, target: str) -> Path:
+        return Path(target.partition(":")[2])
+
+    def files(self, target: str, table: str) -> list[Path]:
+        return sorted((self.path(target) / table).rglob(f"[!.]*{self.suffix}"))
+
+    def test_a_worker_and_a_run_of_any_name_have_files_of_their_own(self, tmp_path: Path, target: str) -> None:
+        runs = tmp_path / "runs"
+        write_run(runs / "x/lr=0.1 é", 2, "gpu:0/é")
+        write_run(runs / "y/lr=0.1 é", 2, "..")
+        self.export(runs, target)
+        self.check(runs, target, "steps", "tensors", "runs")
+        assert self.export(runs, target).rows["tensors"] == 0
+
+    def test_two_exports_at_once_are_refused(
+        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tensortrial.exports import job
+
+        run = tmp_path / "a"
+        write = job._Job._write_part
+        with Job(run, flush_seconds=0) as writer:
+            write_step(writer)
+
+            def interrupted(self: Any, part: Any) -> int:
+                monkeypatch.setattr(job._Job, "_write_part", write)
+                write_step(writer)
+                tensortrial.export(run, target, progress=False)
+                return write(self, part)
+
+            monkeypatch.setattr(job._Job, "_write_part", interrupted)
+            with pytest.raises(ExportError, match="another export of a is under way"):
+                self.export(run, target)
+            self.export(run, target)
+        self.check(run, target, "steps", "tensors")
+
+    def test_nothing_is_left_of_what_was_not_finished(
+        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tensortrial.exports import source
+
+        def broken(path: str, data: bytes) -> pa.Table:
+            raise RuntimeError("the power went")
+
+        run = write_run(tmp_path / "a", 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "read_rows", broken)
+            with pytest.raises(RuntimeError):
+                self.export(run, target, tables=["tensors"])
+        assert not list((self.path(target) / "tensors").rglob("*.*"))
+        self.export(run, target)
+        self.check(run, target, "tensors")
+
+    def test_a_target_without_a_folder_is_refused(self, tmp_path: Path, target: str) -> None:
+        scheme = target.partition(":")[0]
+        with pytest.raises(ConfigurationError, match=f"{scheme}: names no folder; write {scheme}:exports"):
+            self.export(write_run(tmp_path / "a", 1), f"{scheme}:")
+
+
+class TestParquetFolder(FolderConformance):
+    suffix = ".parquet"
+
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> str:
+        return f"parquet:{tmp_path}/out"
+
+    def read(self, target: str, table: str) -> pa.Table:
+        return pa.concat_tables([pq.ParquetFile(path).read() for path in self.files(target, table)])
+
+    def make_other(self, target: str) -> None:
+        path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"run": ["a"], "colour": ["red"]}), path)
+
+    def test_another_engine_reads_it(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 3)
+        self.export(run, target)
+        count = duckdb.sql(
+            f"select count(*) from '{self.path(target)}/tensors/**/*.parquet' where run = 'a'"
+        ).fetchall()
+        assert count == [(15,)]
+
+    def test_an_object_store_takes_it(self, tmp_path: Path, moto_s3: Any) -> None:
+        bucket = moto_s3.new_bucket()
+        run = write_run(tmp_path / "a", 2)
+        for rows in (2, 0):
+            done = tensortrial.export(run, f"parquet:{bucket}/out", progress=False, **moto_s3.storage_options)
+            assert done.rows["steps"] == rows
+        (key,) = [
+            each["Key"]
+            for each in moto_s3.client.list_objects_v2(Bucket=bucket.removeprefix("s3://"))["Contents"]
+            if each["Key"].startswith("out/steps/")
+        ]
+        assert key == "out/steps/a/worker_0/000000000000-000000000001.parquet"
+
+
+class TestCSVFolder(FolderConformance):
+    suffix = ".csv"
+
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> str:
+        return f"csv:{tmp_path}/out"
+
+    def read(self, target: str, table: str) -> pa.Table:
+        return pa.concat_tables([_read_csv(path, SCHEMAS[table]) for path in self.files(target, table)])
+
+    def make_other(self, target: str) -> None:
+        path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text('"run","colour"\n"a","red"\n')
+
+    def test_texts_of_any_kind_come_back(self, tmp_path: Path, target: str) -> None:
+        names = ["", 'say "no", é\n', "\\", "a,b", "\t\x01"]
+        with Job(tmp_path / "a", collections=[Collection("c", ["."])], saved=["c"]) as job:
+            job.step(dict.fromkeys(names, 1.0), collections=tuple(names))
+        self.export(tmp_path / "a", target)
+        self.check(tmp_path / "a", target, "tensors", "collections")
+
+
+def test_lists_and_structs_become_json() -> None:
+    lists = pa.array([["a", 'b"'], None, [], ["é\n"], ["z"]])
+    for column in (
+        lists,
+        lists.slice(2),
+        lists.slice(1, 1),
+        pa.array([[1, 2], None, [], [-3]]),
+        pa.array([[1.5, 1e300], None]),
+        pa.array([{"edges": [0.5, 1.0], "counts": [3]}, None, {"edges": [0.1, -2.0], "counts": [1]}]).slice(1),
+    ):
+        assert [text and json.loads(text) for text in as_json(column).to_pylist()] == column.to_pylist()
+
+
+def _read_csv(path: Path, schema: pa.Schema) -> pa.Table:
+    nested = {field.name: field.type for field in schema if pa.types.is_nested(field.type)}
+    texts = {field.name: pa.string() if field.name in nested or _is_raw(field) else field.type for field in schema}
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=texts, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+    )
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    for place, field in enumerate(schema if table.column_names == schema.names else ()):
+        cells = table[field.name].to_pylist()
+        if field.name in nested:
+            cells = [cell and json.loads(cell) for cell in cells]
+        if _is_raw(field):
+            cells = [bytes.fromhex(cell) for cell in cells]
+        table = table.set_column(place, field.name, pa.array(cells, field.type))
+    return table
+
+
+def _is_raw(field: pa.Field) -> bool:
+    return bool(pa.types.is_binary(field.type))
