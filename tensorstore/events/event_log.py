@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from ..errors import TensorTrialError
-from ..index import IndexedStep, IndexRow
+from ..index import IndexedStep
 from ..mode import ModeKeys
 from ..storage import Storage
 from .event_file import EventFile
-from .summary import event, histogram, scalar
+from .summary import event, shown
 
 logger = logging.getLogger(__name__)
 
@@ -59,18 +59,7 @@ class EventLog:
 def _events(indexed: IndexedStep) -> Iterator[bytes]:
     step = indexed.step.mode_step
     for row in indexed.rows.values():
-        for value in _values(row):
-            # A double holds the microseconds of such a time, and no more.
-            yield event(round(row.saved_at / 1000) / 1e6, step, value)
-
-
-def _values(row: IndexRow) -> Iterator[bytes]:
-    """A number is a scalar. Of a larger tensor each statistic is one, named after it, and its histogram is one."""
-    name, saved = row.kind.plan.name, row.statistics
-    if row.scalar is not None:
-        yield scalar(name, row.scalar)
-        return
-    for statistic, number in (saved or {}).items():
-        yield scalar(f"{name}/{statistic}", number)
-    if row.histogram is not None:
-        yield histogram(name, *row.histogram, saved)
+        # A double holds the microseconds of such a time, and no more.
+        seconds = round(row.saved_at / 1000) / 1e6
+        for value in shown(row.kind.plan.name, row.scalar, row.statistics or {}, row.histogram):
+            yield event(seconds, step, value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .wire import bytes_field, double_field, doubles_field, float_field, varint_field
 
@@ -26,13 +26,30 @@ def first_event(seconds: float) -> bytes:
     return double_field(1, seconds) + bytes_field(3, VERSION.encode())
 
 
+def shown(
+    name: str,
+    number: float | None,
+    statistics: Mapping[str, float],
+    drawn: tuple[Sequence[float], Sequence[int]] | None,
+) -> Iterator[bytes]:
+    """What is shown of a saved tensor: a number is a scalar; of a larger tensor each statistic is one, named after
+    both, and its histogram is one."""
+    if number is not None:
+        yield scalar(name, number)
+        return
+    for statistic, value in statistics.items():
+        yield scalar(f"{name}/{statistic}", value)
+    if drawn is not None:
+        yield histogram(name, *drawn, statistics)
+
+
 def scalar(tag: str, value: float) -> bytes:
     """A number, in single precision."""
     return bytes_field(1, tag.encode()) + float_field(2, value)
 
 
 def histogram(
-    tag: str, edges: Sequence[float], counts: Sequence[int], statistics: Mapping[str, float | None] | None = None
+    tag: str, edges: Sequence[float], counts: Sequence[int], statistics: Mapping[str, float] | None = None
 ) -> bytes:
     """A histogram of which bin i lies between edges i and i + 1; TensorBoard draws distributions from it as well.
 

@@ -122,6 +122,7 @@ _TARGETS: dict[str, tuple[str, str]] = {
     "parquet": ("parquet_folder", "ParquetFolder"),
     "postgres": ("postgresql", "PostgreSQL"),
     "postgresql": ("postgresql", "PostgreSQL"),
+    "tensorboard": ("tensorboard", "TensorBoardFolder"),
 }
 
 

@@ -1,0 +1,165 @@
+"""Export into event files for TensorBoard: `tensorboard:FOLDER`, where FOLDER may be a URL such as s3://bucket/shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ConfigurationError, ExportError, StorageError
+from ..events.summary import event, first_event, shown
+from ..events.tfrecord import framed
+from ..mode import ModeKeys
+from ..reductions import STATISTICS
+from ..schema import path_component
+from ..storage import Sink, Storage, open_storage
+from .tables import SCHEMAS
+from .target import Held, Part, Position, Target
+
+_LEDGER = "exported.json"
+_FIRST_WORKER = "worker_0"
+_FILE = re.compile(r"events\.out\.tfevents\.(\d+)-\d+")
+_EVENTS = 10_000
+"""So many are written at once."""
+
+
+class TensorBoardFolder(Target):
+    """A folder of event files for each mode of each run: what the table `tensors` says is all that they show.
+
+    The files of a part are named after its steps. Beside the folders of a run lies what the target notes of it; a file
+    with steps that are not noted is of an export that was interrupted, and makes room for that of the next. The options
+    are those that fsspec takes.
+    """
+
+    derives = frozenset(SCHEMAS) - {"tensors", "tensor_values"}
+
+    def __init__(self, url: str, **storage_options: Any) -> None:
+        place = url.partition(":")[2]
+        place = place if "://" in place else place.removeprefix("//")
+        if not place:
+            raise ConfigurationError(
+                "tensorboard: names no folder; write tensorboard:logs, or tensorboard:s3://bucket/logs"
+            )
+        self._storage: Storage = open_storage(place, storage_options)
+
+    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
+        if "tensor_values" in tables:
+            raise ExportError(self._storage.url, "TensorBoard shows no raw values: leave out the table tensor_values")
+
+    def held(self, run: str) -> Held | None:
+        try:
+            with self._refusals():
+                noted = json.loads(self._storage.read(f"{_folder(run)}/{_LEDGER}"))
+            last_step = {Position("tensors", worker): int(last) for worker, last in noted["last_step"].items()}
+            return Held(noted["identity"], last_step)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise ExportError(
+                self._storage.url, f"what is noted of the run in {_folder(run)}/{_LEDGER} makes no sense: {exc}"
+            ) from exc
+
+    def write(self, part: Part) -> int:
+        with self._refusals():
+            self._clear(part)
+            files = _PartFiles(self._storage, part)
+            try:
+                count = sum(files.add(batch) for batch in part.reader())
+                files.publish()
+            except BaseException:
+                files.abort()
+                raise
+            self._note(part)
+        return count
+
+    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+        """Nothing of a small table is shown."""
+
+    def close(self) -> None:
+        pass
+
+    def _clear(self, part: Part) -> None:
+        """Remove what an interrupted export has left of these steps."""
+        for mode in ModeKeys:
+            folder = _mode_folder(part, mode.name)
+            for name in self._storage.list(folder):
+                found = _FILE.fullmatch(name)
+                if found and int(found[1]) > part.after:
+                    self._storage.remove(f"{folder}/{name}")
+
+    def _note(self, part: Part) -> None:
+        held = self.held(part.run)
+        last_step = {} if held is None else {position.worker: last for position, last in held.last_step.items()}
+        noted = {"identity": part.identity, "last_step": {**last_step, part.worker: part.last_step}}
+        self._storage.replace(f"{_folder(part.run)}/{_LEDGER}", json.dumps(noted, indent=1).encode())
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as exc:
+            raise ExportError(self._storage.url, str(exc)) from exc
+
+
+def _folder(run: str) -> str:
+    return "/".join(path_component(part) for part in run.split("/") if part)
+
+
+def _mode_folder(part: Part, mode: str) -> str:
+    """Where the event files of a mode are. The first worker, mostly the only one, needs no folder of its own."""
+    worker = "" if part.worker == _FIRST_WORKER else f"/{path_component(part.worker)}"
+    return f"{_folder(part.run)}{worker}/{mode.lower()}"
+
+
+class _PartFiles:
+    """The event files of one part, one a mode."""
+
+    def __init__(self, storage: Storage, part: Part) -> None:
+        self._storage = storage
+        self._part = part
+        self._sinks: dict[str, Sink] = {}
+        self._waiting: dict[str, list[bytes]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Add what is shown of rows of the table `tensors`. Gives their number."""
+        for mode, found in _events(batch):
+            waiting = self._waiting.setdefault(mode, [])
+            if not waiting and mode not in self._sinks:
+                waiting.append(first_event(0.0))
+            waiting.append(found)
+            if len(waiting) >= _EVENTS:
+                self._write(mode)
+        return int(batch.num_rows)
+
+    def publish(self) -> None:
+        for mode, waiting in self._waiting.items():
+            if waiting:
+                self._write(mode)
+        for sink in self._sinks.values():
+            sink.publish()
+
+    def abort(self) -> None:
+        for sink in self._sinks.values():
+            sink.abort()
+
+    def _write(self, mode: str) -> None:
+        if mode not in self._sinks:
+            path = f"{_mode_folder(self._part, mode)}/events.out.tfevents.{self._part.name}"
+            self._sinks[mode] = self._storage.sink(path)
+        self._sinks[mode].file.write(framed(self._waiting[mode]))
+        self._waiting[mode] = []
+
+
+def _events(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
+    """The events of rows, each with the mode."""
+    known = [batch[name].to_pylist() for name in ("name", "mode", "mode_step", "scalar", "histogram")]
+    rows = zip(*known, batch["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
+    columns = {each: batch[each].to_pylist() for each in STATISTICS if batch[each].null_count < batch.num_rows}
+    for row, (name, mode, step, number, drawn, saved_at) in enumerate(rows):
+        statistics = {each: column[row] for each, column in columns.items() if column[row] is not None}
+        for value in shown(name, number, statistics, drawn and (drawn["edges"], drawn["counts"])):
+            yield mode, event(saved_at / 1e6, step, value)

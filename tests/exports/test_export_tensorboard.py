@@ -1,0 +1,168 @@
+"""Exports into event files, as TensorBoard's own reader sees them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from event_folders import read_by_tensorboard, steps_of_tags
+from exporting import SLOWLY, write_run, write_step
+from runs import Job
+
+import tensortrial
+from tensortrial import modes
+from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.exports import tensorboard
+from tensortrial.storage import open_storage
+
+
+def export(runs: Any, target: Any, **options: Any) -> tensortrial.Export:
+    return tensortrial.export(runs, f"tensorboard:{target}", progress=False, **options)
+
+
+def check(run: Path, folder: Path) -> None:
+    """The folder shows each number, statistic and histogram of the run, in the order of steps."""
+    trial = tensortrial.create_trial(run)
+    for mode in ("TRAIN", "EVAL"):
+        numbers = f"select name as tag, mode_step from scalars where mode = '{mode}'"
+        statistics = f"select name || '/' || reduction, mode_step from reductions where mode = '{mode}'"
+        drawn = f"select name, mode_step from tensors where mode = '{mode}' and histogram is not null"
+        rows = trial.sql(f"{numbers} union all {statistics} union all {drawn} order by all").fetchall()
+        expected: dict[str, list[int]] = {}
+        for tag, step in rows:
+            expected.setdefault(tag, []).append(step)
+        assert steps_of_tags(folder / mode.lower()) == expected, mode
+
+
+def test_shows_what_the_run_holds(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    done = export(run, tmp_path / "shown")
+    assert done.rows == {"tensors": 30}
+    check(run, tmp_path / "shown" / "a")
+    found, trial = read_by_tensorboard(tmp_path / "shown" / "a" / "train"), tensortrial.create_trial(run)
+    tensor = trial.tensor("net.w")
+    for scalar in found.Scalars("net.w/l2"):
+        assert scalar.value == pytest.approx(tensor.reduction_value(scalar.step, "l2", modes.TRAIN))
+    for histogram in found.Histograms("net.w"):
+        edges, counts = tensor.histogram(histogram.step, modes.TRAIN)
+        np.testing.assert_array_equal(histogram.histogram_value.bucket, counts)
+        np.testing.assert_array_equal(histogram.histogram_value.bucket_limit, edges[1:])
+    ((saved_at,),) = trial.sql(
+        "select epoch_us(saved_at) from scalars where name = 'loss' and mode = 'TRAIN' and mode_step = 1"
+    ).fetchall()
+    assert found.Scalars("loss")[1].wall_time == saved_at / 1e6
+
+
+def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
+    with Job(tmp_path / "a", flush_seconds=0) as job:
+        for _ in range(4):
+            write_step(job)
+        job.writer.flush()
+        assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 20
+        before = {path: path.read_bytes() for path in (tmp_path / "shown").rglob("*tfevents*")}
+        assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 0
+        write_step(job)
+        job.writer.flush()
+        assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 5
+    assert all(path.read_bytes() == data for path, data in before.items())
+    tensortrial.compact(tmp_path / "a", grace=0)
+    assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 0
+    check(tmp_path / "a", tmp_path / "shown" / "a")
+
+
+def test_a_killed_export_is_finished_by_the_next(tmp_path: Path) -> None:
+    job = Job(tmp_path / "a", flush_seconds=0)
+    for _ in range(20):
+        write_step(job)
+        job.writer.flush()
+    program = SLOWLY.format(runs=str(tmp_path / "a"), target=f"tensorboard:{tmp_path}/shown")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(7):
+            assert process.stdout.readline() == "part\n"
+        process.kill()
+    assert 0 < export(tmp_path / "a", tmp_path / "shown").rows["tensors"] < 100
+    check(tmp_path / "a", tmp_path / "shown" / "a")
+    job.close()
+
+
+def test_steps_that_were_written_and_not_noted_make_room(tmp_path: Path) -> None:
+    with Job(tmp_path / "a", flush_seconds=0) as job:
+        write_step(job)
+        job.writer.flush()
+        export(tmp_path / "a", tmp_path / "shown")
+        (tmp_path / "shown" / "a" / "exported.json").unlink()
+        foreign = tmp_path / "shown" / "a" / "train" / "events.out.tfevents.1700000000.host"
+        foreign.write_bytes(b"")
+        write_step(job)
+    export(tmp_path / "a", tmp_path / "shown")
+    assert foreign.exists()
+    check(tmp_path / "a", tmp_path / "shown" / "a")
+
+
+def test_runs_and_workers_have_folders(tmp_path: Path) -> None:
+    with Job(tmp_path / "runs" / "a", "worker_0", 2) as one, Job(tmp_path / "runs" / "a", "worker_1", 2) as two:
+        for job in (one, one, one, two):
+            write_step(job)
+    write_run(tmp_path / "runs" / "b", 2)
+    export(tmp_path / "runs", tmp_path / "shown")
+    shown = {str(path.parent.relative_to(tmp_path / "shown")) for path in (tmp_path / "shown").rglob("*tfevents*")}
+    assert shown == {"a/train", "a/eval", "a/worker_1/train", "b/train"}
+
+
+def test_to_an_object_store(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    for _ in range(2):
+        export(run, "memory://shown")
+    storage = open_storage("memory://shown")
+    for mode in ("train", "eval"):
+        for name in storage.list(f"a/{mode}"):
+            (tmp_path / "shown" / mode).mkdir(parents=True)
+            (tmp_path / "shown" / mode / name).write_bytes(storage.read(f"a/{mode}/{name}"))
+    check(run, tmp_path / "shown")
+
+
+def test_since_leaves_earlier_steps_out(tmp_path: Path) -> None:
+    export(write_run(tmp_path / "a"), tmp_path / "shown", since=4)
+    assert steps_of_tags(tmp_path / "shown" / "a" / "train")["loss"] == [3]
+
+
+def test_an_interrupted_part_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(batch: Any) -> Any:
+        raise KeyboardInterrupt
+
+    run = write_run(tmp_path / "a")
+    monkeypatch.setattr(tensorboard, "_events", broken)
+    with pytest.raises(KeyboardInterrupt):
+        export(run, tmp_path / "shown")
+    assert not list((tmp_path / "shown").rglob("*"))
+
+
+@pytest.mark.parametrize("noted", ["{", "[]", '{"identity": "x", "last_step": {"worker_0": "seven"}}'])
+def test_notes_that_make_no_sense(tmp_path: Path, noted: str) -> None:
+    run = write_run(tmp_path / "a", 1)
+    (tmp_path / "shown" / "a").mkdir(parents=True)
+    (tmp_path / "shown" / "a" / "exported.json").write_text(noted)
+    with pytest.raises(ExportError, match="makes no sense"):
+        export(run, tmp_path / "shown")
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", 1)
+    with pytest.raises(ExportError, match="no raw values"):
+        export(run, tmp_path / "shown", tables=["tensor_values"])
+    with pytest.raises(ConfigurationError, match="names no folder"):
+        export(run, "")
+    export(run, tmp_path / "shown")
+    path = tmp_path / "shown" / "a" / "exported.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"identity": "another"}))
+    with pytest.raises(ExportError, match="another run of this name"):
+        export(run, tmp_path / "shown")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="cannot"):
+        export(run, tmp_path / "file")
