@@ -9,6 +9,7 @@ import click
 from .. import __version__
 from ..errors import TensorTrialError
 from .compact import compact
+from .export import export
 from .imports import imports
 from .info import info
 from .mark_ended import mark_ended
@@ -38,5 +39,5 @@ def main() -> None:
     """
 
 
-for command in (info, names, steps, sql, watch, mark_ended, compact, imports):
+for command in (info, names, steps, sql, watch, mark_ended, compact, imports, export):
     main.add_command(command)
