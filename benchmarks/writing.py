@@ -1,112 +1,147 @@
-"""How fast a run is written: against one plain file of the same bytes, and per value on the training thread.
+"""How fast a run is written: through the recorder, with its copy of each value, against one plain file of the same bytes.
 
-python benchmarks/writing.py
+Every case is a process of its own, in turns. "Speed of one plain file" is by the clock, from the first value to the last
+byte that other processes can read, with the imports done. The CPU times say who works for it, and a busy machine changes
+them less: the training's thread, which copies, and the writer's, of which the kernel's part stands beside.
+
+    python benchmarks/writing.py
+    python benchmarks/writing.py --case 4000 --megabytes 256
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import resource
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
-from common import header, line, scratch
+from common import header, in_fresh_process, line, scratch
 
-from tensortrial.claim import claim
 from tensortrial.hooks.rank import Rank
 from tensortrial.hooks.recorder import Recorder
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Record, Step
-from tensortrial.schema import RunInfo, WorkerInfo
-from tensortrial.storage import open_storage
-from tensortrial.writer import Writer
 
-TOTAL = 1 << 29
-ROUNDS = 7
+SCALAR = 8
+CASES = {4 << 20: (4, "0.9x"), 100_000: (40, ""), 4_000: (200, "0.6x"), SCALAR: (500, "")}
+"""By the bytes of a value: how many come at each step, and the aim."""
 
 
-def write_run(folder: Path, arrays: list[np.ndarray], count: int, per_step: int) -> float:
-    """Write `count` arrays through the writer, `per_step` of them a step, and close. The arrays are not copied: what
-    is measured is the way to the disk."""
-    storage = open_storage(folder)
-    claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo("worker_0", 1, "2026-01-01T00:00:00+00:00", []))
-    plans = [Plan(f"tensor_{i}", ("default",), True) for i in range(per_step)]
-    begun = time.perf_counter()
-    writer = Writer(storage, "worker_0")
-    for number in range(count // per_step):
-        step = Step(ModeKeys.TRAIN, number, number)
-        records = [Record(plan, arrays[i % len(arrays)], time.time_ns()) for i, plan in enumerate(plans)]
-        writer.put(step, records, closes=True)
-    writer.close()
-    return time.perf_counter() - begun
+def arrays_of(nbytes: int, count: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(nbytes // 4, dtype=np.float32) for _ in range(count)]
 
 
-def write_plain(path: Path, arrays: list[np.ndarray], count: int) -> float:
-    begun = time.perf_counter()
+def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[float]:
+    """Record `steps` steps of `per_step` values each. Gives seconds: by the clock, of this thread, of the writer's
+    thread, and of these the kernel's."""
+    recorder = Recorder(
+        folder,
+        framework="none",
+        versions={},
+        rank=Rank(),
+        builtin=[],
+        always_saved=[],
+        include_regex=".",
+        save_config={"save_interval": 1},
+    )
+    recorder.set_mode(ModeKeys.TRAIN)
+    names = [f"tensor_{number}" for number in range(per_step)]
+    arrays = arrays_of(nbytes, per_step) if nbytes != SCALAR else []
+    recorder.begin_step()
+    recorder.save_scalar("first", 0.0)
+    recorder.end_step()
+    recorder.flush()  # and its thread has imported what it needs
+    begun, own, used, kernel = _now()
+    for step in range(steps):
+        recorder.begin_step()
+        if nbytes == SCALAR:
+            for name in names:
+                recorder.save_scalar(name, float(step))
+        else:
+            for name, array in zip(names, arrays, strict=True):
+                recorder.record(recorder.plan(name), array)
+    own = time.thread_time() - own
+    recorder.close()
+    ended, _, used_at_end, kernel_at_end = _now()
+    return [ended - begun, own, used_at_end - used - own, kernel_at_end - kernel]
+
+
+def write_plain(path: Path, nbytes: int, per_step: int, steps: int) -> list[float]:
+    """The same bytes into one file, in the same order, each value by one call."""
+    arrays = arrays_of(nbytes, per_step)
+    begun, own, used, kernel = _now()
     with open(path, "wb", buffering=0) as file:
-        for i in range(count):
-            file.write(arrays[i % len(arrays)])
-    return time.perf_counter() - begun
+        for _ in range(steps):
+            for array in arrays:
+                file.write(array)
+    ended, own_at_end, _, kernel_at_end = _now()
+    return [ended - begun, own_at_end - own, 0.0, kernel_at_end - kernel]
+
+
+def _now() -> tuple[float, float, float, float]:
+    return time.perf_counter(), time.thread_time(), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
 
 
 def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def tensors(nbytes: int, per_step: int, aim: str) -> None:
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(nbytes // 4, dtype=np.float32) for _ in range(8)]
-    count = TOTAL // nbytes // per_step * per_step
-    times: dict[str, list[float]] = {"plain": [], "ours": []}
-    size = 0
-    for _ in range(ROUNDS):
-        with scratch() as folder:
-            plain = write_plain(folder / "plain", arrays, count)
-            (folder / "plain").unlink()
-            os.sync()
-            ours = write_run(folder / "run", arrays, count, per_step)
-            size = bytes_in(folder / "run")
-        os.sync()
-        times["plain"].append(plain)
-        times["ours"].append(ours)
+def compare(nbytes: int, megabytes: int, rounds: int) -> None:
+    """Print the lines of one size."""
+    per_step, aim = CASES[nbytes]
+    steps = 2000 if nbytes == SCALAR else max(1, (megabytes << 20) // nbytes // per_step)
+    count = steps * per_step
+    runs, files = [], []
+    for _ in range(rounds):
+        files.append(_measure("plain", nbytes, steps)) if nbytes != SCALAR else None
+        runs.append(_measure("run", nbytes, steps))
     # The best of each: now and then the kernel writes back in the middle of one, and it takes ten times as long.
-    plain, ours = min(times["plain"]), min(times["ours"])
-    median = statistics.median(times["plain"]) / statistics.median(times["ours"])
-    line(
-        f"tensors of {nbytes // 1000} kB: speed of one plain file", f"{plain / ours:.2f}x (medians {median:.2f}x)", aim
-    )
-    line("", f"{TOTAL / ours / 1e9:.2f} GB/s, {size / (count * nbytes):.4f} bytes a byte")
+    clock, _, _, _, size = map(min, zip(*runs, strict=True))
+    _, own, writer, kernel, _ = map(statistics.median, zip(*runs, strict=True))
+    what = "a scalar" if nbytes == SCALAR else f"tensors of {nbytes // 1000} kB"
+    if files:
+        plain, plain_cpu = min(file[0] for file in files), statistics.median(file[1] for file in files)
+        medians = statistics.median(file[0] for file in files) / statistics.median(run[0] for run in runs)
+        line(f"{what}: speed of one plain file", f"{plain / clock:.2f}x (medians {medians:.2f}x)", aim)
+        line("", f"{count * nbytes / clock / 1e9:.2f} GB/s, {size / (count * nbytes):.4f} bytes a byte")
+        line("  CPU of one plain file to that of", f"writer {plain_cpu / writer:.2f}x, both {plain_cpu / (own + writer):.2f}x")
+    else:
+        line(f"{what}, until it is on disk", f"{clock / count * 1e6:.2f} us, {size / count:.1f} bytes")
+    each = [f"{1e6 * seconds / count:.2f}" for seconds in (own, writer, kernel)]
+    line("  CPU each: training's thread, writer's (kernel, both)", f"{each[0]} us, {each[1]} us ({each[2]} us)", "5 us" if nbytes == SCALAR else "")
 
 
-def scalars(steps: int = 2000, per_step: int = 500) -> None:
-    names = [f"metric_{i}" for i in range(per_step)]
+def _measure(how: str, nbytes: int, steps: int) -> list[float]:
     with scratch() as folder:
-        recorder = Recorder(
-            folder / "run", framework="none", versions={}, rank=Rank(), builtin=[], always_saved=[], save_config=None
+        printed: list[float] = json.loads(
+            in_fresh_process(__file__, "--how", how, "--case", nbytes, "--steps", steps, "--out", folder)
         )
-        recorder.set_mode(ModeKeys.TRAIN)
-        waited = []
-        begun = time.perf_counter()
-        for number in range(steps):
-            recorder.begin_step()
-            before = time.perf_counter()
-            for name in names:
-                recorder.save_scalar(name, float(number))
-            waited.append((time.perf_counter() - before) / per_step)
-        recorder.close()
-        whole = (time.perf_counter() - begun) / (steps * per_step)
-        size = bytes_in(folder / "run") / (steps * per_step)
-    line(f"{per_step} scalars a step: training thread, each", f"{statistics.median(waited) * 1e6:.1f} us", "15 us")
-    line("", f"{whole * 1e6:.1f} us each until all is on disk, {size:.1f} bytes each")
+        size = bytes_in(folder)
+    os.sync()
+    return [*printed, size]
 
 
 def main() -> None:
-    header("Writing")
-    tensors(4 << 20, per_step=4, aim="0.8x")
-    tensors(100_000, per_step=40, aim="")
-    tensors(4_000, per_step=200, aim="")
-    scalars()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", type=int, action="append", choices=list(CASES), help="bytes of a value")
+    parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--how", choices=["run", "plain"], help="write once, into --out")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.how:
+        (nbytes,) = arguments.case
+        write = write_run if arguments.how == "run" else write_plain
+        print(json.dumps(write(arguments.out / arguments.how, nbytes, CASES[nbytes][0], arguments.steps)))
+        return
+    header("Writing, through the recorder")
+    for nbytes in arguments.case or CASES:
+        compare(nbytes, arguments.megabytes, arguments.rounds)
 
 
 if __name__ == "__main__":
