@@ -83,7 +83,12 @@ def write_plain(path: Path, nbytes: int, per_step: int, steps: int) -> list[floa
 
 
 def _now() -> tuple[float, float, float, float]:
-    return time.perf_counter(), time.thread_time(), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_stime
+    return (
+        time.perf_counter(),
+        time.thread_time(),
+        time.process_time(),
+        resource.getrusage(resource.RUSAGE_SELF).ru_stime,
+    )
 
 
 def bytes_in(folder: Path) -> int:
@@ -108,11 +113,18 @@ def compare(nbytes: int, megabytes: int, rounds: int) -> None:
         medians = statistics.median(file[0] for file in files) / statistics.median(run[0] for run in runs)
         line(f"{what}: speed of one plain file", f"{plain / clock:.2f}x (medians {medians:.2f}x)", aim)
         line("", f"{count * nbytes / clock / 1e9:.2f} GB/s, {size / (count * nbytes):.4f} bytes a byte")
-        line("  CPU of one plain file to that of", f"writer {plain_cpu / writer:.2f}x, both {plain_cpu / (own + writer):.2f}x")
+        line(
+            "  CPU of one plain file to that of",
+            f"writer {plain_cpu / writer:.2f}x, both {plain_cpu / (own + writer):.2f}x",
+        )
     else:
         line(f"{what}, until it is on disk", f"{clock / count * 1e6:.2f} us, {size / count:.1f} bytes")
     each = [f"{1e6 * seconds / count:.2f}" for seconds in (own, writer, kernel)]
-    line("  CPU each: training's thread, writer's (kernel, both)", f"{each[0]} us, {each[1]} us ({each[2]} us)", "5 us" if nbytes == SCALAR else "")
+    line(
+        "  CPU each: training's thread, writer's (kernel, both)",
+        f"{each[0]} us, {each[1]} us ({each[2]} us)",
+        "5 us" if nbytes == SCALAR else "",
+    )
 
 
 def _measure(how: str, nbytes: int, steps: int) -> list[float]:

@@ -18,12 +18,12 @@ from typing import Any
 from tensortrial import __version__
 from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
 from tensortrial.collection import Collection, CollectionKeys
-from tensortrial.copies import Copies
-from tensortrial.dtypes import Array, dtype_name, storable
+from tensortrial.copies import PACKED_BYTES, Arenas, Copies
+from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.events.event_log import EventLog
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Numbers, Plan, Record, Step
+from tensortrial.records import Numbers, Packed, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 from tensortrial.schema import RunInfo, WorkerInfo, path_component
@@ -150,7 +150,7 @@ class Recorder:
         self._step: Step | None = None
         self._step_is_adoptable = False
         self._holds = 0
-        self._copies = Copies()
+        self._copies, self._arenas = Copies(), Arenas()
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refused: set[str] = set()
@@ -315,9 +315,12 @@ class Recorder:
         if not self._active:
             return
         try:
-            dtype_name(value.dtype)
+            name = dtype_name(value.dtype)
         except UnsupportedValue as exc:
             self.refuse(plan.name, exc)
+            return
+        if plan.only_raw and value.nbytes < PACKED_BYTES and ready is None and statistics is None and value.size != 1:
+            self._pack(plan, in_stored_dtype(value), name)
             return
         kept, copies = storable(value), None
         if kept is value and not owned:
@@ -333,7 +336,7 @@ class Recorder:
             numbers = [number for plan, number in zip(found, numbers, strict=True) if plan is not None]
         with self._lock:
             if self._active and self._step is not None and plans:
-                self._step.records.append(Numbers(plans, numbers, time.time_ns()))
+                self._step.records.append(Numbers(plans, list(numbers), [time.time_ns()] * len(plans)))
 
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         """Keep a number at the open step, or, if none is open, at the one that begins next in this mode."""
@@ -346,7 +349,16 @@ class Recorder:
         with self._lock:
             if self._ready_to_save():
                 plan = self._planner.explicit(name, _SM_METRICS if sm_metric else (), True)
-                self._add(Record(plan, number, saved_at), 0)
+                self._numbers().add(plan, number, saved_at)
+
+    def _numbers(self) -> Numbers:
+        """Where the scalars of the open step go."""
+        assert self._step is not None
+        records = self._step.records
+        last = records[-1] if records else None
+        if not isinstance(last, Numbers):
+            records.append(last := Numbers([], [], []))
+        return last
 
     def save_tensor(
         self, name: str, value: Array, collections_to_write: Iterable[str] | str = CollectionKeys.DEFAULT
@@ -356,6 +368,20 @@ class Recorder:
             if not self._ready_to_save():
                 return
             self.record(self._planner.explicit(name, tuple(names(collections_to_write))), value)
+
+    def _pack(self, plan: Plan, value: Array, dtype: str) -> None:
+        """Copy a small tensor to the others of the open step."""
+        with self._lock:
+            step = self._step
+            if step is None:
+                return
+            records, now = step.records, time.time_ns()
+            packed = records[-1] if records else None
+            if not isinstance(packed, Packed) or not packed.add(plan, value, dtype, now):
+                packed = Packed(self._arenas.with_room(value.nbytes))
+                packed.add(plan, value, dtype, now)
+                records.append(packed)
+            self._hand_over(value.nbytes)
 
     def _ready_to_save(self) -> bool:
         if not self._active:
@@ -371,12 +397,16 @@ class Recorder:
             if step is None:
                 return
             step.records.append(record)
-            self._waiting_bytes += nbytes
-            if self._waiting_bytes >= _HAND_OVER_BYTES and self._writer is not None:
-                records, step.records = step.records, []
-                self._handed_over += len(records)
-                self._waiting_bytes = 0
-                self._writer.put(step, records)
+            self._hand_over(nbytes)
+
+    def _hand_over(self, nbytes: int) -> None:
+        """Give the open step's records to the writer, once they and `nbytes` more are enough."""
+        self._waiting_bytes += nbytes
+        if self._waiting_bytes >= _HAND_OVER_BYTES and self._writer is not None and self._step is not None:
+            records, self._step.records = self._step.records, []
+            self._handed_over += len(records)
+            self._waiting_bytes = 0
+            self._writer.put(self._step, records)
 
     # The run.
 

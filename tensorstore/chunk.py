@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from .dtypes import to_bytes
-from .parquet import Cells, Column, ParquetWriter, distinct
-from .records import Kind, Record, Step
+from .parquet import Cells, Column, ParquetWriter, Positions, distinct
+from .records import Kind, Packed, Record, Step
 from .schema import TENSORS_SCHEMA
 from .storage import Sink, translated
 
@@ -25,14 +27,22 @@ _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32(
 
 
 @dataclass(slots=True)
-class Place:
-    """Where a value lies in its chunk. `offset` is known once the chunk is finished, unless values are compressed."""
+class Places:
+    """Where values lie in their chunk that are consecutive rows of one row group; or one value, of several parts."""
 
     row_group: int
     row: int
-    parts: int
-    nbytes: int
-    offset: int | None = None
+    """Of the first value."""
+    count: int = 1
+    parts: int = 1
+    """Of one value: consecutive rows, which may go on in the next row groups."""
+    offsets: Positions | None = None
+    """Of each value in the file; known once it is written, unless values are compressed."""
+
+    @property
+    def offset(self) -> int | None:
+        """Of the first value."""
+        return None if self.offsets is None else int(self.offsets[0])
 
 
 class _RowGroup:
@@ -40,27 +50,29 @@ class _RowGroup:
 
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
-        self.data: list[memoryview] = []
         self.parts: list[int] = []
-        self.places: list[Place] = []
+        self.sizes: list[int] = []
+        self.page: list[bytes | memoryview] = []
         self.steps: list[Step] = []
         """Each step once for all rows that come one after another."""
-        self.records: list[Record] = []
-        """Those that end with this row group: their memory is then free."""
         self.counts: list[int] = []
+        self.places: list[Places] = []
+        """Those that begin in this row group."""
+        self.read: list[Record] = []
+        """Those that end with this row group: their memory is then free."""
         self.nbytes = 0
 
-    def add(self, step: Step, kind: Kind, part: int, data: memoryview, place: Place) -> None:
-        self.kinds.append(kind)
-        self.data.append(data)
-        self.parts.append(part)
-        self.places.append(place)
-        self.nbytes += len(data)
+    def add(self, step: Step, kinds: Sequence[Kind], part: int, sizes: Sequence[int], nbytes: int) -> None:
+        """Add rows, whose `nbytes` of values are in the page."""
+        self.kinds += kinds
+        self.parts += [part] * len(kinds)
+        self.sizes += sizes
+        self.nbytes += nbytes
         if self.steps and self.steps[-1] is step:
-            self.counts[-1] += 1
+            self.counts[-1] += len(kinds)
         else:
             self.steps.append(step)
-            self.counts.append(1)
+            self.counts.append(len(kinds))
 
     def cells(self, worker: str) -> list[Cells]:
         """All columns but the values."""
@@ -94,33 +106,46 @@ class ChunkWriter:
         self._path = path
         self._worker = worker
         self._part_bytes = part_bytes
-        self._parquet = ParquetWriter(sink.file, _COLUMNS, codec)
+        self._parquet = ParquetWriter(sink, _COLUMNS, codec)
         self._row_group_bytes = ROW_GROUP_BYTES if codec == "none" else compressed_bytes
         self._row_groups = 0
         self._pending = _RowGroup()
         self.nbytes = 0
 
-    def append(self, step: Step, record: Record, kind: Kind) -> Place:
-        """Add the array of `record`; the place is complete when the chunk is finished."""
+    def append(self, step: Step, record: Record, kind: Kind) -> Places:
+        """Add the array of `record`; the places are complete when the chunk is finished."""
         assert isinstance(record.value, np.ndarray)
-        place = self.append_bytes(step, kind, to_bytes(record.value))
+        places = self.append_bytes(step, kind, to_bytes(record.value))
         if self._pending.kinds:
-            self._pending.records.append(record)
+            self._pending.read.append(record)
         else:
             record.release()
-        return place
+        return places
 
-    def append_bytes(self, step: Step, kind: Kind, data: memoryview) -> Place:
+    def append_bytes(self, step: Step, kind: Kind, data: memoryview) -> Places:
         """Add a value as it is stored. Its memory is read until the chunk is finished."""
         self.nbytes += len(data)
-        count = max(1, -(-len(data) // self._part_bytes))
-        place = Place(-1, -1, count, len(data))
-        if count == 1:
-            self._add(step, kind, 0, data, place)
-        else:
-            for part in range(count):
-                self._add(step, kind, part, data[part * self._part_bytes : (part + 1) * self._part_bytes], place)
-        return place
+        parts = max(1, -(-len(data) // self._part_bytes))
+        places = None
+        for part in range(parts):
+            piece = data[part * self._part_bytes : (part + 1) * self._part_bytes] if parts > 1 else data
+            self._make_room(1, len(piece))
+            places = places or self._places(1, parts)
+            self._pending.page += (struct.pack("<i", len(piece)), piece)
+            self._pending.add(step, [kind], part, [len(piece)], len(piece))
+            self._write_if_full()
+        assert places is not None
+        return places
+
+    def append_packed(self, step: Step, packed: Packed, kinds: Sequence[Kind]) -> Places:
+        """Add the values of `packed`, which are smaller than a part."""
+        self.nbytes += packed.nbytes
+        self._make_room(len(kinds), packed.nbytes)
+        places = self._places(len(kinds))
+        self._pending.page.append(packed.page())
+        self._pending.add(step, kinds, 0, packed.sizes, packed.nbytes)
+        self._write_if_full()
+        return places
 
     def finish(self) -> None:
         """Write what is left, and the footer. The chunk is not published yet."""
@@ -134,15 +159,20 @@ class ChunkWriter:
     def abort(self) -> None:
         self._sink.abort()
 
-    def _add(self, step: Step, kind: Kind, part: int, data: memoryview, place: Place) -> None:
+    def _places(self, count: int, parts: int = 1) -> Places:
+        """The places of rows that come next."""
+        places = Places(self._row_groups, len(self._pending.kinds), count, parts)
+        self._pending.places.append(places)
+        return places
+
+    def _make_room(self, rows: int, nbytes: int) -> None:
+        """Have the next rows fit into the row group, unless they are more than one by themselves."""
         pending = self._pending
-        if pending.kinds and pending.nbytes + len(data) > self._row_group_bytes:
+        if pending.nbytes + nbytes > self._row_group_bytes or len(pending.kinds) + rows > ROW_GROUP_ROWS:
             self._write_row_group()
-            pending = self._pending
-        if part == 0:
-            place.row_group, place.row = self._row_groups, len(pending.kinds)
-        pending.add(step, kind, part, data, place)
-        if pending.nbytes >= self._row_group_bytes or len(pending.kinds) >= ROW_GROUP_ROWS:
+
+    def _write_if_full(self) -> None:
+        if self._pending.nbytes >= self._row_group_bytes or len(self._pending.kinds) >= ROW_GROUP_ROWS:
             self._write_row_group()
 
     def _write_row_group(self) -> None:
@@ -150,12 +180,13 @@ class ChunkWriter:
         if not pending.kinds:
             return
         with translated(self._path, "write"):
-            positions = self._parquet.write_row_group(pending.cells(self._worker), pending.data)
+            sizes = np.array(pending.sizes, np.int64)
+            positions = self._parquet.write_row_group(pending.cells(self._worker), pending.page, sizes)
         if positions is not None:
-            for place, part, position in zip(pending.places, pending.parts, positions, strict=True):
-                if part == 0:
-                    place.offset = position
+            for places in pending.places:
+                places.offsets = positions[places.row : places.row + places.count]
         self._row_groups += 1
-        for record in pending.records:
-            record.release()
+        pending.page.clear()
+        for each in pending.read:
+            each.release()
         self._pending = _RowGroup()

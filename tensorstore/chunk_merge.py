@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .chunk import ChunkWriter, Place
+from .chunk import ChunkWriter, Places
 from .chunk_values import ChunkFile, read_bytes
 from .errors import CorruptFile, MissingChunk
 from .flushes import Flushes, folder_of
@@ -176,7 +176,7 @@ class _Copy:
         self._kinds: dict[tuple[Any, ...], Kind] = {}
         self._steps: dict[int, Step] = {}
         self._writer: tuple[str, ChunkWriter] | None = None
-        self._places: list[tuple[str, Place]] = []
+        self._places: list[tuple[str, Places]] = []
         self.published: list[str] = []
 
     def run(self) -> None:

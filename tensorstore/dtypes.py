@@ -87,10 +87,16 @@ def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype([(name, _stored(field.base), field.shape) for name, field in _fields(dtype)])
 
 
+def in_stored_dtype(array: Array) -> Array:
+    """The same values, in the dtype that they are stored in; the array itself when it is so already."""
+    if array.dtype.byteorder == ">" or array.dtype.names is not None:
+        return array.astype(_stored(array.dtype), copy=False)
+    return array
+
+
 def storable(array: Array) -> Array:
     """The same values, C-contiguous and little-endian; the array itself when it is so already."""
-    if array.dtype.byteorder == ">" or array.dtype.names is not None:
-        array = array.astype(_stored(array.dtype), copy=False)
+    array = in_stored_dtype(array)
     # ascontiguousarray would make a 0-d array 1-d.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .chunk import Place
+from .arrow import lists, numbers, spread, texts
+from .chunk import Places
+from .dtypes import Array
 from .errors import CorruptFile, UnknownFormat
 from .mode import ModeKeys
 from .parquet import distinct
@@ -45,25 +48,57 @@ _REPEATING = [name for name in INDEX_SCHEMA.names if name not in STATISTICS]
 _SORTED = ["name", "mode", "mode_step", "global_step"]
 
 
-@dataclass(slots=True)
-class IndexRow:
-    """One tensor at one step, as the writer knows it before the file is made."""
+class IndexedRow(NamedTuple):
+    """What one row says of its tensor, but for where the raw value is."""
 
     kind: Kind
     saved_at: int
-    scalar: float | None = None
-    statistics: dict[str, float] | None = None
-    histogram: tuple[list[float], list[int]] | None = None
-    chunk: str | None = None
-    place: Place | None = None
+    scalar: float | None
+    statistics: Mapping[str, float]
+    histogram: tuple[list[float], list[int]] | None
 
 
 @dataclass(slots=True)
 class IndexedStep:
-    """A step and its rows, by tensor name: a tensor saved twice in a step keeps its last value."""
+    """A step and its rows, as the writer knows them before the file is made: column by column, in the order in which
+    they were saved."""
 
     step: Step
-    rows: dict[str, IndexRow] = field(default_factory=dict)
+    kinds: list[Kind] = field(default_factory=list)
+    saved_at: list[int] = field(default_factory=list)
+    scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)
+    """Those of consecutive rows, with the first of these."""
+    statistics: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
+    places: list[tuple[int, str, Places]] = field(default_factory=list)
+    """Of the raw values of consecutive rows: the first of these, the chunk, and where they lie there."""
+    last: list[int] | None = None
+    """The rows that count, if not all do: a tensor saved twice in a step keeps its last value."""
+
+    def add(self, kinds: Sequence[Kind], saved_at: Sequence[int]) -> int:
+        """Add rows, and give the first of them."""
+        first = len(self.kinds)
+        self.kinds += kinds
+        self.saved_at += saved_at
+        return first
+
+    def close(self) -> None:
+        """There will be no more rows."""
+        last = {kind.plan.name: row for row, kind in enumerate(self.kinds)}
+        if len(last) < len(self.kinds):
+            self.last = sorted(last.values())
+
+    @property
+    def saved(self) -> list[Kind]:
+        """What the rows that count are of."""
+        return self.kinds if self.last is None else [self.kinds[row] for row in self.last]
+
+    def rows(self) -> Iterator[IndexedRow]:
+        """The rows that count, one by one."""
+        scalars = {row: scalar for first, found in self.scalars for row, scalar in enumerate(found, first)}
+        for row in range(len(self.kinds)) if self.last is None else self.last:
+            statistics, histogram = self.statistics.get(row, {}), self.histograms.get(row)
+            yield IndexedRow(self.kinds[row], self.saved_at[row], scalars.get(row), statistics, histogram)
 
 
 class StepSummary(NamedTuple):
@@ -127,7 +162,7 @@ def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep]) -> tuple[pa.Table, IndexSummary]:
     """The rows of `steps`, in their order, as an index file has them, and what its footer says of them."""
-    return pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA), _summary(steps)
+    return _table(worker, steps), _summary(steps)
 
 
 def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
@@ -180,82 +215,139 @@ def _write(sink: Sink, table: pa.Table, footer: Mapping[bytes, bytes], row_group
         writer.write_table(table, row_group_size=row_group_rows)
 
 
+def _table(worker: str, steps: Sequence[IndexedStep]) -> pa.Table:
+    table = pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA)
+    if all(indexed.last is None for indexed in steps):
+        return table
+    begins = accumulate((len(indexed.kinds) for indexed in steps), initial=0)
+    rows = [
+        begin + row
+        for begin, indexed in zip(begins, steps, strict=False)
+        for row in (range(len(indexed.kinds)) if indexed.last is None else indexed.last)
+    ]
+    return table.take(numbers(rows, pa.int64()))
+
+
 def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
-    rows = [row for indexed in steps for row in indexed.rows.values()]
-    kinds, of_kind = distinct([row.kind for row in rows])
-    of_step = np.repeat(np.arange(len(steps)), [len(indexed.rows) for indexed in steps])
+    kinds, of_kind = distinct([kind for indexed in steps for kind in indexed.kinds])
+    counts = [len(indexed.kinds) for indexed in steps]
+    of_step = np.repeat(np.arange(len(steps)), counts)
     # Converted once for each distinct one: a Python object for every row would take most of the time.
     by_kind = [
-        pa.array([kind.plan.name for kind in kinds], pa.string()),
-        pa.array([kind.dtype for kind in kinds], pa.string()),
-        pa.array([kind.shape for kind in kinds], pa.list_(pa.int64())),
-        pa.array([kind.nbytes for kind in kinds], pa.int64()),
-        pa.array([kind.plan.collections for kind in kinds], pa.list_(pa.string())),
+        texts([kind.plan.name for kind in kinds]),
+        texts([kind.dtype for kind in kinds]),
+        lists([kind.shape for kind in kinds], numbers([size for kind in kinds for size in kind.shape], pa.int64())),
+        numbers([kind.nbytes for kind in kinds], pa.int64()),
+        lists(
+            [kind.plan.collections for kind in kinds], texts([each for kind in kinds for each in kind.plan.collections])
+        ),
     ]
     by_step = [
-        pa.array([indexed.step.mode.name for indexed in steps], pa.string()),
-        pa.array([indexed.step.mode_step for indexed in steps], pa.int64()),
-        pa.array([indexed.step.global_step for indexed in steps], pa.int64()),
+        texts([indexed.step.mode.name for indexed in steps]),
+        numbers([indexed.step.mode_step for indexed in steps], pa.int64()),
+        numbers([indexed.step.global_step for indexed in steps], pa.int64()),
     ]
-    name, dtype, shape, nbytes, collections = (column.take(pa.array(of_kind)) for column in by_kind)
-    saved_at = pa.array(np.array([row.saved_at for row in rows], np.int64) // 1000)
-    places = [row.place for row in rows]
+    name, dtype, shape, nbytes, collections = (spread(column, of_kind) for column in by_kind)
+    saved_at = np.array([each for indexed in steps for each in indexed.saved_at], np.int64) // 1000
+    rows = _Rows(steps, counts)
     return [
         name,
-        *(column.take(pa.array(of_step)) for column in by_step),
-        pa.repeat(pa.scalar(worker, pa.string()), len(rows)),
+        *(spread(column, of_step) for column in by_step),
+        spread(texts([worker]), np.zeros(len(of_kind), np.intp)),
         dtype,
         shape,
         nbytes,
-        saved_at.cast(pa.timestamp("us", tz="UTC")),
+        numbers(saved_at, pa.timestamp("us", tz="UTC")),
         collections,
-        pa.array([row.scalar for row in rows], pa.float64()),
-        *_statistics_columns(rows),
-        _nullable([_histogram(row) for row in rows], HISTOGRAM),
-        _nullable([row.chunk for row in rows], pa.string()),
-        _nullable([place and place.offset for place in places], pa.int64()),
-        _nullable([place and place.row_group for place in places], pa.int32()),
-        _nullable([place and place.row for place in places], pa.int32()),
-        _nullable([place and place.parts for place in places], pa.int32()),
+        rows.scalars(),
+        *rows.statistics(),
+        rows.histograms(),
+        *rows.places(),
     ]
 
 
-def _nullable(cells: list[Any], kind: pa.DataType) -> pa.Array:
-    """A column that may hold nothing at all, which is told faster than converted."""
-    return pa.nulls(len(cells), kind) if cells.count(None) == len(cells) else pa.array(cells, kind)
+class _Rows:
+    """The rows of several steps, one after another, and those of their columns that not every row has a cell in."""
 
+    def __init__(self, steps: Sequence[IndexedStep], counts: Sequence[int]) -> None:
+        self._count = sum(counts)
+        self._steps = list(zip(accumulate(counts, initial=0), steps, strict=False))
 
-def _statistics_columns(rows: Sequence[IndexRow]) -> list[pa.Array]:
-    saved = {name for row in rows if row.statistics for name in row.statistics}
-    return [
-        pa.array([row.statistics and row.statistics.get(name) for row in rows], pa.float64())
-        if name in saved
-        else pa.nulls(len(rows), pa.float64())
-        for name in STATISTICS
-    ]
+    def scalars(self) -> pa.Array:
+        values, valid = self._column(np.float64)
+        for begin, indexed in self._steps:
+            for first, scalars in indexed.scalars:
+                rows = slice(begin + first, begin + first + len(scalars))
+                values[rows], valid[rows] = scalars, True
+        return self._cells(values, valid)
 
+    def statistics(self) -> list[pa.Array]:
+        saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.statistics.items()}
+        names = {name for found in saved.values() for name in found}
+        rows = np.array(list(saved), np.intp)
+        columns = []
+        for name in STATISTICS:
+            values, valid = self._column(np.float64)
+            if name in names:
+                cells = [found.get(name) for found in saved.values()]
+                values[rows], valid[rows] = cells, [cell is not None for cell in cells]
+            columns.append(self._cells(values, valid))
+        return columns
 
-def _histogram(row: IndexRow) -> dict[str, Any] | None:
-    return None if row.histogram is None else {"edges": row.histogram[0], "counts": row.histogram[1]}
+    def histograms(self) -> pa.Array:
+        saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.histograms.items()}
+        if not saved:
+            return pa.nulls(self._count, HISTOGRAM)
+        cells: list[Any] = [None] * self._count
+        for row, (edges, counts) in saved.items():
+            cells[row] = {"edges": edges, "counts": counts}
+        return pa.array(cells, HISTOGRAM)
+
+    def places(self) -> list[pa.Array]:
+        """The chunk, offset, row group, row and number of parts of each raw value."""
+        chunks: dict[str, int] = {}
+        of_chunk, valid = self._column(np.intp)
+        offsets, has_offset = self._column(np.int64)
+        row_groups, rows, parts = (self._column(np.int32)[0] for _ in range(3))
+        for begin, indexed in self._steps:
+            for first, chunk, places in indexed.places:
+                cells = slice(begin + first, begin + first + places.count)
+                of_chunk[cells], valid[cells] = chunks.setdefault(chunk, len(chunks)), True
+                row_groups[cells], parts[cells] = places.row_group, places.parts
+                rows[cells] = np.arange(places.row, places.row + places.count)
+                if places.offsets is not None:
+                    offsets[cells], has_offset[cells] = places.offsets, True
+        return [
+            spread(texts(list(chunks)), of_chunk, valid) if chunks else pa.nulls(self._count, pa.string()),
+            self._cells(offsets, has_offset),
+            *(self._cells(column, valid) for column in (row_groups, rows, parts)),
+        ]
+
+    def _column(self, dtype: type[np.generic]) -> tuple[Array, Array]:
+        return np.zeros(self._count, dtype), np.zeros(self._count, np.bool_)
+
+    def _cells(self, values: Array, valid: Array) -> pa.Array:
+        """A column that may hold nothing at all, which is told faster than converted."""
+        kind = pa.from_numpy_dtype(values.dtype)
+        return numbers(values, kind, valid) if valid.any() else pa.nulls(self._count, kind)
 
 
 def _summary(steps: Sequence[IndexedStep]) -> IndexSummary:
     """Most steps hold the same tensors: each distinct set of names is kept once, and a step refers to it."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
-    numbers: dict[tuple[Kind, ...], int] = {}
+    known: dict[tuple[Kind, ...], int] = {}
     summaries = []
     for indexed in steps:
-        rows = indexed.rows.values()
-        kinds = tuple([row.kind for row in rows])
-        number = numbers.get(kinds)
+        kinds = tuple(indexed.saved)
+        number = known.get(kinds)
         if number is None:
             names = tuple(NamedTensor(kind.plan.name, kind.plan.collections) for kind in kinds)
-            number = numbers[kinds] = sets.setdefault(names, len(sets))
-        saved_at = max([row.saved_at for row in rows], default=0) // 1000
+            number = known[kinds] = sets.setdefault(names, len(sets))
+        saved_at = max(indexed.saved_at, default=0) // 1000
         step = indexed.step
         summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at, number))
-    chunks = {row.chunk: None for indexed in steps for row in indexed.rows.values() if row.chunk}
-    return IndexSummary(sum(len(indexed.rows) for indexed in steps), summaries, list(sets), list(chunks))
+    chunks = dict.fromkeys(chunk for indexed in steps for _, chunk, _ in indexed.places)
+    return IndexSummary(sum(len(indexed.saved) for indexed in steps), summaries, list(sets), list(chunks))
 
 
 def _footer(summary: IndexSummary) -> dict[bytes, bytes]:

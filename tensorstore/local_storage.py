@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from .appending import append_all
 from .errors import AlreadyPublished
 from .storage_seam import Blocks, ByteRange, Paths, Sink, Storage, Tails, check_path, join, translated
 
@@ -180,11 +181,13 @@ class LocalStorage(Storage):
 
 class _LocalSink(Sink):
     def __init__(self, storage: LocalStorage, path: str) -> None:
-        import pyarrow as pa  # the storage itself serves those who only list and read, without pyarrow
-
         self._storage, self._path, self._temporary = storage, path, storage._temporary(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
-            self.file = _in_its_folder(self._temporary, lambda: pa.OSFile(self._temporary, "wb"))
+            self.file = _in_its_folder(self._temporary, lambda: open(self._temporary, "xb"))
+
+    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self.file.flush()
+        append_all(self.file.fileno(), pieces)
 
     def publish(self) -> None:
         with _removed_on_error(self._temporary), translated(self._path, "write"):

@@ -1,7 +1,7 @@
 """Writes the Parquet file of a chunk: few distinct values in every column but one, and bytes in that one.
 
 pyarrow writes such a file at 0.6 of the speed of the disk, because it copies each value twice on its way into a page.
-Here a large value goes to the file from where it lies, and where it went is known as it goes. Everything else about
+Here values go to the file from where they lie, and where they went is known as they go. Everything else about
 Parquet, reading first of all, is pyarrow's.
 
 https://github.com/apache/parquet-format: README.md, Encodings.md, src/main/thrift/parquet.thrift
@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,16 +34,14 @@ _CODECS = {"none": (0, None), "lz4": (7, "lz4_raw"), "zstd": (6, "zstd")}
 
 # Longer texts have no statistics: they would weigh more than they save.
 _LONGEST_STATISTIC = 64
-# Below this, values are joined before they are written: a copy costs less than a call of the operating system.
-_JOINED_BYTES = 64 << 10
-# As many as stay in the processor's cache between the copy and the call.
-_JOIN_BYTES = 512 << 10
-
 _Cell = TypeVar("_Cell", bound=Hashable)
+Sizes: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class File(Protocol):
-    def write(self, data: Any) -> Any: ...
+    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write pieces one after another, from where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,30 +95,33 @@ class Cells:
 
 
 class ParquetWriter:
-    """Writes row groups of `columns`, the last of which is of bytes, to a file."""
+    """Writes row groups of `columns`, the last of which is of bytes, to a file: each in one go."""
 
     def __init__(self, file: File, columns: Sequence[Column], codec: str = "none") -> None:
         self._file = file
         self._columns = columns
         self._codec, name = _CODECS[codec]
         self._compressor = None if name is None else pa.Codec(name)
-        self._position = 0
-        self._small = bytearray()
+        self._position = len(MAGIC)
+        self._pieces: list[bytes | memoryview] = [MAGIC]
         self._rows = 0
         self._row_groups: list[Struct] = []
-        self._write(MAGIC)
 
-    def write_row_group(self, rows: Sequence[Cells], values: Sequence[memoryview]) -> list[int] | None:
-        """Write one row group: for each column but the last its cells, and the bytes of the last.
+    def write_row_group(
+        self, rows: Sequence[Cells], page: Sequence[bytes | memoryview], sizes: Sizes
+    ) -> Positions | None:
+        """Write one row group: for each column but the last its cells; of the last its page in pieces, in which each
+        value stands after its length, and how long the values are.
 
         Gives the position of each value in the file; None if they are compressed.
         """
         begun = self._position
         chunks = [self._write_cells(column, cells) for column, cells in zip(self._columns[:-1], rows, strict=True)]
-        chunk, positions = self._write_values(self._columns[-1], values)
+        chunk, positions = self._write_values(self._columns[-1], page, sizes)
         size = self._position - begun
-        self._row_groups.append(Struct({1: [*chunks, chunk], 2: I64(size), 3: I64(len(values))}))
-        self._rows += len(values)
+        self._row_groups.append(Struct({1: [*chunks, chunk], 2: I64(size), 3: I64(len(sizes))}))
+        self._rows += len(sizes)
+        self._flush()
         return positions
 
     def close(self) -> None:
@@ -140,19 +141,13 @@ class ParquetWriter:
         self._write(footer + struct.pack("<i", len(footer)) + MAGIC)
         self._flush()
 
-    def _write(self, data: bytes | memoryview) -> None:
-        """Append to the file: a large piece as it lies in memory, small ones joined."""
+    def _write(self, data: bytes) -> None:
         self._position += len(data)
-        if len(data) < _JOINED_BYTES:
-            self._small += data
-        else:
-            self._flush()
-            self._file.write(data)
+        self._pieces.append(data)
 
     def _flush(self) -> None:
-        if self._small:
-            self._file.write(bytes(self._small))
-            self._small.clear()
+        pieces, self._pieces = self._pieces, []
+        self._file.append(pieces)
 
     # Columns of few distinct values: a page of those, and a page that refers to them.
 
@@ -179,36 +174,21 @@ class ParquetWriter:
 
     # The column of bytes: one page, in which each value stands as it is, after its length.
 
-    def _write_values(self, column: Column, values: Sequence[memoryview]) -> tuple[Struct, list[int] | None]:
-        begun = self._position
-        sizes = list(map(len, values))
-        size = sum(sizes) + LENGTH_PREFIX * len(values)
-        positions = None
+    def _write_values(
+        self, column: Column, page: Sequence[bytes | memoryview], sizes: Sizes
+    ) -> tuple[Struct, Positions | None]:
+        begun, rows = self._position, len(sizes)
+        size = int(sizes.sum()) + LENGTH_PREFIX * rows
         if self._compressor is None:
-            self._write(_data_page_header(size, size, len(values), _PLAIN))
-            positions = self._write_plainly(values, sizes)
-        else:
-            page = self._compressor.compress(b"".join(_prefixed(values, sizes)), asbytes=True)
-            self._write(_data_page_header(size, len(page), len(values), _PLAIN) + page)
-        shrunk = 0 if self._compressor is None else size - len(page)
-        chunk = self._chunk(column, begun, len(values), [_PLAIN, _RLE], begun, None, None, self._codec, shrunk)
-        return chunk, positions
-
-    def _write_plainly(self, values: Sequence[memoryview], sizes: Sequence[int]) -> list[int]:
-        ends = np.cumsum(np.array(sizes, np.int64) + LENGTH_PREFIX) + self._position
-        if sum(sizes) < _JOINED_BYTES * len(values):
-            # Many small values: one join beats a call for each.
-            self._flush()
-            pieces = _prefixed(values, sizes)
-            each = 2 * max(1, _JOIN_BYTES * len(values) // (sum(sizes) + 1))
-            for first in range(0, len(pieces), each):
-                self._file.write(b"".join(pieces[first : first + each]))
-            self._position = int(ends[-1])
-        else:
-            for piece in _prefixed(values, sizes):
-                self._write(piece)
-        positions: list[int] = (ends - sizes).tolist()
-        return positions
+            self._write(_data_page_header(size, size, rows, _PLAIN))
+            positions = np.cumsum(sizes + LENGTH_PREFIX) - sizes + self._position
+            self._position += size
+            self._pieces += page
+            return self._chunk(column, begun, rows, [_PLAIN, _RLE], begun, None, None), positions
+        packed = self._compressor.compress(b"".join(page), asbytes=True)
+        self._write(_data_page_header(size, len(packed), rows, _PLAIN) + packed)
+        shrunk = size - len(packed)
+        return self._chunk(column, begun, rows, [_PLAIN, _RLE], begun, None, None, self._codec, shrunk), None
 
     def _chunk(
         self,
@@ -244,11 +224,6 @@ class ParquetWriter:
 def _data_page_header(size: int, compressed: int, entries: int, encoding: int) -> bytes:
     header = Struct({1: entries, 2: encoding, 3: _RLE, 4: _RLE})
     return Struct({1: _DATA_PAGE, 2: size, 3: compressed, 5: header}).to_bytes()
-
-
-def _prefixed(values: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | memoryview]:
-    prefixes = {size: struct.pack("<i", size) for size in set(sizes)}
-    return [piece for value, size in zip(values, sizes, strict=True) for piece in (prefixes[size], value)]
 
 
 def distinct(cells: Iterable[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from .copies import Copies
+from .copies import LENGTH_BYTES, Arena, Copies
 from .dtypes import Array
 from .errors import UnsupportedValue
 from .mode import ModeKeys
+
+_PACKED_VALUES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,11 @@ class Plan:
     statistics: tuple[str, ...] = ()
     histogram: bool = False
 
+    only_raw: bool = field(init=False, compare=False)
+    """Whether the raw value is all that is kept."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "only_raw", self.raw and not self.statistics and not self.histogram)
         for text in (self.name, *self.collections):
             try:
                 text.encode()
@@ -74,11 +80,53 @@ class Numbers:
     """Many scalars at one step, put down together: one object for thousands of them, where each would be work for
     the garbage collector."""
 
-    plans: Sequence[Plan]
-    values: Sequence[float]
-    """One for each plan."""
-    saved_at: int
+    plans: list[Plan]
+    values: list[float]
+    saved_at: list[int]
     """Nanoseconds since 1970, UTC."""
+
+    def add(self, plan: Plan, value: float, saved_at: int) -> None:
+        self.plans.append(plan)
+        self.values.append(value)
+        self.saved_at.append(saved_at)
+
+
+class Packed:
+    """Many tensors at one step of which the raw value is saved, and nothing else. The values lie one after another in an
+    arena, as a page of Parquet holds them, so that they go to the file in one piece."""
+
+    __slots__ = ("_arena", "_begin", "dtypes", "nbytes", "plans", "saved_at", "shapes", "sizes")
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena, self._begin = arena, arena.memory.tell()
+        self.nbytes = 0
+        """Of all values with their lengths."""
+        self.plans: list[Plan] = []
+        self.dtypes: list[str] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.sizes: list[int] = []
+        """In bytes."""
+        self.saved_at: list[int] = []
+        """Nanoseconds since 1970, UTC."""
+
+    def add(self, plan: Plan, value: Array, dtype: str, saved_at: int) -> bool:
+        """Copy a value, which is in its stored dtype. False if there is no room: the next ones are packed elsewhere.
+        What comes between two of these leaves the arena alone."""
+        arena, plans, size = self._arena, self.plans, value.nbytes
+        if arena.room < size + LENGTH_BYTES or len(plans) == _PACKED_VALUES:
+            return False
+        arena.copy(value)
+        self.nbytes += size + LENGTH_BYTES
+        plans.append(plan)
+        self.dtypes.append(dtype)
+        self.shapes.append(value.shape)
+        self.sizes.append(size)
+        self.saved_at.append(saved_at)
+        return True
+
+    def page(self) -> memoryview:
+        """The values, each after its length."""
+        return memoryview(self._arena.memory)[self._begin : self._begin + self.nbytes]
 
 
 @dataclass(slots=True)
@@ -88,5 +136,5 @@ class Step:
     mode: ModeKeys
     mode_step: int
     global_step: int
-    records: list[Record | Numbers] = field(default_factory=list)
+    records: list[Record | Numbers | Packed] = field(default_factory=list)
     """Captured, and not handed to the writer yet."""

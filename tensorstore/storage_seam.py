@@ -46,6 +46,11 @@ class Sink(ABC):
     file: Any
     """What a pyarrow.parquet.ParquetWriter takes as `where`."""
 
+    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write pieces one after another, from where they lie."""
+        for piece in pieces:
+            self.file.write(piece)
+
     @abstractmethod
     def publish(self) -> None:
         """Close the file and give it its name; AlreadyPublished if the name is taken."""

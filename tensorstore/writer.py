@@ -12,14 +12,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from .chunk import PART_BYTES, ChunkWriter
 from .dtypes import as_scalar, dtype_name
 from .errors import TensorTrialError
-from .index import IndexedStep, IndexRow, write_index
+from .index import IndexedStep, write_index
 from .mode import ModeKeys
-from .records import Kind, Numbers, Plan, Record, Step
+from .records import Kind, Numbers, Packed, Plan, Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
 from .small_index import SmallIndex
@@ -48,7 +47,7 @@ class StepSink(Protocol):
 
 class _Batch(NamedTuple):
     step: Step
-    records: Sequence[Record | Numbers]
+    records: Sequence[Record | Numbers | Packed]
     nbytes: int
     closes: bool
 
@@ -126,7 +125,7 @@ class Writer:
         """What stopped the writer, if anything did."""
         return self._error
 
-    def put(self, step: Step, records: Sequence[Record | Numbers], closes: bool = False) -> None:
+    def put(self, step: Step, records: Sequence[Record | Numbers | Packed], closes: bool = False) -> None:
         """Queue records of `step`, which ends with them if `closes`. Waits while too much is queued."""
         nbytes = sum(_nbytes(record) for record in records)
         with self._changed:
@@ -186,8 +185,6 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            # The first list makes pyarrow import pandas, where there is one: 0.2 s better spent now than in a flush.
-            pa.array([0.0])
             while not isinstance(item := self._next(), _Stop):
                 self._handle(item)
             self._publish()
@@ -237,46 +234,58 @@ class Writer:
             indexed = self._open[step.global_step] = IndexedStep(step)
         for record in batch.records:
             if isinstance(record, Numbers):
-                for plan, number in zip(record.plans, record.values, strict=True):
-                    indexed.rows.pop(plan.name, None)
-                    indexed.rows[plan.name] = IndexRow(self._kind(plan, "float64", (), 8), record.saved_at, number)
-                continue
-            # A name that comes again takes its last place as well as its last value.
-            indexed.rows.pop(record.plan.name, None)
-            indexed.rows[record.plan.name] = self._index_row(step, record)
+                kinds = [self._kind(plan, "float64", (), 8) for plan in record.plans]
+                indexed.scalars.append((indexed.add(kinds, record.saved_at), record.values))
+            elif isinstance(record, Packed):
+                self._write_packed(indexed, record)
+            else:
+                self._write_record(indexed, record)
             if self._chunk_bytes >= self._flush_bytes:
                 self._publish()
         if batch.closes:
             self._close_step(step.global_step)
 
     def _close_step(self, global_step: int) -> None:
-        self._closed.append(self._open.pop(global_step))
+        indexed = self._open.pop(global_step)
+        indexed.close()
+        self._closed.append(indexed)
         if self._flush_due is None:
             self._flush_due = time.monotonic() + self._flush_seconds
 
-    def _index_row(self, step: Step, record: Record) -> IndexRow:
+    def _write_packed(self, indexed: IndexedStep, packed: Packed) -> None:
+        kinds = list(map(self._kind, packed.plans, packed.dtypes, packed.shapes, packed.sizes))
+        path, chunk = self._chunk(indexed.step)
+        places = chunk.append_packed(indexed.step, packed, kinds)
+        indexed.places.append((indexed.add(kinds, packed.saved_at), path, places))
+        self._chunk_bytes += packed.nbytes
+
+    def _write_record(self, indexed: IndexedStep, record: Record) -> None:
         if record.ready is not None:
             record.ready()
         plan, value = record.plan, record.value
         if isinstance(value, float):
-            return IndexRow(self._kind(plan, "float64", (), 8), record.saved_at, value)
-        saved = record.statistics
+            kind = self._kind(plan, "float64", (), 8)
+            indexed.scalars.append((indexed.add([kind], [record.saved_at]), [value]))
+            return
         shape = value.shape if record.shape is None else record.shape
-        row = IndexRow(
-            self._kind(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes),
-            record.saved_at,
-            statistics=dict(saved)
-            if saved is not None
-            else statistics(value, plan.statistics)
-            if plan.statistics
-            else None,
-            histogram=histogram(value) if plan.histogram else record.histogram,
-        )
-        if plan.raw:
-            self._keep_raw(step, record, value, row)
-        else:
-            record.release()
-        return row
+        kind = self._kind(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes)
+        row = indexed.add([kind], [record.saved_at])
+        if record.statistics is not None:
+            indexed.statistics[row] = dict(record.statistics)
+        elif plan.statistics:
+            indexed.statistics[row] = statistics(value, plan.statistics)
+        counted = histogram(value) if plan.histogram else record.histogram
+        if counted is not None:
+            indexed.histograms[row] = counted
+        scalar = as_scalar(value) if plan.raw else None
+        if scalar is not None:
+            indexed.scalars.append((row, [scalar]))
+        elif plan.raw:
+            path, chunk = self._chunk(indexed.step)
+            indexed.places.append((row, path, chunk.append(indexed.step, record, kind)))
+            self._chunk_bytes += value.nbytes
+            return
+        record.release()
 
     def _kind(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> Kind:
         """What this value has in common with the last one of its tensor, or a new one."""
@@ -286,13 +295,6 @@ class Writer:
                 self._kinds.clear()
             kind = self._kinds[plan.name] = Kind(plan, dtype, shape, nbytes)
         return kind
-
-    def _keep_raw(self, step: Step, record: Record, value: np.ndarray, row: IndexRow) -> None:
-        row.scalar = as_scalar(value)
-        if row.scalar is None:
-            row.chunk, chunk = self._chunk(step)
-            row.place = chunk.append(step, record, row.kind)
-            self._chunk_bytes += value.nbytes
 
     def _chunk(self, step: Step) -> tuple[str, ChunkWriter]:
         """The open chunk that takes the values of a step, and its path."""
@@ -349,7 +351,7 @@ class Writer:
             self._changed.notify_all()
 
 
-def _nbytes(record: Record | Numbers) -> int:
-    if isinstance(record, Numbers):
-        return _SCALAR_BYTES * len(record.plans)
-    return _SCALAR_BYTES if isinstance(record.value, float) else record.value.nbytes + _SCALAR_BYTES
+def _nbytes(record: Record | Numbers | Packed) -> int:
+    if isinstance(record, Record):
+        return _SCALAR_BYTES if isinstance(record.value, float) else record.value.nbytes + _SCALAR_BYTES
+    return _SCALAR_BYTES * len(record.plans) + (record.nbytes if isinstance(record, Packed) else 0)

@@ -58,8 +58,8 @@ class EventLog:
 
 def _events(indexed: IndexedStep) -> Iterator[bytes]:
     step = indexed.step.mode_step
-    for row in indexed.rows.values():
+    for row in indexed.rows():
         # A double holds the microseconds of such a time, and no more.
         seconds = round(row.saved_at / 1000) / 1e6
-        for value in shown(row.kind.plan.name, row.scalar, row.statistics or {}, row.histogram):
+        for value in shown(row.kind.plan.name, row.scalar, row.statistics, row.histogram):
             yield event(seconds, step, value)

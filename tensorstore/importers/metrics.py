@@ -181,7 +181,7 @@ def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[in
             begin, end = numbers[step]
             of = [plans[name] for name in points.name[begin:end].tolist()]
             saved_at = int(points.saved_at[begin:end].max()) or now
-            records.append(Numbers(of, points.value[begin:end].tolist(), saved_at))
+            records.append(Numbers(of, points.value[begin:end].tolist(), [saved_at] * len(of)))
         yield step, records
 
 

@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortrial.chunk import COMPRESSED_ROW_GROUP_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, ChunkWriter, Place
+from tensortrial.chunk import COMPRESSED_ROW_GROUP_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, ChunkWriter, Places
+from tensortrial.copies import Arenas
+from tensortrial.dtypes import dtype_name, from_bytes, in_stored_dtype, parse_dtype, storable
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Kind, Plan, Record, Step
+from tensortrial.records import Kind, Packed, Plan, Record, Step
 from tensortrial.schema import TENSORS_SCHEMA
 from tensortrial.storage import open_storage
 
 PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
 
 
-def write(folder: Path, sizes: list[int], codec: str = "none", **options: Any) -> tuple[Path, list[bytes], list[Place]]:
+def write(
+    folder: Path, sizes: list[int], codec: str = "none", **options: Any
+) -> tuple[Path, list[bytes], list[Places]]:
     """A chunk of values of these sizes in bytes: the file, the values, and where they are said to lie."""
     sink = open_storage(folder).sink(PATH)
     writer = ChunkWriter(sink, "chunk", "w", codec, **options)
@@ -43,7 +47,7 @@ def columns_of(path: Path) -> list[list[bytes]]:
     return [file.read_row_group(group, columns=["value"])["value"].to_pylist() for group in range(file.num_row_groups)]
 
 
-def parts_of(columns: list[list[bytes]], place: Place) -> list[bytes]:
+def parts_of(columns: list[list[bytes]], place: Places) -> list[bytes]:
     """The parts of one value."""
     found: list[bytes] = []
     group, row = place.row_group, place.row
@@ -54,17 +58,17 @@ def parts_of(columns: list[list[bytes]], place: Place) -> list[bytes]:
     return found
 
 
-def check(path: Path, values: list[bytes], places: list[Place]) -> None:
+def check(path: Path, values: list[bytes], places: list[Places]) -> None:
     data, file = path.read_bytes(), columns_of(path)
     for value, place in zip(values, places, strict=True):
         parts = parts_of(file, place)
         assert b"".join(parts) == value
-        assert place.nbytes == len(value)
-        assert place.offset is not None
+        assert place.offsets is not None
+        (offset,) = place.offsets.tolist()
         # The first part, if there are several.
-        assert data[place.offset : place.offset + len(parts[0])] == parts[0]
-        assert int.from_bytes(data[place.offset - 4 : place.offset], "little") == len(parts[0])
-        assert place.offset >= 16
+        assert data[offset : offset + len(parts[0])] == parts[0]
+        assert int.from_bytes(data[offset - 4 : offset], "little") == len(parts[0])
+        assert offset >= 16
 
 
 SIZES = {
@@ -100,7 +104,7 @@ def test_compressed_values_are_read_through_their_row_group(tmp_path: Path, code
     file = columns_of(path)
     for value, place in zip(values, places, strict=True):
         assert b"".join(parts_of(file, place)) == value
-        assert place.offset is None
+        assert place.offsets is None
     assert path.stat().st_size < 200_000
 
 
@@ -130,7 +134,7 @@ def test_the_columns_are_those_of_the_format(tmp_path: Path) -> None:
 
 def test_the_value_column_is_what_the_formula_needs(tmp_path: Path) -> None:
     """No dictionary, no levels, nothing compressed, and one data page a row group."""
-    path, _, places = write(tmp_path, SIZES["more than a page of pyarrow's"])
+    path, values, places = write(tmp_path, SIZES["more than a page of pyarrow's"])
     metadata = pq.read_metadata(path)
     position = TENSORS_SCHEMA.get_field_index("value")
     assert metadata.schema.column(position).max_definition_level == 0
@@ -139,10 +143,56 @@ def test_the_value_column_is_what_the_formula_needs(tmp_path: Path) -> None:
         assert column.path_in_schema == "value"
         assert (column.compression, column.has_dictionary_page) == ("UNCOMPRESSED", False)
         # docs/format.md gives this formula.
-        sizes = [place.nbytes for place in places if place.row_group == number]
+        here = [row for row, place in enumerate(places) if place.row_group == number]
+        sizes = [len(values[row]) for row in here]
         start = column.data_page_offset + column.total_compressed_size - sum(4 + size for size in sizes)
         offsets = [start + sum(4 + size for size in sizes[:row]) + 4 for row in range(0, len(sizes), 1000)]
-        assert offsets == [place.offset for place in places if place.row_group == number][::1000]
+        assert offsets == [places[row].offsets for row in here[::1000]]
+
+
+DTYPES = ["float32", ">f8", "int16", "bool", "complex64", "bfloat16", "U3", "S5", "datetime64[ns]", "i4,>f8"]
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """Any shape, also of nothing, any of these dtypes, and in any order in memory."""
+    shape = draw(st.lists(st.integers(0, 9), max_size=3))
+    dtype = parse_dtype("bfloat16") if (name := draw(st.sampled_from(DTYPES))) == "bfloat16" else np.dtype(name)
+    count = int(np.prod(shape))
+    array = np.frombuffer(draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize)), dtype)
+    if dtype.kind in "bU":
+        array = np.zeros(count, dtype)
+    array = array.reshape(shape) if count else np.empty(shape, dtype)
+    return array.T if draw(st.booleans()) else array
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(arrays(), min_size=1, max_size=30), room=st.integers(4096, 9000))
+def test_packed_values_are_the_page_that_pyarrow_reads(
+    tmp_path_factory: pytest.TempPathFactory, values: list[np.ndarray[Any, Any]], room: int
+) -> None:
+    folder, step = tmp_path_factory.mktemp("chunk"), Step(ModeKeys.TRAIN, 3, 4)
+    writer, arenas = ChunkWriter(open_storage(folder).sink(PATH), "chunk", "w"), Arenas(room)
+    packs: list[tuple[Packed, list[Kind]]] = []
+    for number, value in enumerate(values):
+        kept = in_stored_dtype(value)
+        plan, dtype = Plan(f"n{number}", (), True), dtype_name(kept.dtype)
+        if not packs or not packs[-1][0].add(plan, kept, dtype, number):
+            packs.append((Packed(arenas.with_room(kept.nbytes)), []))
+            assert packs[-1][0].add(plan, kept, dtype, number)
+        packs[-1][1].append(Kind(plan, dtype, kept.shape, kept.nbytes))
+    places = [writer.append_packed(step, packed, kinds) for packed, kinds in packs]
+    writer.finish()
+    writer.publish()
+    expected = [storable(value).tobytes() for value in values]
+    table = pq.ParquetFile(folder / PATH).read()
+    assert table["value"].to_pylist() == expected
+    assert table["shape"].to_pylist() == [list(value.shape) for value in values]
+    data = (folder / PATH).read_bytes()
+    offsets = [int(offset) for each in places if each.offsets is not None for offset in each.offsets]
+    assert [data[offset : offset + len(value)] for offset, value in zip(offsets, expected, strict=True)] == expected
+    for value, dtype, stored in zip(values, table["dtype"].to_pylist(), expected, strict=True):
+        np.testing.assert_array_equal(from_bytes(stored, dtype, value.shape), value)
 
 
 def test_other_engines_read_it(tmp_path: Path) -> None:

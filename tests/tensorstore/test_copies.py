@@ -9,14 +9,14 @@ import pytest
 
 import tensortrial
 from tensortrial.chunk import ChunkWriter
-from tensortrial.copies import Copies
+from tensortrial.copies import PACKED_BYTES, Arenas, Copies
 from tensortrial.hooks.rank import Rank
 from tensortrial.hooks.recorder import Recorder
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Kind, Plan, Record, Step
 from tensortrial.storage import open_storage
 
-LARGE = 32 << 10
+LARGE = PACKED_BYTES
 
 
 def test_what_came_back_is_used_again() -> None:
@@ -80,7 +80,7 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> N
         codec=codec,
     )
     recorder.set_mode(ModeKeys.TRAIN)
-    value = np.zeros(64 << 10, np.int64)
+    value = np.zeros(LARGE // 8, np.int64)
     for step in range(120):
         recorder.begin_step()
         for number in range(4):
@@ -95,3 +95,18 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> N
         found = trial.tensor(f"t{number}").values()
         assert len(found) == 120
         assert all((saved == step * 10 + number).all() for step, saved in found.items())
+
+
+def test_an_arena_serves_again_once_nobody_holds_it() -> None:
+    arenas = Arenas(1000)
+    first = arenas.with_room(500)
+    first.copy(np.zeros(500, np.uint8))
+    memory, page = first.memory, memoryview(first.memory)[:504]
+    second = arenas.with_room(500)
+    assert second.memory is not memory
+    second.copy(np.ones(900, np.uint8))
+    assert bytes(page) == (500).to_bytes(4, "little") + bytes(500)
+    page.release()
+    del first
+    assert arenas.with_room(500).memory is memory
+    assert arenas.with_room(500).room == 1000

@@ -1,0 +1,58 @@
+"""Many pieces of memory, appended to a file by few calls of the operating system."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+
+_KEEP_SIZE = 1
+_RESERVED_BYTES = 1 << 20
+_GATHERED_BYTES = 1 << 20
+"""Given 32 MB in pieces of 100 kB by one call, Linux 6.18 takes up to eight times as long as in calls of 1 MB."""
+_PIECES = 1024
+"""The least that every system takes in one call (IOV_MAX)."""
+
+
+def append_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write all pieces at the position of a file descriptor, which is the end of its file. Raises OSError."""
+    nbytes = sum(map(len, pieces))
+    if nbytes >= _RESERVED_BYTES:
+        _reserve(number, nbytes)
+    begin = gathered = 0
+    for place, piece in enumerate(pieces):
+        gathered += len(piece)
+        if gathered >= _GATHERED_BYTES or place - begin + 1 == _PIECES:
+            _write_all(number, pieces[begin : place + 1])
+            begin, gathered = place + 1, 0
+    if begin < len(pieces):
+        _write_all(number, pieces[begin:])
+
+
+def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
+    written = os.writev(number, pieces)
+    for piece in pieces:
+        # A call may write less than it was given, and ends at 2 GB.
+        if written < len(piece):
+            rest = memoryview(piece)[written:]
+            while rest:
+                rest = rest[os.write(number, rest) :]
+        written = max(0, written - len(piece))
+
+
+def _reserve(number: int, nbytes: int) -> None:
+    """Tell the file system how much is to come: ext4 then takes it in two thirds of the time. That it may not know how
+    to, or has no room, is no matter here: the write will say."""
+    if (allocate := _fallocate()) is not None:
+        allocate(number, _KEEP_SIZE, os.lseek(number, 0, os.SEEK_CUR), nbytes)
+
+
+@cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's call. posix_fallocate is not it: where the file system cannot do it, that writes to every block instead."""
+    library = ctypes.CDLL(None)
+    found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return found
