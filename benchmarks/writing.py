@@ -1,8 +1,8 @@
-"""How fast a run is written: through the recorder, with its copy of each value, against one plain file of the same bytes.
+"""How fast a run is written: through the recorder, with its copy of each value, against one plain file.
 
-Every case is a process of its own, in turns. "Speed of one plain file" is by the clock, from the first value to the last
-byte that other processes can read, with the imports done. The CPU times say who works for it, and a busy machine changes
-them less: the training's thread, which copies, and the writer's, of which the kernel's part stands beside.
+Every case is a process of its own, in turns. "Speed of one plain file" of the same bytes is by the clock, from the
+first value to the last byte that other processes can read, with the imports done. The CPU times say who works for it,
+and a busy machine changes them less: the training's thread, which copies, and the writer's; of both, the kernel's part.
 
     python benchmarks/writing.py
     python benchmarks/writing.py --case 4000 --megabytes 256
@@ -73,7 +73,7 @@ def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[floa
 def write_plain(path: Path, nbytes: int, per_step: int, steps: int) -> list[float]:
     """The same bytes into one file, in the same order, each value by one call."""
     arrays = arrays_of(nbytes, per_step)
-    begun, own, used, kernel = _now()
+    begun, own, _, kernel = _now()
     with open(path, "wb", buffering=0) as file:
         for _ in range(steps):
             for array in arrays:
@@ -102,7 +102,8 @@ def compare(nbytes: int, megabytes: int, rounds: int) -> None:
     count = steps * per_step
     runs, files = [], []
     for _ in range(rounds):
-        files.append(_measure("plain", nbytes, steps)) if nbytes != SCALAR else None
+        if nbytes != SCALAR:
+            files.append(_measure("plain", nbytes, steps))
         runs.append(_measure("run", nbytes, steps))
     # The best of each: now and then the kernel writes back in the middle of one, and it takes ten times as long.
     clock, _, _, _, size = map(min, zip(*runs, strict=True))

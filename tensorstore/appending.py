@@ -50,7 +50,7 @@ def _reserve(number: int, nbytes: int) -> None:
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux's call. posix_fallocate is not it: where the file system cannot do it, that writes to every block instead."""
+    """Linux's call, and not posix_fallocate: where the file system cannot do it, that writes to every block instead."""
     library = ctypes.CDLL(None)
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is not None:

@@ -1,5 +1,5 @@
-"""Columns of Arrow from numpy and from texts, buffer by buffer: `pyarrow.array` would do, but imports pandas where there
-is one, and a job that trains for a second has no 0.2 s for that."""
+"""Columns of Arrow from numpy and from texts, buffer by buffer: `pyarrow.array` would do, but imports pandas where
+there is one, and a job that trains for a second has no 0.2 s for that."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LIMIT_BYTES = 96 << 20
 PACKED_BYTES = 1 << 20
 """Values of fewer bytes than this lie together in arenas."""
 _ARENA_BYTES = 4 << 20
-_SPARE_ARENAS = 12
+_SPARE_ARENAS = 24
 _PREFIX = struct.Struct("<i")
 LENGTH_BYTES = _PREFIX.size
 _SMALL_BYTES = 16 << 10

@@ -183,7 +183,7 @@ class _LocalSink(Sink):
     def __init__(self, storage: LocalStorage, path: str) -> None:
         self._storage, self._path, self._temporary = storage, path, storage._temporary(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
-            self.file = _in_its_folder(self._temporary, lambda: open(self._temporary, "xb"))
+            self.file = _in_its_folder(self._temporary, lambda: open(self._temporary, "xb"))  # noqa: SIM115
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         self.file.flush()

@@ -92,8 +92,8 @@ class Numbers:
 
 
 class Packed:
-    """Many tensors at one step of which the raw value is saved, and nothing else. The values lie one after another in an
-    arena, as a page of Parquet holds them, so that they go to the file in one piece."""
+    """Many tensors at one step of which the raw value is saved, and nothing else. The values lie one after another in
+    an arena, as a page of Parquet holds them, so that they go to the file in one piece."""
 
     __slots__ = ("_arena", "_begin", "dtypes", "nbytes", "plans", "saved_at", "shapes", "sizes")
 

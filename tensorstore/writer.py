@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from .chunk import PART_BYTES, ChunkWriter
 from .dtypes import as_scalar, dtype_name
 from .errors import TensorTrialError
@@ -26,6 +24,10 @@ from .storage import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20
+# When so much waits, the writer gets a moment for itself: its memory then serves again, and fresh memory costs training
+# more than the moment.
+_MUCH_BYTES = 32 << 20
+_MOMENT_SECONDS = 0.002
 LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
@@ -140,6 +142,8 @@ class Writer:
             self._queued_bytes += nbytes
             self._unpublished_steps += closes
             self._changed.notify_all()
+            if self._queued_bytes > _MUCH_BYTES:
+                self._changed.wait(_MOMENT_SECONDS)
 
     def flush(self) -> None:
         """Publish every closed step, and return when that is done."""

@@ -495,7 +495,7 @@ def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:
         with Job(sys.argv[1], flush_seconds=0, steps_per_directory=150) as job:
             for number in range({count}):
                 job.step({{"loss": number / 2, "w": [number, number]}})
-                time.sleep(0.005)
+                time.sleep(0.01)
     """
     writer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(tmp_path)])
     trial = tensortrial.create_trial(tmp_path, timeout=30)
