@@ -71,7 +71,7 @@ def write(out: str, rows: int) -> None:
         said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in steps.tolist()]
         first = index_path(WORKER, begin, begin)
         sink = storage.sink(first.replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet"))
-        write_compacted(sink, [table], IndexSummary(count, said, [name_set], []))
+        write_compacted(sink, table, IndexSummary(count, said, [name_set], []))
         sink.publish()
 
 

@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,19 +118,33 @@ def postgres() -> Iterator[PostgreSQLServer]:
     """A PostgreSQL cluster of its own. Without one the tests fail, because a skipped test of it goes unnoticed."""
     if os.environ.get("TENSORTRIAL_SKIP_POSTGRES") == "1":
         pytest.skip("TENSORTRIAL_SKIP_POSTGRES=1: not tested against a real PostgreSQL")
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-    found = shutil.which("initdb")
-    if not programs and not found:
+    if _postgres_programs() is None:
         pytest.fail("PostgreSQL is not installed: run `make servers`, or set TENSORTRIAL_SKIP_POSTGRES=1 to do without")
+    with running_postgres() as server:
+        yield server
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgreSQLServer]:
+    """A PostgreSQL cluster of its own, which is deleted at the end."""
+    programs = _postgres_programs()
+    assert programs is not None
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     server = PostgreSQLServer(_free_ports(1)[0], "tester", secrets.token_hex(16))
-    bin_folder = programs[-1] if programs else Path(str(found)).parent
     try:
-        _start_postgres(bin_folder, folder, server)
+        _start_postgres(programs, folder, server)
         yield server
     finally:
-        _as_postgres([bin_folder / "pg_ctl", "stop", "-D", folder / "data", "-m", "immediate", "-w"], folder)
+        _as_postgres([programs / "pg_ctl", "stop", "-D", folder / "data", "-m", "immediate", "-w"], folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _postgres_programs() -> Path | None:
+    """The folder with initdb and pg_ctl; Debian does not put it on the path."""
+    if found := shutil.which("initdb"):
+        return Path(found).parent
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    return folders[-1] if folders else None
 
 
 def _start_postgres(bin_folder: Path, folder: Path, server: PostgreSQLServer) -> None:

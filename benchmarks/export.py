@@ -1,0 +1,149 @@
+"""What an export costs beside what the target itself takes for the same rows.
+
+PostgreSQL is compared with a COPY, in binary, of the same bytes from a file on the server; a DuckDB file with DuckDB's
+own `create table as` from the index files; Parquet and CSV with pyarrow's writers, from memory. All write one table,
+`tensors`, of a compacted index. PostgreSQL is started by this program, or is at --postgres URL.
+
+    python benchmarks/export.py [--rows 1000000] [--postgres postgresql://…]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+from adbc_driver_postgresql import dbapi
+from common import header, line, scratch, seconds
+from growth import write
+
+import tensortrial
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from servers import running_postgres
+
+REPEAT = 3
+TABLES = ["tensors"]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--rows", type=int, default=1_000_000)
+    arguments.add_argument("--postgres", help="the URL of a database whose superuser this may be")
+    given = arguments.parse_args()
+    header(f"Export of {given.rows:,} rows of the index, {REPEAT} times each, the best of them")
+    with scratch() as folder:
+        run = folder / "run"
+        write(str(run), given.rows)
+        with server(given.postgres) as url:
+            compare("PostgreSQL, to COPY of the same bytes", "1.5", *to_postgres(run, url))
+        compare("DuckDB file, to DuckDB's own", "", *to_duckdb(run, folder))
+        compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder))
+        compare("CSV, to pyarrow's own", "", *to_csv(run, folder))
+        line("the same again, nothing being new", f"{seconds(lambda: export(run, f'csv:{folder}/out')):.2f} s")
+
+
+def compare(what: str, aim: str, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
+    """In turns, so that both meet the same weather."""
+    pairs = [(ours(), theirs()) for _ in range(REPEAT)]
+    mine, other = (min(times) for times in zip(*pairs, strict=True))
+    line(what, f"{mine:.2f} s / {other:.2f} s = {mine / other:.2f}", aim)
+
+
+def export(run: Path, target: str) -> None:
+    tensortrial.export(run, target, tables=TABLES, progress=False)
+
+
+def to_postgres(run: Path, url: str) -> tuple[Callable[[], float], Callable[[], float]]:
+    def fresh() -> None:
+        ask(url, "drop schema if exists bench cascade", "checkpoint")
+
+    def ours() -> float:
+        fresh()
+        took = seconds(lambda: export(run, f"{url}?schema=bench"))
+        ((folder,),) = ask(url, "select current_setting('data_directory')")
+        if not made:
+            ask(url, f"copy bench.tensors to '{folder}/copied' (format binary)")
+            made.append(f"{folder}/copied")
+        ask(url, "drop table if exists peer", "create table peer (like bench.tensors)")
+        return took
+
+    def theirs() -> float:
+        fresh()
+        return seconds(lambda: ask(url, f"copy peer from '{made[0]}' (format binary)"))
+
+    made: list[str] = []
+    return ours, theirs
+
+
+def to_duckdb(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+    out = folder / "out.duckdb"
+    files = f"{run}/index/*/*/*.parquet"
+
+    def theirs() -> float:
+        out.unlink(missing_ok=True)
+        with duckdb.connect(str(out)) as database:
+            return seconds(lambda: database.execute(f"create table tensors as select 'run' as run, * from '{files}'"))
+
+    def ours() -> float:
+        out.unlink(missing_ok=True)
+        return seconds(lambda: export(run, f"duckdb:{out}"))
+
+    return ours, theirs
+
+
+def to_parquet(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+    def theirs() -> float:
+        rows = exported(folder)
+        texts = [field.name for field in rows.schema if field.type in (pa.string(), pa.list_(pa.string()))]
+        options = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts}
+        return seconds(lambda: pq.write_table(rows, folder / "peer.parquet", 131_072, **options))
+
+    return lambda: fresh_folder(run, folder, "parquet"), theirs
+
+
+def to_csv(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+    def theirs() -> float:
+        paths = (folder / "out/tensors").rglob("*.csv")
+        parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        tables = [pyarrow.csv.read_csv(path, parse_options=parse) for path in paths]
+        rows = pa.concat_tables(tables, promote_options="permissive")
+        return seconds(lambda: pyarrow.csv.write_csv(rows, folder / "peer.csv"))
+
+    return lambda: fresh_folder(run, folder, "csv"), theirs
+
+
+def fresh_folder(run: Path, folder: Path, kind: str) -> float:
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    return seconds(lambda: export(run, f"{kind}:{folder}/out"))
+
+
+def exported(folder: Path) -> pa.Table:
+    return pa.concat_tables([pq.ParquetFile(path).read() for path in (folder / "out/tensors").rglob("*.parquet")])
+
+
+@contextmanager
+def server(url: str | None) -> Iterator[str]:
+    if url:
+        yield url
+        return
+    with running_postgres() as started:
+        yield started.url()
+
+
+def ask(url: str, *statements: str) -> list[tuple[str, ...]]:
+    with dbapi.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall()) if statements[-1].startswith("select") else []
+
+
+if __name__ == "__main__":
+    main()
