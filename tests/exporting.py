@@ -99,12 +99,13 @@ class ExportConformance(ABC):
     def export(self, runs: Any, target: str, **options: Any) -> tensortrial.Export:
         return tensortrial.export(runs, target, progress=False, **options)
 
-    def check(self, runs: Any, target: str, *tables: str) -> None:
+    def check(self, runs: Any, target: str, *tables: str, without: tuple[str, ...] = ()) -> None:
         for table in tables:
             expected = self.view(runs, table)
             found = self.read(target, table)
             assert found.column_names == expected.column_names
-            assert same(found, expected), table
+            kept = [name for name in found.column_names if name not in without]
+            assert same(found.select(kept), expected.select(kept)), table
 
     def test_tables_hold_what_the_views_hold(self, tmp_path: Path, target: str) -> None:
         write_run(tmp_path / "runs/a")
@@ -146,7 +147,8 @@ class ExportConformance(ABC):
             write_step(job)
         tensortrial.compact(run, grace=0)
         assert self.export(run, target).rows["steps"] == 1
-        self.check(run, target, *GROWING)
+        # Raw values have moved since.
+        self.check(run, target, *GROWING, without=("chunk", "offset", "row_group", "row"))
 
     def test_workers_and_tables_are_moved_each_by_itself(self, tmp_path: Path, target: str) -> None:
         with (

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import ExportError
+from .batches import ROWS, gathered
 from .folder import Folder
 
-_ROW_GROUP_ROWS = 131_072
 _TAIL_BYTES = 64 << 10
 
 
@@ -24,8 +24,8 @@ class ParquetFolder(Folder):
         count = 0
         texts = [field.name for field in schema if field.type in (pa.string(), pa.list_(pa.string()))]
         with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=texts) as writer:
-            for rows in _gathered(batches, schema):
-                writer.write_table(rows, _ROW_GROUP_ROWS)
+            for rows in gathered(batches, schema):
+                writer.write_table(rows, ROWS)
                 count += len(rows)
         return count
 
@@ -51,15 +51,3 @@ def _spelled(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(f'{field.name}: {_spelled(field.type)}' for field in kind)}>"
     return str(kind)
-
-
-def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.Table]:
-    """Few large tables of many small batches: each becomes a row group of its own."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= _ROW_GROUP_ROWS:
-            yield pa.Table.from_batches(held, schema)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held, schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ..errors import ExportError, MissingExtra, TableMismatch
 from ..reductions import STATISTICS
+from .batches import ahead, gathered
 from .json_text import as_json
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
 
@@ -117,9 +118,12 @@ class PostgreSQL(Target):
         return f"{_quoted(self._schema)}.{_quoted(name)}"
 
     def _ingest(self, table: str, rows: pa.RecordBatchReader) -> int:
-        with self._connection.cursor() as cursor:
-            count = cursor.adbc_ingest(table, _as_stored(rows), mode="append", db_schema_name=self._schema)
-        return int(count)
+        count = 0
+        for piece in ahead(map(_as_stored, gathered(rows, rows.schema))):
+            with self._connection.cursor() as cursor:
+                cursor.adbc_ingest(table, piece, mode="append", db_schema_name=self._schema)
+            count += len(piece)
+        return count
 
     def _execute(self, statement: str) -> None:
         with self._connection.cursor() as cursor:
@@ -194,20 +198,15 @@ def _type(kind: pa.DataType) -> str:
     return "timestamp with time zone" if pa.types.is_timestamp(kind) else _NAMES[kind]
 
 
-def _as_stored(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """With histograms as JSON: the driver knows no structs."""
-    structs = [place for place, field in enumerate(rows.schema) if pa.types.is_struct(field.type)]
-    if not structs:
-        return rows
-    schema = rows.schema
-    for place in structs:
-        schema = schema.set(place, pa.field(schema.names[place], pa.string()))
-    return pa.RecordBatchReader.from_batches(schema, (_with_json(batch, structs, schema) for batch in rows))
-
-
-def _with_json(batch: pa.RecordBatch, structs: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [as_json(column) if place in structs else column for place, column in enumerate(batch.columns)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+def _as_stored(rows: pa.Table) -> pa.Table:
+    """With histograms as JSON, because the driver knows no structs, and without the columns that hold nothing but null:
+    null is what they become, and to send it would take as long as to send numbers."""
+    kept = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < len(rows)]
+    rows = rows.select(kept).combine_chunks()
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_struct(field.type):
+            rows = rows.set_column(place, field.name, as_json(rows[field.name].combine_chunks()))
+    return rows
 
 
 _PLACE = "run, name, mode, mode_step, global_step, worker"

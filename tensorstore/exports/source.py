@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..errors import CorruptFile, FileError, MissingChunk
-from ..index import StepSummary, read_rows
+from ..index import StepSummary
 from ..index_files import IndexFiles, NewFile
-from ..schema import INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA
+from ..schema import INDEX_SCHEMA, RUN_FILE
 from ..storage import Storage
+from .rows import Place, index_rows, places, value_rows
 from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position
 
@@ -36,10 +37,6 @@ class _Group:
     def last_step(self) -> int:
         return max(map(_last_step, self.files))
 
-    @property
-    def chunks(self) -> list[str]:
-        return list(dict.fromkeys(chunk for file in self.files for chunk in file.summary.chunks))
-
 
 class Source:
     """One run, as it is when this is made: steps that come later are not in it."""
@@ -49,6 +46,8 @@ class Source:
         self.identity = _identity(storage)
         self._storage = storage
         self._workers = workers
+        self._missed: set[str] = set()
+        """Chunks that were not there when they were read."""
         self.damaged: dict[str, FileError] = {}
         """By the whole path of the file."""
         self.look_again()
@@ -103,29 +102,42 @@ class Source:
         if table == "steps":
             yield _steps(worker, group, span)
         elif table == "tensor_values":
-            yield from self._values(worker, group, span)
+            yield from self._values(group, span)
         else:
             yield from map(OF_INDEX[table], self._index(group, span))
 
     def _index(self, group: _Group, span: _Span) -> Iterator[pa.Table]:
         for file in group.files:
+            steps = span.steps(file)
+            whole = len(steps) == len(file.summary.steps)
             try:
-                yield span.of(read_rows(file.path, self._storage.read(file.path)))
+                for rows in index_rows(self._storage, file.path):
+                    yield rows if whole else rows.filter(pc.is_in(rows["global_step"], pa.array(steps, pa.int64())))
             except CorruptFile as exc:
                 self._set_aside(file.path, exc)
 
-    def _values(self, worker: str, group: _Group, span: _Span) -> Iterator[pa.Table]:
-        """Raw values of the steps that the index files name. A chunk may hold others, which were never published."""
-        published = pa.array(sorted(span.steps(group)), pa.int64())
-        for chunk in group.chunks:
+    def _values(self, group: _Group, span: _Span) -> Iterator[pa.Table]:
+        for file in group.files:
+            steps = set(span.steps(file))
             try:
-                for rows in _row_groups(chunk, self._storage.read(chunk)):
-                    kept = pc.and_(pc.is_in(rows["global_step"], published), pc.equal(rows["worker"], worker))
-                    yield rows.filter(kept)
+                wanted = [place for place in places(self._storage, file.path) if place.global_step in steps]
             except CorruptFile as exc:
-                self._set_aside(chunk, exc)
-            except FileNotFoundError:
-                self._set_aside(chunk, MissingChunk(chunk, "the index names this chunk, and it is not there"))
+                self._set_aside(file.path, exc)
+                continue
+            for chunk, inside in groupby(sorted(wanted, key=_chunk), _chunk):
+                yield from self._values_in(chunk, list(inside))
+
+    def _values_in(self, chunk: str, wanted: Sequence[Place]) -> Iterator[pa.Table]:
+        try:
+            yield from value_rows(self._storage, chunk, wanted)
+        except CorruptFile as exc:
+            self._set_aside(chunk, exc)
+        except FileNotFoundError:
+            # Compacted, perhaps: the index is asked again, once, where its values are now.
+            if chunk not in self._missed:
+                self._missed.add(chunk)
+                raise
+            self._set_aside(chunk, MissingChunk(chunk, "the index names this chunk, and it is not there"))
 
 
 @dataclass(frozen=True)
@@ -136,17 +148,8 @@ class _Span:
     last: int
     since: Since
 
-    def of(self, index: pa.Table) -> pa.Table:
-        steps = index["global_step"]
-        kept = pc.and_(pc.greater(steps, self.after), pc.less_equal(steps, self.last))
-        if isinstance(self.since, datetime):
-            kept = pc.and_(kept, pc.greater_equal(index["saved_at"], pa.scalar(_utc(self.since), _TIME)))
-        elif self.since is not None:
-            kept = pc.and_(kept, pc.greater_equal(steps, self.since))
-        return index.filter(kept)
-
-    def steps(self, group: _Group) -> set[int]:
-        return {step.global_step for file in group.files for step in file.summary.steps if self.has(step)}
+    def steps(self, file: NewFile) -> list[int]:
+        return [step.global_step for step in file.summary.steps if self.has(step)]
 
     def has(self, step: StepSummary) -> bool:
         if isinstance(self.since, datetime):
@@ -186,10 +189,5 @@ def _last_step(file: NewFile) -> int:
     return max((step.global_step for step in file.summary.steps), default=-1)
 
 
-def _row_groups(path: str, data: bytes) -> Iterator[pa.Table]:
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        for number in range(file.num_row_groups):
-            yield file.read_row_group(number, columns=TENSORS_SCHEMA.names).select(TENSORS_SCHEMA.names)
-    except (pa.ArrowException, OSError) as exc:
-        raise CorruptFile(path, f"its values cannot be read: {exc}") from exc
+def _chunk(place: Place) -> str:
+    return place.chunk

@@ -65,12 +65,12 @@ class FolderConformance(ExportConformance):
     ) -> None:
         from tensortrial.exports import source
 
-        def broken(path: str, data: bytes) -> pa.Table:
+        def broken(*_: Any) -> Any:
             raise RuntimeError("the power went")
 
         run = write_run(tmp_path / "a", 2)
         with monkeypatch.context() as patch:
-            patch.setattr(source, "read_rows", broken)
+            patch.setattr(source, "index_rows", broken)
             with pytest.raises(RuntimeError):
                 self.export(run, target, tables=["tensors"])
         assert not list((self.path(target) / "tensors").rglob("*.*"))

@@ -1,0 +1,38 @@
+"""Batches of rows on their way into a target: larger ones, and sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+_T = TypeVar("_T")
+ROWS = 1 << 17
+"""What is written at once, where there is as much."""
+
+
+def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of many small batches in few large tables."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS:
+            yield pa.Table.from_batches(held, schema)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def ahead(items: Iterable[_T]) -> Iterator[_T]:
+    """The same items, each made in a thread while its forerunner is used."""
+    end = object()
+    source = iter(items)
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, source, end)
+            yield item  # type: ignore[misc]

@@ -1,0 +1,66 @@
+"""The rows of a run's files, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..chunk_values import ChunkFile
+from ..errors import CorruptFile
+from ..schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
+from ..storage import Storage
+
+_BATCH_ROWS = 1 << 17
+
+
+def index_rows(storage: Storage, path: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> Iterator[pa.Table]:
+    """The rows of an index file. Raises CorruptFile, and FileNotFoundError."""
+    schema = pa.schema([INDEX_SCHEMA.field(name) for name in columns])
+    data = storage.read(path)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False):
+            yield pa.Table.from_batches([batch]).select(list(columns)).cast(schema)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as exc:
+        raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+
+
+class Place(NamedTuple):
+    """Where a raw value is: `parts` rows of a chunk, from one of a row group on."""
+
+    global_step: int
+    chunk: str
+    row_group: int
+    row: int
+    parts: int
+
+
+def places(storage: Storage, path: str) -> Iterator[Place]:
+    """Where the raw values are that an index file names. A chunk may hold others, of a step that was not finished."""
+    for rows in index_rows(storage, path, Place._fields):
+        for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
+            if not is_chunk_path(row["chunk"]):
+                raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
+            yield Place(**row)
+
+
+def value_rows(storage: Storage, chunk: str, wanted: Iterable[Place]) -> Iterator[pa.Table]:
+    """The rows of a chunk at these places, a row group at a time. Raises CorruptFile, and FileNotFoundError."""
+    try:
+        reader = pq.ParquetFile(ChunkFile(storage, chunk))
+        sizes = [reader.metadata.row_group(number).num_rows for number in range(reader.num_row_groups)]
+        starts = np.cumsum([0, *sizes])
+        rows = sorted({int(starts[at.row_group]) + at.row + part for at in wanted for part in range(at.parts)})
+        for group, inside in groupby(rows, lambda row: int(np.searchsorted(starts, row, "right")) - 1):
+            table: Any = reader.read_row_group(group, columns=TENSORS_SCHEMA.names, use_threads=False)
+            taken = table.take(pa.array([row - int(starts[group]) for row in inside], pa.int64()))
+            yield taken.select(TENSORS_SCHEMA.names).cast(TENSORS_SCHEMA)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
+        raise CorruptFile(chunk, f"its values cannot be read: {exc}") from exc
