@@ -18,7 +18,7 @@ from typing import Any
 from tensortrial import __version__
 from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
 from tensortrial.collection import Collection, CollectionKeys
-from tensortrial.copies import PACKED_BYTES, Arenas, Copies
+from tensortrial.copies import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.events.event_log import EventLog
@@ -319,7 +319,9 @@ class Recorder:
         except UnsupportedValue as exc:
             self.refuse(plan.name, exc)
             return
-        if plan.only_raw and value.nbytes < PACKED_BYTES and ready is None and statistics is None and value.size != 1:
+        # What has memory of its own is worth another copy while it is small.
+        packed = value.nbytes < (SMALL_BYTES if owned else PACKED_BYTES) and plan.only_raw and value.size != 1
+        if packed and ready is None and statistics is None:
             self._pack(plan, in_stored_dtype(value), name)
             return
         kept, copies = storable(value), None

@@ -22,7 +22,7 @@ _ARENA_BYTES = 4 << 20
 _SPARE_ARENAS = 24
 _PREFIX = struct.Struct("<i")
 LENGTH_BYTES = _PREFIX.size
-_SMALL_BYTES = 16 << 10
+SMALL_BYTES = 16 << 10
 """Below this, what is done before a copy takes longer than another copy."""
 
 
@@ -83,7 +83,7 @@ class Arena:
         """Copy an array behind the others; there must be room."""
         nbytes, memory = array.nbytes, self.memory
         memory.write(_PREFIX.pack(nbytes))
-        if nbytes < _SMALL_BYTES:
+        if nbytes < SMALL_BYTES:
             memory.write(array.tobytes())
         else:
             begin = memory.tell()
