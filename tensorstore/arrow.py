@@ -14,8 +14,7 @@ import pyarrow as pa
 def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Numbers, or timestamps given as integers. Null where not `valid`."""
     array = np.ascontiguousarray(values, "int64" if pa.types.is_timestamp(kind) else kind.to_pandas_dtype())
-    validity = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(array), [validity, pa.py_buffer(array)])
+    return pa.Array.from_buffers(kind, len(array), [_validity(valid), pa.py_buffer(array)])
 
 
 def texts(cells: Sequence[str]) -> pa.Array:
@@ -29,9 +28,18 @@ def lists(cells: Sequence[Sequence[Any]], elements: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.list_(elements.type), len(cells), [None, _offsets(cells)], children=[elements])
 
 
+def structs(columns: Sequence[pa.Array], kind: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:
+    """One struct of a row of each column. Null where not `valid`."""
+    return pa.Array.from_buffers(kind, len(valid), [_validity(valid)], children=list(columns))
+
+
 def spread(cells: pa.Array, places: npt.NDArray[np.intp], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """For each place the cell that it points to. Null where not `valid`."""
     return cells.take(numbers(places, pa.int64(), valid))
+
+
+def _validity(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _offsets(cells: Sequence[Sequence[Any] | bytes]) -> pa.Buffer:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .arrow import lists, numbers, spread, texts
+from .arrow import lists, numbers, spread, structs, texts
 from .chunk import Places
 from .dtypes import Array
 from .errors import CorruptFile, UnknownFormat
@@ -298,10 +298,15 @@ class _Rows:
         saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.histograms.items()}
         if not saved:
             return pa.nulls(self._count, HISTOGRAM)
-        cells: list[Any] = [None] * self._count
-        for row, (edges, counts) in saved.items():
-            cells[row] = {"edges": edges, "counts": counts}
-        return pa.array(cells, HISTOGRAM)
+        columns = []
+        for part, each in enumerate(HISTOGRAM):
+            cells: list[Sequence[float]] = [()] * self._count
+            for row, found in saved.items():
+                cells[row] = found[part]
+            columns.append(lists(cells, numbers(list(chain.from_iterable(cells)), each.type.value_type)))
+        valid = np.zeros(self._count, bool)
+        valid[list(saved)] = True
+        return structs(columns, HISTOGRAM, valid)
 
     def places(self) -> list[pa.Array]:
         """The chunk, offset, row group, row and number of parts of each raw value."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from .crc32c import Positions, Words, masked_crc32cs
 
-_HEADER = 12
+HEADER = 12
+"""So many bytes of a frame are before the content."""
 _FOOTER = 4
 BLOCK = 8 << 20
 """So much is read at once; a longer record by itself."""
@@ -59,90 +61,110 @@ def records(read: Read, resume_at: Sequence[int] = ()) -> Iterator[tuple[int, me
     positions that somebody else knows of; without one, the file ends there. A record is valid until the next one is
     asked for.
     """
+    for block in blocks(read, resume_at):
+        for start, length, is_good in zip(
+            block.starts.tolist(), block.lengths.tolist(), block.good.tolist(), strict=True
+        ):
+            yield block.position + start - HEADER, block.view[start : start + length] if is_good else torn(length)
+        if block.torn is not None:
+            yield block.position + block.end, block.torn
+
+
+def torn(length: int) -> TornRecord:
+    """What is wrong with a record that is here, and not what was written."""
+    return TornRecord(f"a record of {length} bytes does not match its checksum")
+
+
+def blocks(read: Read, resume_at: Sequence[int] = ()) -> Iterator[Block]:
+    """The records of a file, as many at once as are read at once; see `records`."""
     position = wanted = 0
     while True:
         asked = max(wanted, BLOCK)
-        block = _Block(read(position, asked))
-        for start, record in block.whole():
-            yield position + start, record
+        block = Block(position, read(position, asked), asked)
+        yield block
         end = position + block.end
-        torn = block.torn(is_last=len(block.view) < asked)
-        if torn is not None:
-            yield end, torn
+        if block.torn is not None:
             later = bisect_right(resume_at, end)
             if later == len(resume_at):
                 return
             position, wanted = resume_at[later], 0
-        elif len(block.view) < asked:
+        elif block.is_last:
             return
         else:
             position, wanted = end, block.next_size
 
 
-class _Block:
-    """A part of the file that begins with a frame. Lengths are followed first, and checked all at once after."""
+class Block:
+    """A part of a file that begins with a frame. Lengths are followed first, and checked all at once after."""
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, position: int, data: bytes | bytearray, asked: int) -> None:
+        self.position = position
+        """Where in the file the block begins."""
         self.view = memoryview(data)
-        starts, self._lengths = self._follow()
-        self._starts = np.array(starts, np.int64)
-        self._data = np.frombuffer(data, np.uint8)
-        good = self._match(self._starts, np.full(len(starts), 8))
-        bad = np.flatnonzero(~good)
-        count = int(bad[0]) if len(bad) else len(starts)
-        self._whole = count - (count == len(starts) and count > 0 and self._end_of(count - 1) > len(data))
-        """So many frames can be trusted and are here to their ends."""
-        self.end = self._end_of(self._whole - 1) if self._whole else 0
+        self.data = np.frombuffer(data, np.uint8)
+        self.is_last = len(data) < asked
+        frames, lengths = self._follow()
+        count = self._trusted(frames)
+        self._next = lengths[count] if count < len(lengths) and self._matches(frames[count : count + 1])[0] else None
+        self.starts = frames[:count] + HEADER
+        """Where the contents of the records begin that are here to their ends, and whose lengths can be trusted."""
+        self.lengths = np.array(lengths[:count], np.int64)
+        """How many bytes each has."""
+        self.end = int(self.starts[-1] + self.lengths[-1]) + _FOOTER if count else 0
         """Where the first frame begins that is not one of them."""
-        self._length_is_good = self._whole < count
 
-    def _follow(self) -> tuple[list[int], list[int]]:
-        """Where frames begin, and how long their contents say that they are; only the last may not end here."""
-        view, position, size = self.view, 0, len(self.view)
-        starts, lengths = [], []
-        while position + _HEADER <= size:
-            (length,) = _LENGTH.unpack_from(view, position)
-            starts.append(position)
-            lengths.append(length)
-            position += _HEADER + length + _FOOTER
-        return starts, lengths
-
-    def _end_of(self, number: int) -> int:
-        return int(self._starts[number]) + _HEADER + self._lengths[number] + _FOOTER
-
-    def _match(self, starts: Positions, lengths: Positions) -> npt.NDArray[np.bool_]:
-        """Whether what lies at each start has the checksum that follows it."""
-        matches: npt.NDArray[np.bool_] = masked_crc32cs(self._data, starts, lengths) == self._stored(starts + lengths)
-        return matches
-
-    def _stored(self, positions: Positions) -> Words:
-        stored: Words = self._data[positions[:, None] + np.arange(4)].view("<u4")[:, 0]
-        return stored
-
-    def whole(self) -> Iterator[tuple[int, memoryview | TornRecord]]:
-        """The records that are here to their ends. One that is not what was written harms no other: its length is."""
-        starts, lengths = self._starts[: self._whole] + _HEADER, np.array(self._lengths[: self._whole], np.int64)
-        good = self._match(starts, lengths) | (self._stored(starts + lengths) == _UNCHECKED)
-        for start, length, is_good in zip(starts.tolist(), lengths.tolist(), good.tolist(), strict=True):
-            if is_good:
-                yield start - _HEADER, self.view[start : start + length]
-            else:
-                yield start - _HEADER, TornRecord(f"a record of {length} bytes does not match its checksum")
+    @cached_property
+    def good(self) -> npt.NDArray[np.bool_]:
+        """Whether each record is what was written. One that is not harms no other: its length is."""
+        stored = self._stored(self.starts + self.lengths)
+        matches = masked_crc32cs(self.data, self.starts, self.lengths) == stored
+        good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)
+        return good
 
     @property
     def next_size(self) -> int:
         """How long the frame at `end` is; 0 if that is not known."""
-        return _HEADER + self._lengths[self._whole] + _FOOTER if self._length_is_good else 0
+        return 0 if self._next is None else HEADER + self._next + _FOOTER
 
-    def torn(self, is_last: bool) -> TornRecord | None:
+    @property
+    def torn(self) -> TornRecord | None:
         """What is wrong at `end`, if anything is."""
         left = len(self.view) - self.end
-        if left >= _HEADER and not self._length_is_good:
+        if left >= HEADER and self._next is None:
             return TornRecord("the length of a record does not match its checksum")
         if self.next_size > _LONGEST:
-            return TornRecord(f"a record claims to have {self._lengths[self._whole]} bytes")
-        if is_last and left:
-            length = self._lengths[self._whole] if self._length_is_good else None
-            what = "the header of a record" if length is None else f"a record of {length} bytes"
+            return TornRecord(f"a record claims to have {self._next} bytes")
+        if self.is_last and left:
+            what = "the header of a record" if self._next is None else f"a record of {self._next} bytes"
             return TornRecord(f"the file ends within {what}")
         return None
+
+    def _follow(self) -> tuple[Positions, list[int]]:
+        """Where frames begin, and how long their contents say that they are; only the last may not end here."""
+        view, position, size = self.view, 0, len(self.view)
+        frames, lengths = [], []
+        while position + HEADER <= size:
+            (length,) = _LENGTH.unpack_from(view, position)
+            frames.append(position)
+            lengths.append(length)
+            position += HEADER + length + _FOOTER
+        self._followed_to = position
+        return np.array(frames, np.int64), lengths
+
+    def _trusted(self, frames: Positions) -> int:
+        """How many of the frames are here to their ends, with lengths that can be trusted."""
+        bad = np.flatnonzero(~self._matches(frames))
+        if len(bad):
+            return int(bad[0])
+        return len(frames) - (self._followed_to > len(self.view))
+
+    def _matches(self, frames: Positions) -> npt.NDArray[np.bool_]:
+        """Whether the length in each frame has the checksum that follows it."""
+        matches: npt.NDArray[np.bool_] = masked_crc32cs(self.data, frames, np.full(len(frames), 8)) == self._stored(
+            frames + 8
+        )
+        return matches
+
+    def _stored(self, positions: Positions) -> Words:
+        stored: Words = self.data[positions[:, None] + np.arange(4)].view("<u4")[:, 0]
+        return stored

@@ -22,7 +22,7 @@ from ..dtypes import dtype_name
 from ..errors import ConfigurationError, UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
-from ..records import Plan, Record, Step
+from ..records import Numbers, Packed, Plan, Record, Step
 from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
 from ..storage import Storage, open_storage
 from ..writer import Writer
@@ -122,7 +122,7 @@ class _Import:
     ) -> None:
         self._reader, self._target, self._report, self._earlier = reader, target, report, earlier
         self._modes = _modes(run, earlier, target)
-        self._plans: dict[int, Plan] = {}
+        self._plans = [self._plan(name) for name in range(len(reader.names))]
 
     def run(self, source: str, metadata: Mapping[str, Any], progress: bool) -> None:
         columns = self._reader.columns()
@@ -185,40 +185,57 @@ class _Import:
         return (CollectionKeys.LOSSES if is_loss else CollectionKeys.METRICS,)
 
     def _plan(self, name: int) -> Plan:
-        plan = self._plans.get(name)
-        if plan is None:
-            raw = self._reader.kinds[name] is Kind.TENSOR
-            plan = self._plans[name] = Plan(self._reader.names[name], self._collections(name), raw)
-        return plan
+        raw = self._reader.kinds[name] is Kind.TENSOR
+        return Plan(self._reader.names[name], self._collections(name), raw)
 
     def _write(self, writer: Writer, columns: Columns, global_step: Any, start: int, end: int) -> None:
         """Hand over the values from `start` to `end`, which are whole steps."""
-        of = [each[start:end].tolist() for each in (columns.name, columns.saved_at, columns.number, columns.place)]
-        places = [place for place in of[3] if place >= 0]
-        events = dict(zip(places, self._reader.fetch(places), strict=True))
+        places = columns.place[start:end].tolist()
+        plans = [self._plans[name] for name in columns.name[start:end].tolist()]
+        saved_at, numbers = columns.saved_at[start:end].tolist(), columns.number[start:end].tolist()
+        large = [place for place in places if place >= 0]
+        events = dict(zip(large, self._reader.fetch(large), strict=True))
         steps = global_step[start:end]
         bounds = np.flatnonzero(np.diff(steps, prepend=-1, append=-1)).tolist()
         for first, last in pairwise(bounds):
-            records = []
-            for name, saved_at, value, place in zip(*(each[first:last] for each in of), strict=True):
-                if place < 0:
-                    records.append(Record(self._plan(name), value, saved_at))
-                elif (record := self._larger(name, saved_at, place, events[place])) is not None:
-                    records.append(record)
             row = start + first
             step = Step(ModeKeys(int(columns.mode[row])), int(columns.step[row]), int(steps[first]))
+            records: list[Record | Numbers | Packed] = []
+            if max(places[first:last]) < 0:
+                records.append(Numbers(plans[first:last], numbers[first:last], saved_at[first:last]))
+            else:
+                records += self._records(range(first, last), plans, numbers, saved_at, places, events)
             writer.put(step, records, closes=True)
 
-    def _larger(self, name: int, saved_at: int, place: int, event: bytes | bytearray) -> Record | None:
+    def _records(
+        self,
+        rows: range,
+        plans: Sequence[Plan],
+        numbers: Sequence[float],
+        saved_at: Sequence[int],
+        places: Sequence[int],
+        events: Mapping[int, bytes | bytearray],
+    ) -> Iterator[Record | Numbers]:
+        """The values of a step of which some are larger than a number."""
+        together = Numbers([], [], [])
+        for row in rows:
+            if places[row] < 0:
+                together.add(plans[row], numbers[row], saved_at[row])
+            elif (record := self._larger(plans[row], saved_at[row], places[row], events[places[row]])) is not None:
+                yield record
+        if together.plans:
+            yield together
+
+    def _larger(self, plan: Plan, saved_at: int, place: int, event: bytes | bytearray) -> Record | None:
         try:
-            value, plan = self._reader.value_at(place, event), self._plan(name)
-            if self._reader.kinds[name] is Kind.TENSOR:
+            value = self._reader.value_at(place, event)
+            if plan.raw:
                 array = tensor_of(value)
                 dtype_name(array.dtype)  # refuses what a run cannot hold
                 return Record(plan, array, saved_at)
             histogram = histogram_of(value)
         except (ValueError, TypeError, IndexError, UnsupportedValue) as exc:
-            self._report(f"{self._reader.names[name]!r}, at byte {self._reader.places[place].record.start}: {exc}")
+            self._report(f"{plan.name!r}, at byte {self._reader.places[place].record.start}: {exc}")
             return None
         if histogram is None:
             return None

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..events.tfrecord import TornRecord, records
-from ..events.wire import Value, fields, message, number, signed, varint
+from ..events.tfrecord import HEADER, Block, blocks, torn
+from ..events.wire import Value, fields, message, number, signed
 from ..mode import ModeKeys
 from ..storage import ByteRange, Storage
+from .tensorboard_templates import Alike, Templates
 from .tensorboard_values import (
     Kind,
     Plugin,
@@ -32,14 +33,12 @@ from .tensorboard_values import (
     values_of,
 )
 
-_HEADER = 12
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
 _OTHER_EVENTS = {4: "graphs", 6: "log messages", 8: "metadata of steps", 9: "graphs"}
 _DOUBLE = struct.Struct("<d")
-_SINGLE = struct.Struct("<f")
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
-# Events of one number look the same but for time, step and number. A program that makes up tags is not to fill memory.
-_TEMPLATES = 1 << 16
+_LEARN = 1000
+"""So many events are parsed before all others are compared with them."""
 
 
 class Place(NamedTuple):
@@ -83,10 +82,12 @@ class EventReader:
         self._numbers: dict[tuple[str, Kind], int] = {}
         self._taken: set[str] = set()
         self._plugins: dict[str, Plugin] = {}
-        self._templates: dict[tuple[bytes, bytes], int] = {}
-        self._holes: dict[int, list[int]] = {}
-        self._modes, self._steps, self._names = array("b"), array("q"), array("l")
-        self._times, self._values, self._placed = array("d"), array("d"), array("l")
+        self._templates = Templates()
+        # Values that were parsed, in columns, and those that were not.
+        self._orders, self._modes, self._steps, self._names = array("q"), array("q"), array("q"), array("q")
+        self._times, self._values, self._placed = array("d"), array("d"), array("q")
+        self._alike: list[tuple[int, npt.NDArray[np.int64], Alike]] = []
+        self._files = 0
         # Of the file that is being read.
         self._mode, self._path, self._prefix = ModeKeys.GLOBAL.value, "", ""
 
@@ -96,17 +97,41 @@ class EventReader:
             # What a tag is, is said once in each folder.
             self._plugins.clear()
             self._templates.clear()
-            self._holes.clear()
         self._mode, self._path, self._prefix = mode.value, path, prefix
-        done = 0
-        for position, record in records(self._bytes):
-            if isinstance(record, TornRecord):
-                self._damaged(position, record)
-                continue
-            self._take(position, record)
-            if position - done > 1 << 20:
-                advance(position - done)
-                done = position
+        for block in blocks(self._bytes):
+            self._take_block(block)
+            advance(block.end)
+            if block.torn is not None:
+                self._damaged(block.position + block.end, block.torn)
+        self._files += 1
+
+    def _take_block(self, block: Block) -> None:
+        for start, length in zip(block.starts[~block.good].tolist(), block.lengths[~block.good].tolist(), strict=True):
+            self._damaged(block.position + start - HEADER, torn(length))
+        left = np.flatnonzero(block.good)
+        known = -1
+        while len(left):
+            if self._templates.count > known:
+                known = self._templates.count
+                left = self._take_alike(block, left)
+                some = left[:_LEARN]
+            else:
+                some = left  # nothing was learnt from the last ones: parse the rest
+            for start, length in zip(block.starts[some].tolist(), block.lengths[some].tolist(), strict=True):
+                self._take(block.position + start, block.view[start : start + length])
+            left = left[len(some) :]
+
+    def _take_alike(self, block: Block, events: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Take the events that are like an earlier one; gives the others."""
+        is_left = np.ones(len(events), bool)
+        for alike in self._templates.find(block.data, block.starts[events], block.lengths[events]):
+            is_left[alike.event] = False
+            self._alike.append((self._mode, self._order(block.position + block.starts[events[alike.event]]), alike))
+        return events[is_left]
+
+    def _order(self, position: Any) -> Any:
+        """Where a value is in the order of files, and of what is in them."""
+        return (self._files << 44) + position
 
     def _bytes(self, start: int, length: int) -> bytes | bytearray:
         return self._storage.read_ranges([ByteRange(self._path, start, length)])[0]
@@ -114,27 +139,8 @@ class EventReader:
     def _damaged(self, position: int, why: Exception) -> None:
         self.damage.append(f"{self._storage.url}/{self._path}, the record at byte {position}: {why}")
 
-    def _take_known(self, event: bytes) -> bool:
-        """Take an event that is like an earlier one of the same tag: most are, and parsing takes several times as
-        long."""
-        if event[:1] != b"\x09" or len(event) < 12:
-            return False
-        step, begin = 0, 9
-        if event[9] == 0x10:
-            step, begin = event[10], 11
-            if step >= 0x80:
-                step, begin = varint(memoryview(event), 10)
-            if step >> 63:
-                return False  # below 0
-        body = event[begin:]
-        for hole in self._holes.get(len(body), ()):
-            name = self._templates.get((body[:hole], body[hole + 4 :]))
-            if name is not None:
-                self._add(name, step, _DOUBLE.unpack_from(event, 1)[0], _SINGLE.unpack_from(body, hole)[0])
-                return True
-        return False
-
-    def _add(self, name: int, step: int, time: float, value: float, place: int = -1) -> None:
+    def _add(self, position: int, name: int, step: int, time: float, value: float, place: int = -1) -> None:
+        self._orders.append(self._order(position))
         self._modes.append(self._mode)
         self._steps.append(step)
         self._names.append(name)
@@ -144,8 +150,6 @@ class EventReader:
 
     def _take(self, position: int, event: memoryview) -> None:
         try:
-            if self._take_known(bytes(event)):
-                return
             found: dict[int, Value] = dict(fields(event))
             for field in found.keys() & _OTHER_EVENTS.keys():
                 self.left_out[_OTHER_EVENTS[field]] += 1
@@ -154,11 +158,11 @@ class EventReader:
             time = _DOUBLE.unpack(message(found[_WALL_TIME]))[0] if _WALL_TIME in found else 0.0
             step = signed(number(found.get(_STEP, 0)))
             values = list(values_of(message(found[_SUMMARY])))
-            record = ByteRange(self._path, position + _HEADER, len(event))
+            record = ByteRange(self._path, position, len(event))
             for index, value in enumerate(values):
                 name = self._take_value(value, step, time, Place(record, index))
-                if name is not None and len(values) == 1:
-                    self._learn(name, value, bytes(event))
+                if name is not None and len(values) == 1 and is_single(value):
+                    self._templates.learn(name, bytes(event), self._values[-1])
         except (ValueError, TypeError, struct.error) as exc:
             self._damaged(position, exc)
 
@@ -178,11 +182,11 @@ class EventReader:
             self.left_out["values at steps below 0"] += 1
         elif kind is Kind.NUMBER:
             name = self._name(tag, kind)
-            self._add(name, step, time, number_of(value))
+            self._add(place.record.start, name, step, time, number_of(value))
             return name
         else:
             self.places.append(place)
-            self._add(self._name(tag, kind), step, time, np.nan, len(self.places) - 1)
+            self._add(place.record.start, self._name(tag, kind), step, time, np.nan, len(self.places) - 1)
         return None
 
     def _name(self, tag: str, kind: Kind) -> int:
@@ -200,39 +204,29 @@ class EventReader:
             self.kinds.append(kind)
         return found
 
-    def _learn(self, name: int, value: dict[int, Value], event: bytes) -> None:
-        """Remember what an event of one number is like, as far as the number has four bytes that are found once."""
-        number = self._values[-1]
-        if not is_single(value) or number != number or event[0] != 9 or len(self._templates) >= _TEMPLATES:
-            return
-        begin = varint(memoryview(event), 10)[1] if event[9] == 0x10 else 9
-        body, content = event[begin:], _SINGLE.pack(number)
-        if body.count(content) == 1:
-            hole = body.index(content)
-            self._templates[body[:hole], body[hole + 4 :]] = name
-            if hole not in (holes := self._holes.setdefault(len(body), [])):
-                holes.append(hole)
-
     def columns(self) -> Columns:
         """All values. Of one that comes twice at a step of a mode the last stays: a job that was resumed from a
         checkpoint saves some steps again."""
-        mode, step, name = (np.array(each, np.int64) for each in (self._modes, self._steps, self._names))
-        order = np.lexsort((name, mode, step))
+        orders = self._column(self._orders, [order for _, order, _ in self._alike])
+        mode = self._column(self._modes, [np.full(len(order), mode) for mode, order, _ in self._alike])
+        step = self._column(self._steps, [alike.step for *_, alike in self._alike])
+        name = self._column(self._names, [alike.name for *_, alike in self._alike])
+        time = self._column(self._times, [alike.time for *_, alike in self._alike])
+        number = self._column(self._values, [alike.number for *_, alike in self._alike])
+        place = self._column(self._placed, [np.full(len(order), -1) for _, order, _ in self._alike])
+        order = np.lexsort((orders, name, mode, step))
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])
         kept = order[is_last]
-        times = np.frombuffer(self._times, np.float64)[kept] if len(kept) else np.zeros(0)
-        times = np.where((times >= 0) & (times < _LATEST), times, 0.0)
-        return Columns(
-            mode[is_last],
-            step[is_last],
-            name[is_last],
-            # A double holds the microseconds of such a time, and no more.
-            np.rint(times * 1e6).astype(np.int64) * 1000,
-            np.array(self._values)[kept],
-            np.array(self._placed, np.int64)[kept],
-        )
+        seconds = np.where((time[kept] >= 0) & (time[kept] < _LATEST), time[kept], 0.0)
+        # A double holds the microseconds of such a time, and no more.
+        saved_at = np.rint(seconds * 1e6).astype(np.int64) * 1000
+        return Columns(mode[is_last], step[is_last], name[is_last], saved_at, number[kept], place[kept])
+
+    @staticmethod
+    def _column(parsed: array[Any], alike: Sequence[Any]) -> Any:
+        return np.concatenate([np.array(parsed), *alike])
 
     def fetch(self, places: Sequence[int]) -> list[bytes | bytearray]:
         """The events with the values at these places."""

@@ -99,7 +99,7 @@ def histogram_of(value: Mapping[int, Value]) -> Histogram | None:
     """None for a histogram of nothing. Raises ValueError for what is no histogram."""
     if _TENSOR in value:
         return _of_tensor(tensor(message(value[_TENSOR])))
-    return _of_message(dict(_doubles(message(value[_HISTOGRAM]))))
+    return _of_message(message(value[_HISTOGRAM]))
 
 
 def _of_tensor(buckets: Array) -> Histogram | None:
@@ -113,38 +113,39 @@ def _of_tensor(buckets: Array) -> Histogram | None:
     return _made(np.append(lefts, high), counts, {"min": float(low), "max": float(high)})
 
 
-def _of_message(found: Mapping[int, Floats]) -> Histogram | None:
-    low, high, count, total, squares = (float(found[field][0]) if field in found else 0.0 for field in range(1, 6))
-    limits, counts = found.get(6, np.zeros(0)), found.get(7, np.zeros(0))
+def _of_message(histogram: memoryview) -> Histogram | None:
+    found: dict[int, list[memoryview]] = {}
+    for field, value in fields(histogram):
+        found.setdefault(field, []).append(message(value))
+    low, high, count, total, squares = (
+        float(np.frombuffer(found[field][-1], "<f8")[0]) if field in found else 0.0 for field in range(1, 6)
+    )
+    # A repeated field that is not packed comes number by number.
+    limits, counts = (np.frombuffer(b"".join(found.get(field, [])), "<f8") for field in (6, 7))
     if len(limits) != len(counts):
         raise ValueError(f"a histogram with {len(limits)} limits for {len(counts)} buckets")
     if not count or not len(counts):
         return None
     # The first bucket begins, and the last one ends, at any distance from the values: at 1e308 by TensorFlow's habit.
-    edges = np.clip(np.concatenate([[low], limits[:-1], [high]]), low, high)
+    edges = np.empty(len(limits) + 1)
+    edges[0], edges[1:-1], edges[-1] = low, np.minimum(np.maximum(limits[:-1], low), high), high
     statistics = {"min": low, "max": high, "sum": total, "mean": total / count, "l2": float(np.sqrt(squares))}
     return _made(edges, counts, statistics)
 
 
 def _made(edges: Floats, counts: Floats, statistics: Mapping[str, float]) -> Histogram:
-    if not np.isfinite(edges).all() or np.any(np.diff(edges) < 0):
+    widths = edges[1:] - edges[:-1]
+    if not widths.min() >= 0 or not np.isfinite(widths).all():
         raise ValueError("a histogram whose edges do not ascend")
     if edges[0] == edges[-1]:
         return Histogram([edges[0] - 0.5, edges[0] + 0.5], [round(counts.sum())], statistics)
-    # A bucket without width adds to the one before it, or else to the first.
-    wide = np.diff(edges) > 0
-    into = np.maximum(np.cumsum(wide) - 1, 0)
-    merged = np.rint(np.bincount(into, counts)).astype(np.int64)
-    return Histogram([*edges[:-1][wide].tolist(), float(edges[-1])], merged.tolist(), statistics)
-
-
-def _doubles(histogram: memoryview) -> Iterator[tuple[int, Floats]]:
-    """The fields of a HistogramProto; a repeated one that is not packed comes at once as well."""
-    parts: dict[int, list[memoryview]] = {}
-    for field, value in fields(histogram):
-        parts.setdefault(field, []).append(message(value))
-    for field, found in parts.items():
-        yield field, np.frombuffer(b"".join(found), "<f8")
+    if not widths.all():
+        # A bucket without width adds to the one before it, or else to the first.
+        wide = widths > 0
+        counts = np.bincount(np.maximum(np.cumsum(wide) - 1, 0), counts).astype(np.float64)
+        edges = np.append(edges[:-1][wide], edges[-1])
+    whole: npt.NDArray[np.int64] = np.rint(counts).astype(np.int64)
+    return Histogram(edges.tolist(), whole.tolist(), statistics)
 
 
 def hyperparameters(plugin: Plugin) -> dict[str, Any]:
