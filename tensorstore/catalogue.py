@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from tensortrial.queries import load
@@ -21,6 +22,7 @@ from .connection import Connection
 from .errors import CorruptFile, FileError, MissingChunk
 from .index import NamedTensor, SavedTensor
 from .index_files import IndexFiles, NewFile
+from .index_rows import IndexRows
 from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from .storage import Storage
 
@@ -37,19 +39,10 @@ Rows = list[tuple[Any, ...]]
 StepRange = tuple[int | None, int | None]
 _T = TypeVar("_T")
 
-# A question about the index, and the one that tells which of its files hold the answer.
-_FILES = {
-    "steps_of_tensor": "files_of_tensor",
-    "statistics_of_tensor": "files_of_tensor",
-    "steps_of_tensors": "files_of_tensors",
-    "tensors_of_step": "files_of_step",
-    "statistics_of_step": "files_of_step",
-}
-
 
 @dataclass(slots=True)
 class _Block:
-    """The rows that answer one question about the index, as far as they were read."""
+    """The rows of one tensor, or of one step, as far as they were read."""
 
     rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
     """By global step, or, of one step, by name."""
@@ -91,8 +84,9 @@ class Catalogue:
         self._name_sets: dict[tuple[NamedTensor, ...], int] = {}
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._derived: dict[tuple[Any, ...], Any] = {}
-        self._blocks: OrderedDict[tuple[str, Any], _Block] = OrderedDict()
-        self._last_name: str | None = None
+        self._index_rows = IndexRows(storage)
+        self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
+        self._last: tuple[str, int] | None = None
         self._views_of_version: int | None = None
         self._values_of_version: int | None = None
         self._findings: list[str] | None = None
@@ -137,34 +131,33 @@ class Catalogue:
     def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """What the index says of one tensor at one step, one row a worker; with its `statistics` only if asked for.
 
-        One query reads a whole step or all steps of a tensor. Which of them pays depends on what is asked next: who
-        asks for another step of the same tensor is taken to go through its steps.
+        Who asks for another step of the same tensor is taken to go through its steps, and who asks for another tensor
+        of the same step to go through those: then all of them are read.
         """
         if not self._in_range(global_step):
             return []
-        of_tensor = "statistics_of_tensor" if statistics else "steps_of_tensor"
-        of_step = "statistics_of_step" if statistics else "tensors_of_step"
         with self._lock:
-            tensor_is_known, step_is_known = (of_tensor, name) in self._blocks, (of_step, global_step) in self._blocks
-            goes_through_steps = self._last_name == name and not step_is_known
-            self._last_name = name
-            if tensor_is_known or goes_through_steps:
+            last, self._last = self._last, (name, global_step)
+            of_tensor, of_step = ("tensor", name, statistics), ("step", global_step, statistics)
+            if of_step in self._blocks or (last and last[1] == global_step and of_tensor not in self._blocks):
+                return self._block(*of_step).get(name, [])
+            if of_tensor in self._blocks or (last and last[0] == name):
                 # One bad file spoils all steps of a tensor, and none but its own if they are asked for one by one.
                 with suppress(CorruptFile):
-                    return self._block(of_tensor, "name", name).get(global_step, [])
-            return self._block(of_step, "step", global_step).get(name, [])
+                    return self._block(*of_tensor).get(global_step, [])
+            return self._one(name, global_step, statistics)
 
     def rows_of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
         """What the index says of every tensor at one step, with statistics: by name, one row a worker."""
         if not self._in_range(global_step):
             return {}
         with self._lock:
-            return self._block("statistics_of_step", "step", global_step)
+            return self._block("step", global_step, statistics=True)
 
     def steps_of_tensor(self, name: str) -> list[SavedTensor]:
         """Where the values of one tensor are, at every step and of every worker."""
         with self._lock:
-            block = self._block("steps_of_tensor", "name", name)
+            block = self._block("tensor", name)
             return [row for step, rows in block.items() if self._in_range(step) for row in rows]
 
     def steps_of_tensors(self, names: Sequence[str]) -> list[SavedTensor]:
@@ -174,7 +167,7 @@ class Catalogue:
         with self._lock:
             files = self._execute(load("files_of_tensors"), {"names": list(names)}).fetchall()
             try:
-                rows = self._read_index("steps_of_tensors", [path for _, path in files], {"names": list(names)})
+                rows = self._index_rows.read(_distinct(files), names)
             except CorruptFile:
                 if not self._recover():
                     raise
@@ -316,39 +309,46 @@ class Catalogue:
         logger.debug("%s %s", statement, parameters)
         return self._connection.execute(statement, parameters)
 
-    def _block(self, question: str, parameter: str, value: Any) -> dict[Any, list[SavedTensor]]:
-        """The rows that answer a question about the index, by the other half of their key. What was read stays read:
-        when the run has grown, only its new files are asked."""
-        block = self._blocks.setdefault((question, value), _Block())
-        self._blocks.move_to_end((question, value))
+    def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
+        """The rows of a "tensor", by step, or of a "step", by name. What was read stays read: when the run has grown,
+        only its new files are looked at."""
+        block = self._blocks.setdefault((of, key, statistics), _Block())
+        self._blocks.move_to_end((of, key, statistics))
         if block.version != self.version:
-            files = [each for each in self.ask(_FILES[question], **{parameter: value}) if each[0] > block.last_file]
+            known = self.ask("files_of_tensor", name=key) if of == "tensor" else self.ask("files_of_step", step=key)
+            files = [each for each in known if each[0] > block.last_file]
+            names, step = ([key], None) if of == "tensor" else (None, key)
             try:
-                rows = self._read_index(question, [path for _, path in files], {parameter: value})
+                rows = self._index_rows.read(_distinct(files), names, step, statistics)
             except CorruptFile:
                 if not self._recover():
                     raise
-                return self._block(question, parameter, value)
+                return self._block(of, key, statistics)
             for row in rows:
-                block.rows.setdefault(row.name if parameter == "step" else row.global_step, []).append(row)
+                block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
             block.last_file = max((number for number, _ in files), default=block.last_file)
             block.version = self.version
             if len(self._blocks) > _CACHED_BLOCKS:
                 self._blocks.popitem(last=False)
         return block.rows
 
-    def _read_index(self, question: str, paths: list[str], key: dict[str, Any]) -> list[SavedTensor]:
-        if not paths:
+    def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
+        """The rows of one tensor at one step, without a question to DuckDB."""
+
+        def spans() -> tuple[list[str], Any, Any]:
+            paths, first, last = zip(*self.ask("spans_of_files"), strict=True)
+            return list(paths), np.array(first), np.array(last)
+
+        if not self._files:
             return []
-        paths = list(dict.fromkeys(paths))  # a compacted file holds what several files held
-        self._storage.prefetch(paths)
-        uris = [self._storage.uri(path) for path in paths]
+        paths, first, last = self.derived(("spans",), spans)
+        around = np.flatnonzero((first <= step) & (step <= last))
         try:
-            rows = self._execute(load(question), {"paths": uris, **key}).fetchall()
-        except duckdb.Error as exc:
-            path = _named_in(str(exc), paths)
-            raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
-        return [SavedTensor(*row) for row in rows]
+            return self._index_rows.read([paths[place] for place in around.tolist()], [name], step, statistics)
+        except CorruptFile:
+            if not self._recover():
+                raise
+            return self._one(name, step, statistics)
 
     # Views.
 
@@ -427,9 +427,9 @@ class Catalogue:
         return kept
 
 
-def _named_in(message: str, paths: Sequence[str]) -> str:
-    """The path that a DuckDB message speaks of."""
-    return next((path for path in paths if path in message), paths[0])
+def _distinct(files: Rows) -> list[str]:
+    """The paths of files: a compacted one holds what several files held."""
+    return list(dict.fromkeys(path for _, path in files))
 
 
 def collection_row(worker: str, saved: Sequence[str], document: dict[str, Any]) -> tuple[Any, ...]:

@@ -151,7 +151,7 @@ class ChunkFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END:
             if self._size is None:
-                _, self._size = self._storage.read_tail(self._chunk, 1)
+                self._size = self._storage.size(self._chunk)
             offset += self._size
         elif whence == io.SEEK_CUR:
             offset += self._position

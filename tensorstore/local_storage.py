@@ -35,6 +35,9 @@ _COARSE_TICK_NS = 5_000_000_000
 _TRUSTED_LENGTH = 1 << 20
 """Memory for so many bytes is set aside unasked."""
 
+_LONGEST_READ = 1 << 20
+"""Neighbours are read together up to this many bytes: what is cut out of them is still in the processor's cache."""
+
 _PATTERN = re.compile(r"([*?\[])")
 
 
@@ -85,22 +88,30 @@ class LocalStorage(Storage):
             start = max(0, size - length)
             return _pread(file.fileno(), start, size - start), size
 
+    def size(self, path: str) -> int:
+        with translated(path, "read"):
+            return os.stat(self._full(path)).st_size
+
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
         return [_outcome(self.read_tail, path, length) for path in paths]
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
-        return [self._read_range(wanted) for wanted in ranges]
-
-    def _read_range(self, wanted: ByteRange) -> bytes | bytearray:
-        if not wanted.length:
-            return b""
-        file = self._full(wanted.path)
-        try:
-            descriptor = self._open_files.get(file)
-            return _pread_owned(descriptor.number, wanted.start, wanted.length)
-        except OSError:
-            with translated(wanted.path, "read"):  # entered on errors only: it costs as much as the read itself
-                raise
+        found: Blocks = [b""] * len(ranges)
+        opened, file = "", None
+        for (path, start, length), places in _neighbours(ranges):
+            if not length:
+                continue
+            try:
+                if file is None or path != opened:
+                    opened, file = path, self._open_files.get(self._full(path))
+                data = _pread_owned(file.number, start, length)
+            except OSError:
+                with translated(path, "read"):  # entered on errors only: it costs as much as the read itself
+                    raise
+            for place in places:
+                begin = ranges[place].start - start
+                found[place] = data if len(places) == 1 else data[begin : begin + ranges[place].length]
+        return found
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
@@ -310,13 +321,36 @@ def _pread_owned(number: int, start: int, length: int) -> bytearray:
     if length > _TRUSTED_LENGTH:
         length = max(0, min(length, os.fstat(number).st_size - start))
     data = bytearray(length)
+    got = os.preadv(number, [data], start) if length else 0
+    if got == length:
+        return data
     view = memoryview(data)
-    got = 0
     while got < length and (count := os.preadv(number, [view[got:]], start + got)):
         got += count
     view.release()
     del data[got:]
     return data
+
+
+def _neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
+    """The ranges in the order of files, those that overlap or touch as one, with their places in `ranges`."""
+    if len(ranges) == 1:
+        yield ranges[0], [0]
+        return
+    order = sorted(range(len(ranges)), key=ranges.__getitem__)
+    places: list[int] = []
+    path, begin, end = "", 0, 0
+    for place in order:
+        of, start, length = ranges[place]
+        if places and of == path and start <= end and start + length - begin <= _LONGEST_READ:
+            places.append(place)
+            end = max(end, start + length)
+            continue
+        if places:
+            yield ByteRange(path, begin, end - begin), places
+        path, begin, end, places = of, start, start + length, [place]
+    if places:
+        yield ByteRange(path, begin, end - begin), places
 
 
 def _write_all(number: int, data: bytes | memoryview) -> None:

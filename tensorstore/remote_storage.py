@@ -53,7 +53,7 @@ class _Merged:
     """One read, and the places in the caller's list that it serves."""
 
     span: ByteRange
-    serves: Sequence[tuple[int, ByteRange]]
+    serves: list[tuple[int, ByteRange]]
 
     def cut(self, data: bytes | bytearray) -> Iterator[tuple[int, bytes | bytearray]]:
         """The part of `data` for each place."""
@@ -72,7 +72,8 @@ def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED
         if span is None:
             merged.append(_Merged(wanted, [(place, wanted)]))
         else:
-            merged[-1] = _Merged(span, [*merged[-1].serves, (place, wanted)])
+            merged[-1].serves.append((place, wanted))
+            merged[-1] = _Merged(span, merged[-1].serves)
     return merged
 
 
@@ -151,6 +152,10 @@ class FsspecStorage(Storage):
         self._cache.keep(path, data, size)
         return data, size
 
+    def size(self, path: str) -> int:
+        known = self._cache.size(path)
+        return self.read_tail(path, _TAIL_BYTES)[1] if known is None else known
+
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
         return _outcomes(lambda path: self.read_tail(path, length), paths)
 
@@ -163,7 +168,15 @@ class FsspecStorage(Storage):
         return found
 
     def _read_spans(self, spans: Sequence[ByteRange]) -> Blocks:
-        return [_bytes_or_raise(span.path, data) for span, data in zip(spans, self._spans(spans), strict=True)]
+        found: dict[ByteRange, bytes | bytearray] = {}
+        for span in spans:
+            kept = self._cache.read(span.path, span.start, span.length)
+            if kept is not None:
+                found[span] = kept
+        wanted = [span for span in spans if span not in found]
+        for span, data in zip(wanted, self._spans(wanted) if wanted else (), strict=True):
+            found[span] = _bytes_or_raise(span.path, data)
+        return [found[span] for span in spans]
 
     def _spans(self, spans: Sequence[ByteRange]) -> Sequence[bytes | Exception]:
         """The bytes of each span, or why there are none."""

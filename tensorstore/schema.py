@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -107,6 +108,7 @@ def chunk_path(mode: str, mode_step: int, worker: str, flush: int, width: int = 
     return f"{chunk_folder(mode, _directory(mode_step, width), worker)}/{flush:08d}.parquet"
 
 
+@lru_cache(maxsize=1024)
 def is_chunk_path(path: object) -> bool:
     """Whether an index may name this as a chunk. One from a foreign hand could let it lead anywhere."""
     if not isinstance(path, str) or not path.startswith(f"{TENSORS}/") or "\0" in path:

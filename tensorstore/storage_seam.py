@@ -14,8 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from .errors import StorageError, TensorTrialError
 
@@ -28,8 +27,7 @@ Blocks: TypeAlias = list[bytes | bytearray]
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """A part of one file."""
 
     path: str
@@ -86,6 +84,10 @@ class Storage(ABC):
     @abstractmethod
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         """The last `length` bytes of the file, or all of a shorter one, and the size of the whole file."""
+
+    def size(self, path: str) -> int:
+        """How many bytes the file has."""
+        return self.read_tail(path, 1)[1]
 
     @abstractmethod
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:

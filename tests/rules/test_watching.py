@@ -73,14 +73,13 @@ def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch
     )
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
-    asked = trial.reader.catalogue._execute
-    statements: list[str] = []
-    monkeypatch.setattr(
-        trial.reader.catalogue, "_execute", lambda text, values: statements.append(text) or asked(text, values)
-    )
+    asked: list[tuple[Any, ...]] = []
+    rows = trial.reader.catalogue._index_rows
+    find = rows.read
+    monkeypatch.setattr(rows, "read", lambda paths, *of: asked.append(of) or find(paths, *of))
     assert list(rules.watch(trial, made, record=False))
     assert len(read) == len(set(read)) == 25
-    assert sum("as statistics" in text for text in statements) == 5
+    assert asked == [(None, step, True) for step in range(5)]  # each step once, for all rules
 
 
 def test_a_live_run_is_watched(tmp_path: Path) -> None:

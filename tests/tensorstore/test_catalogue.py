@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import subprocess
 import sys
@@ -31,6 +30,8 @@ from tensortrial.errors import (
     StorageError,
     UnknownFormat,
 )
+from tensortrial.index import SavedTensor
+from tensortrial.index_rows import IndexRows
 from tensortrial.local_storage import LocalStorage
 from tensortrial.schema import RunInfo
 from tensortrial.storage_seam import Paths, Tails
@@ -102,19 +103,24 @@ def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
     job.close()
 
 
-def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "tensortrial.catalogue")
+def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = IndexRows.read, list[str]()
+
+    def noted(self: IndexRows, paths: Sequence[str], *args: Any) -> list[SavedTensor]:
+        asked.extend(paths)
+        return read(self, paths, *args)
+
+    monkeypatch.setattr(IndexRows, "read", noted)
     job = Job(tmp_path, flush_seconds=3600)
     job.step({"a": 0.0})
     job.flush()
     trial = tensortrial.create_trial(tmp_path)
     for number in range(1, 4):
         assert trial.tensor("a").values() == {step: step for step in range(number)}
-        caplog.clear()
+        asked.clear()
         job.step({"a": float(number)})
         assert trial.tensor("a").values() == {step: step for step in range(number + 1)}
-        (statement,) = [record.getMessage() for record in caplog.records if "read_parquet" in record.getMessage()]
-        assert re.findall(r"/(\d{8})\.parquet", statement) == [f"{number:08d}"]
+        assert [path.rpartition("/")[2] for path in asked] == [f"{number:08d}.parquet"]
     job.close()
 
 

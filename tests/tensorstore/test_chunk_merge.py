@@ -229,7 +229,7 @@ def test_a_small_run_of_many_bytes_is_left_to_compact(tmp_path: Path, monkeypatc
     assert compact(tmp_path, grace=0).chunks_made == 2
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(
         st.dictionaries(

@@ -1,8 +1,0 @@
--- Where are the values of all tensors of one step?
--- Parameters: $paths (index files), $step (global).
--- Columns: those of SavedTensor without statistics and histogram, which take longer to read than all the rest.
-
-select
-    name, mode, mode_step, global_step, worker, dtype, shape, nbytes, scalar, chunk, "offset", row_group, "row", parts
-from read_parquet($paths, hive_partitioning = false)
-where global_step = $step
