@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
 from .flushes import flushes_of, widest
@@ -59,7 +60,7 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
     worker.
     """
     try:
-        storage.create(RUN_FILE, run.to_bytes())
+        storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
         check_out_dir(storage, worker.worker, worker.num_workers)
     try:
@@ -75,7 +76,7 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
 def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo) -> int:
     """Continue a run, with the `session` and the steps that `progress` found. Gives the number of the first flush."""
     try:
-        storage.create(RUN_FILE, run.to_bytes())
+        storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
         RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
     storage.replace(collections_path(worker.worker), worker.to_bytes())
@@ -150,3 +151,7 @@ def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
         except (ValueError, json.JSONDecodeError) as exc:
             raise FileError(f"{COLLECTIONS}/{name}", f"the run cannot be continued: {exc}") from exc
         yield info.worker, info
+
+
+def _with_id(run: RunInfo) -> RunInfo:
+    return run if run.id else replace(run, id=uuid.uuid4().hex)

@@ -34,7 +34,8 @@ _DEPTH = 4
 _TAIL_BYTES = 64 << 10
 _VIEWS = ("runs", "reductions", "scalars", "steps", "collections")
 
-Places = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Place = str | os.PathLike[str] | Trial
+Places = Place | Iterable[Place]
 _File = tuple[str, Storage, str]
 
 
@@ -52,24 +53,23 @@ class OpenedRun:
 
 def open_runs(places: Places, *, storage_options: Mapping[str, Any] | None = None) -> Runs:
     """Open many runs: a folder that has them below it, a pattern such as `s3://bucket/project/lr=*`, or a list of
-    those and of runs.
+    those and of runs, by their places or as a Trial.
 
     A run is called by the last part of its path, or by as much of it as tells it from the others. What cannot be
     opened is left out, and `damaged` says why. `storage_options` go to fsspec. Raises RunNotFound if there is no run
     at all.
     """
-    return Runs([places] if isinstance(places, str | os.PathLike) else list(places), storage_options)
+    return Runs([places] if isinstance(places, str | os.PathLike | Trial) else list(places), storage_options)
 
 
 class Runs:
     """Runs as they were when they were opened, or last refreshed. Made by `open_runs`."""
 
-    def __init__(
-        self, places: Sequence[str | os.PathLike[str]], storage_options: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, places: Sequence[Place], storage_options: Mapping[str, Any] | None = None) -> None:
         if not places:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
-        self._places = [os.fspath(place) for place in places]
+        # A Trial brings its storage, and with it the options that opened it.
+        self._places = [place.reader.storage if isinstance(place, Trial) else os.fspath(place) for place in places]
         self._options = storage_options
         self._runs: dict[str, OpenedRun] = {}
         self._connection: Connection | None = None
@@ -118,7 +118,9 @@ class Runs:
             self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
             reasons = "; ".join(str(error) for error in list(self.damaged.values())[:3])
-            raise RunNotFound(", ".join(self._places), reasons or "there is no run here, nor in the folders below")
+            raise RunNotFound(
+                ", ".join(map(_spelled, self._places)), reasons or "there is no run here, nor in the folders below"
+            )
         self.close()
         self._connection = Connection([run.storage for run in self._runs.values()])
         self._make_views(self._connection)
@@ -135,11 +137,13 @@ class Runs:
         return iter(self.names)
 
     def __repr__(self) -> str:
-        return f"Runs({len(self)} runs of {', '.join(self._places)})"
+        return f"Runs({len(self)} runs of {', '.join(map(_spelled, self._places))})"
 
     # Finding and opening.
 
-    def _find(self, place: str) -> list[Storage]:
+    def _find(self, place: str | Storage) -> list[Storage]:
+        if isinstance(place, Storage):
+            return [place]
         try:
             return list(_runs_at(place, self._options))
         except TensorTrialError as exc:
@@ -303,6 +307,10 @@ def _parquet_files(storage: Storage, folder: str) -> list[str]:
 
 
 # Where runs are.
+
+
+def _spelled(place: str | Storage) -> str:
+    return place if isinstance(place, str) else place.url
 
 
 def _runs_at(place: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:

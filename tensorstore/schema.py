@@ -163,6 +163,8 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the user told the hook to keep with the run."""
+    id: str = ""
+    """No other run has it, unless it is a copy of this one. Runs of before there were any have none."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress_bar import progress_bar
 from ..runs import Places, Runs, open_runs
-from ..trial import Trial
 from .source import Since, Source
 from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run
 from .target import Held, Part, Target, open_target
@@ -33,7 +32,7 @@ class Export:
 
 
 def export(
-    runs: Runs | Trial | Places,
+    runs: Runs | Places,
     target: str | os.PathLike[str],
     *,
     tables: Iterable[str] | None = None,
@@ -44,9 +43,9 @@ def export(
 ) -> Export:
     """Export runs to `target`: a database, a folder of files, or a table format; docs/warehouse.md lists them.
 
-    `runs` are what `open_runs` gave, a trial, or places that `open_runs` takes. `tables` are some of runs, collections,
-    steps, tensors, scalars, reductions, findings, tensor_values (raw bytes); without it, all but the last two. Every
-    table has the column `run` first, and the columns of the view of the same name.
+    `runs` are what `open_runs` gave, or what it takes: a folder, a pattern, a Trial, a list of those. `tables` are some
+    of runs, collections, steps, tensors, scalars, reductions, findings, tensor_values (raw bytes); without it, all but
+    the last two. Every table has the column `run` first, and the columns of the view of the same name.
 
     Exporting again moves what is new since: each table notes up to which step it holds each worker of each run, in the
     same transaction as the rows. So an export that was interrupted is finished by the next, a run that is still
@@ -74,10 +73,8 @@ def _checked(tables: Iterable[str] | None) -> list[str]:
     return wanted
 
 
-def _opened(runs: Runs | Trial | Places, storage_options: Mapping[str, Any] | None) -> Runs:
-    if isinstance(runs, Runs):
-        return runs
-    return open_runs(runs.path if isinstance(runs, Trial) else runs, storage_options=storage_options)
+def _opened(runs: Runs | Places, storage_options: Mapping[str, Any] | None) -> Runs:
+    return runs if isinstance(runs, Runs) else open_runs(runs, storage_options=storage_options)
 
 
 class _Job:

@@ -11,10 +11,11 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CorruptFile, FileError, MissingChunk
+from ..errors import CorruptFile, FileError, MissingChunk, StorageError
+from ..flushes import flushes_of
 from ..index import StepSummary
 from ..index_files import IndexFiles, NewFile
-from ..schema import INDEX_SCHEMA, RUN_FILE
+from ..schema import INDEX_SCHEMA, RUN_FILE, index_folder
 from ..storage import Storage
 from .rows import Place, index_rows, places, value_rows
 from .tables import GROWING, OF_INDEX, with_run
@@ -58,6 +59,17 @@ class Source:
         self._files = {worker: sorted(seen.look(worker), key=_first_step) for worker in self._workers}
         for path, error in seen.damaged.items():
             self._set_aside(path, error)
+            if isinstance(error, StorageError):
+                self._stop_before(path)
+
+    def _stop_before(self, path: str) -> None:
+        """Pass over a worker's files from one on that may be read another time: what is exported is never looked at
+        again, and neither is what comes before it."""
+        missing = flushes_of(path)
+        for worker, files in self._files.items():
+            if missing and path.startswith(f"{index_folder(worker)}/"):
+                known = [(file, flushes_of(file.path)) for file in files]
+                self._files[worker] = [file for file, flushes in known if flushes and flushes.last < missing.first]
 
     def _set_aside(self, path: str, error: FileError) -> None:
         self.damaged[f"{self._storage.url}/{path}"] = error

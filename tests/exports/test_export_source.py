@@ -1,0 +1,136 @@
+"""What an export reads: raw values where they are now, opened runs, and what is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from exporting import in_utc, same, write_run, write_step
+from runs import Job
+
+import tensortrial
+from tensortrial.errors import MissingChunk
+
+
+def values(target: Path) -> dict[tuple[int, str], bytes]:
+    with duckdb.connect(str(target)) as database:
+        rows = database.sql("select global_step, name, value from tensor_values").fetchall()
+    found = {(step, name): value for step, name, value in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def export_values(run: Any, target: Path) -> tensortrial.Export:
+    return tensortrial.export(run, target, tables=["tensor_values"], progress=False)
+
+
+def test_raw_values_are_found_where_compaction_put_them(tmp_path: Path) -> None:
+    run, target = tmp_path / "a", tmp_path / "x.duckdb"
+    with Job(run, flush_seconds=0) as job:
+        for number in range(8):
+            job.step({"w": np.full(5, number, np.int16), "v": np.full((2, 2), number, np.float64)})
+            job.flush()
+            if number == 3:
+                assert export_values(run, target).rows == {"tensor_values": 8}
+    tensortrial.compact(run, grace=0)
+    assert export_values(run, target).rows == {"tensor_values": 8}
+    expected = {(step, "w"): np.full(5, step, np.int16).tobytes() for step in range(8)}
+    expected |= {(step, "v"): np.full((2, 2), step, np.float64).tobytes() for step in range(8)}
+    assert values(target) == expected
+
+
+def test_runs_compacted_while_they_are_exported_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensortrial.exports import source
+
+    run, target = tmp_path / "a", tmp_path / "x.duckdb"
+    with Job(run, flush_seconds=0) as job:
+        for number in range(70):
+            job.step({"w": np.full(5, number, np.int16)})
+            job.flush()
+        read = source.places
+
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(source, "places", read)
+            found = list(read(*arguments))
+            tensortrial.compact(run, grace=0)
+            return found
+
+        monkeypatch.setattr(source, "places", late)
+        done = export_values(run, target)
+    assert not done.damaged
+    assert values(target) == {(step, "w"): np.full(5, step, np.int16).tobytes() for step in range(70)}
+
+
+def test_values_of_a_step_that_was_begun_twice_are_those_of_the_index(tmp_path: Path) -> None:
+    run, target = tmp_path / "a", tmp_path / "x.duckdb"
+    job = Job(run, flush_seconds=0)
+    job.step({"w": np.zeros(3)})
+    job.put(job.begin(), {"w": np.full(3, 7.0)})
+    job.flush()
+    job.close()
+    with Job(run, resume=True) as job:
+        job.step({"w": np.ones(3)})
+    export_values(run, target)
+    assert values(target) == {(0, "w"): np.zeros(3).tobytes(), (1, "w"): np.ones(3).tobytes()}
+
+
+def test_a_chunk_that_was_deleted_is_said(tmp_path: Path) -> None:
+    run, target = tmp_path / "a", tmp_path / "x.duckdb"
+    with Job(run, flush_seconds=0) as job:
+        for number in range(3):
+            job.step({"w": np.full(5, number)})
+            job.flush()
+        chunk = sorted((run / "tensors").rglob("*.parquet"))[1]
+        chunk.unlink()
+        done = export_values(run, target)
+        assert [type(error) for error in done.damaged.values()] == [MissingChunk]
+        assert sorted(values(target)) == [(0, "w"), (2, "w")]
+
+
+def test_a_trial_is_exported_with_the_options_that_opened_it(tmp_path: Path, moto_s3: Any) -> None:
+    place = f"{moto_s3.new_bucket()}/a"
+    with Job(place, storage_options=moto_s3.storage_options) as job:
+        write_step(job)
+    trial = tensortrial.create_trial(place, storage_options=moto_s3.storage_options)
+    assert tensortrial.export(trial, tmp_path / "x.duckdb", progress=False).rows["tensors"] == 5
+    assert tensortrial.open_runs([trial]).names == ["a"]
+
+
+def test_a_run_that_grows_is_exported_up_to_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensortrial.exports import job as jobs
+
+    run, target = tmp_path / "a", tmp_path / "x.duckdb"
+    with Job(run, flush_seconds=0) as job:
+        write_step(job)
+        job.flush()
+        write_part = jobs._Job._write_part
+
+        def growing(self: Any, part: Any) -> int:
+            write_step(job)
+            job.flush()
+            return write_part(self, part)
+
+        monkeypatch.setattr(jobs._Job, "_write_part", growing)
+        done = tensortrial.export(run, target, progress=False)
+        assert (done.rows["steps"], done.rows["tensors"]) == (1, 5)
+        monkeypatch.undo()
+        tensortrial.export(run, target, progress=False)
+    expected = tensortrial.open_runs(run).sql("from tensors").to_arrow_table()
+    with duckdb.connect(str(target)) as database:
+        moved = ["chunk", "offset", "row_group", "row"]
+        found: pa.Table = database.sql("from tensors").to_arrow_table()
+    assert same(in_utc(found).drop_columns(moved), in_utc(expected).drop_columns(moved))
+
+
+def test_many_runs_go_together(tmp_path: Path) -> None:
+    for name in "abc":
+        write_run(tmp_path / "runs" / name, 2)
+    runs = tensortrial.open_runs(tmp_path / "runs")
+    done = tensortrial.export(runs, tmp_path / "x.duckdb", progress=False)
+    assert (done.rows["runs"], done.rows["tensors"]) == (3, 30)
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
+        assert database.sql("select distinct run from tensors order by run").fetchall() == [("a",), ("b",), ("c",)]
