@@ -164,6 +164,13 @@ class ExportConformance(ABC):
         self.export(tmp_path / "a", target)
         self.check(tmp_path / "a", target, *GROWING)
 
+    def test_a_run_of_any_name_is_replaced_by_itself(self, tmp_path: Path, target: str) -> None:
+        for name in ("it's", "its", 'a "b" % _'):
+            write_run(tmp_path / "runs" / name, 1)
+        for _ in range(2):
+            self.export(tmp_path / "runs", target)
+        self.check(tmp_path / "runs", target, *GROWING, "runs")
+
     def test_since_leaves_earlier_steps_out(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a")
         self.export(run, target, since=4, tables=["steps", "tensors"])

@@ -118,7 +118,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 # By the scheme of the URL: the module beside this one, and its class.
 _TARGETS: dict[str, tuple[str, str]] = {
     "csv": ("csv_folder", "CSVFolder"),
+    "delta": ("delta", "DeltaLake"),
     "duckdb": ("duckdb_file", "DuckDBFile"),
+    "iceberg": ("iceberg", "Iceberg"),
     "parquet": ("parquet_folder", "ParquetFolder"),
     "postgres": ("postgresql", "PostgreSQL"),
     "postgresql": ("postgresql", "PostgreSQL"),

@@ -1,0 +1,147 @@
+"""Export into Delta Lake: `delta:folder`, `delta:s3://bucket/folder`, with a table below it for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
+from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+    from deltalake.exceptions import CommitFailedError, DeltaError
+except ModuleNotFoundError as exc:
+    raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
+
+_PLACES = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
+_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
+
+
+class DeltaLake(Target):
+    """A folder of Delta tables.
+
+    The last step that a table holds of a worker is the version of an application transaction, which Delta commits
+    together with the rows. Such versions are asked for one by one: so the table `exports` has a row for each that there
+    may be. The options are those of delta-rs for object stores.
+    """
+
+    def __init__(self, url: str, **storage_options: Any) -> None:
+        self._folder = url.partition(":")[2].rstrip("/")
+        if not self._folder.strip("/"):
+            raise ConfigurationError("delta: names no folder; write delta:lake, or delta:s3://bucket/lake")
+        self._name = f"delta:{shown(self._folder)}"
+        self._options = {key: str(value) for key, value in storage_options.items()}
+
+    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
+        for table, schema in tables.items():
+            with self._translated():
+                made = DeltaTable.create(
+                    self._path(table), schema, mode="ignore", storage_options=self._options or None
+                ).to_pyarrow_dataset()
+            found = {field.name: _kind(field.type) for field in made.schema}
+            if difference := differences({field.name: _kind(field.type) for field in schema}, found):
+                raise TableMismatch(self._name, table, difference)
+
+    def held(self, run: str) -> Held | None:
+        places = [place for place in self._places if place[0] == run]
+        if not places:
+            return None
+        last_step = {Position(table, worker): self._last_step(run, table, worker) for _, _, table, worker in places}
+        return Held(places[0][1], last_step)
+
+    @cached_property
+    def _places(self) -> set[tuple[str, str, str, str]]:
+        """Run, identity, table and worker of what may be in the tables."""
+        with self._translated():
+            if not DeltaTable.is_deltatable(self._path(LEDGER), self._options or None):
+                return set()
+            found = DeltaTable(self._path(LEDGER), storage_options=self._options or None).to_pyarrow_table()
+            return set(zip(*(found[name].to_pylist() for name in _PLACES.names), strict=True))
+
+    def _last_step(self, run: str, table: str, worker: str) -> int:
+        with self._translated():
+            found = DeltaTable(self._path(table), storage_options=self._options or None)
+            version = found.transaction_version(_application(run, worker))
+            return -1 if version is None else int(version)
+
+    def _note(self, part: Part) -> None:
+        place = (part.run, part.identity, part.table, part.worker)
+        if place not in self._places:
+            rows = pa.Table.from_pydict(
+                {name: [value] for name, value in zip(_PLACES.names, place, strict=True)}, _PLACES
+            )
+            with self._translated():
+                write_deltalake(self._path(LEDGER), rows, mode="append", storage_options=self._options or None)
+            self._places.add(place)
+
+    def write(self, part: Part) -> int:
+        self._note(part)
+        if self._last_step(part.run, part.table, part.worker) != part.after:
+            raise self._not_alone()
+        count = 0
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for batch in part.reader():
+                count += batch.num_rows
+                yield batch
+
+        note = CommitProperties(
+            app_transactions=[Transaction(_application(part.run, part.worker), part.last_step)], max_commit_retries=0
+        )
+        rows = pa.RecordBatchReader.from_batches(part.schema, counted())
+        with self._translated():
+            write_deltalake(
+                self._path(part.table),
+                rows,
+                mode="append",
+                commit_properties=note,
+                writer_properties=_WRITER,
+                storage_options=self._options or None,
+            )
+        return count
+
+    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+        quoted = run.replace("'", "''")
+        with self._translated():
+            write_deltalake(
+                self._path(table),
+                rows,
+                mode="overwrite",
+                predicate=f"run = '{quoted}'",
+                storage_options=self._options or None,
+            )
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _path(self, table: str) -> str:
+        return f"{self._folder}/{table}"
+
+    def _not_alone(self) -> ExportError:
+        return ExportError(self._name, "another export is under way; export again once it is done")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedError as exc:
+            raise self._not_alone() from exc
+        except (DeltaError, OSError, ValueError) as exc:
+            raise ExportError(self._name, str(exc)) from exc
+
+
+def _application(run: str, worker: str) -> str:
+    """What Delta calls whose version is kept."""
+    return json.dumps(["tensortrial", run, worker])
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type in words, whatever the elements of lists are called, and whatever their text is kept in."""
+    return str(kind).replace("large_", "").replace("element:", "item:").replace("_view", "")

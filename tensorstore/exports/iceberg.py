@@ -1,0 +1,167 @@
+"""Export into Apache Iceberg: `iceberg:NAME`, a catalogue of pyiceberg's configuration, or `iceberg:sqlite:///catalogue.db`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from ..errors import ExportError, MissingExtra, TableMismatch
+from .tables import GROWING
+from .target import Held, Part, Position, Target, differences, shown
+
+try:
+    import sqlalchemy.exc
+    from pyiceberg import exceptions as refused
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.expressions import BooleanExpression, EqualTo, Reference
+    from pyiceberg.expressions.literals import literal
+    from pyiceberg.table import Table
+except ModuleNotFoundError as exc:
+    raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
+
+_NOTE = "tensortrial."
+"""Before the name of a run: the property of a table that says what it holds of the run."""
+
+
+class Iceberg(Target):
+    """A namespace of an Iceberg catalogue.
+
+    What a table holds of a run is a property of the table, which changes in the same commit as its rows. `namespace` is
+    where the tables are, `warehouse` where a new catalogue keeps its files; other options are the catalogue's own, as
+    pyiceberg has them.
+    """
+
+    def __init__(self, url: str, *, namespace: str = "tensortrial", warehouse: str = "", **properties: Any) -> None:
+        place = url.partition(":")[2]
+        self._name = f"iceberg:{shown(place)}"
+        self._namespace = namespace
+        if "://" in place:
+            properties |= {"type": "sql", "uri": place, "warehouse": warehouse or _beside(place)}
+            place = "tensortrial"
+        elif warehouse:
+            properties["warehouse"] = warehouse
+        with self._translated():
+            self._catalogue: Catalog = load_catalog(place.strip("/") or None, **properties)
+            self._catalogue.create_namespace_if_not_exists(namespace)
+
+    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
+        for table, schema in tables.items():
+            with self._translated():
+                made = self._catalogue.create_table_if_not_exists((self._namespace, table), schema)
+            found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
+            if difference := differences({field.name: _kind(field.type) for field in schema}, found):
+                raise TableMismatch(self._name, table, difference)
+
+    def held(self, run: str) -> Held | None:
+        notes = {table: self._note(table, run) for table in GROWING}
+        identities = [note["identity"] for note in notes.values() if note]
+        if not identities:
+            return None
+        last_step = {
+            Position(table, worker): last
+            for table, note in notes.items()
+            for worker, last in note.get("last_step", {}).items()
+        }
+        return Held(identities[0], last_step)
+
+    def _note(self, table: str, run: str) -> dict[str, Any]:
+        with self._translated():
+            if not self._catalogue.table_exists((self._namespace, table)):
+                return {}
+            note: dict[str, Any] = json.loads(self._table(table).properties.get(_NOTE + run, "{}"))
+            return note
+
+    def write(self, part: Part) -> int:
+        rows = _Counted(part.reader())
+        first = next(rows, None)
+        with self._translated():
+            table = self._table(part.table)
+            note = json.loads(table.properties.get(_NOTE + part.run, "{}"))
+            last_step = note.get("last_step", {})
+            if last_step.get(part.worker, -1) != part.after:
+                raise self._not_alone()
+            last_step[part.worker] = part.last_step
+            changed = json.dumps({"identity": part.identity, "last_step": last_step})
+            with table.transaction() as transaction:
+                if first is not None:
+                    transaction.append(pa.RecordBatchReader.from_batches(part.schema, chain([first], rows)))
+                transaction.set_properties({_NOTE + part.run: changed})
+        return rows.count
+
+    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+        with self._translated():
+            found = self._table(table)
+            if len(found.scan(_is(run), selected_fields=("run",)).to_arrow()):
+                found.overwrite(rows, _is(run))
+            elif len(rows):
+                found.append(rows)
+
+    def close(self) -> None:
+        with self._translated():
+            self._catalogue.close()
+
+    def _table(self, table: str) -> Table:
+        return self._catalogue.load_table((self._namespace, table))
+
+    def _not_alone(self) -> ExportError:
+        return ExportError(self._name, "another export is under way; export again once it is done")
+
+    @cached_property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        of_catalogue = [
+            each for each in vars(refused).values() if isinstance(each, type) and issubclass(each, Exception)
+        ]
+        return (*of_catalogue, sqlalchemy.exc.SQLAlchemyError, OSError, ValueError)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except ExportError:
+            raise
+        except refused.CommitFailedException as exc:
+            raise self._not_alone() from exc
+        except self._errors as exc:
+            # The text of a driver may hold the URL that it was given, and a password in it.
+            raise ExportError(self._name, f"{type(exc).__name__}: the catalogue refused it") from None
+
+
+class _Counted:
+    """Batches, counted by their rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._next: Callable[[], pa.RecordBatch] = iter(batches).__next__
+        self.count = 0
+
+    def __iter__(self) -> _Counted:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = self._next()
+        self.count += batch.num_rows
+        return batch
+
+
+def _is(run: str) -> BooleanExpression:
+    return EqualTo(term=Reference("run"), value=literal(run))
+
+
+def _beside(uri: str) -> str:
+    """Where a catalogue in a file keeps tables if nobody says where: beside it."""
+    parts = urlsplit(uri)
+    if parts.scheme != "sqlite":
+        raise ExportError(shown(uri), "say where the files of new tables go: warehouse='s3://bucket/folder'")
+    return Path(parts.path).absolute().parent.as_uri()
+
+
+def _kind(kind: pa.DataType) -> str:
+    """A type in words, whatever the elements of lists are called."""
+    return str(kind).replace("large_", "").replace("element:", "item:")

@@ -1,0 +1,62 @@
+"""Exports into Apache Iceberg, with a catalogue in SQLite and one in PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from exporting import ExportConformance, write_run, write_step
+from pyiceberg.catalog import load_catalog
+from runs import Job
+
+import tensortrial
+from tensortrial.errors import ExportError
+
+
+class TestIceberg(ExportConformance):
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> str:
+        return f"iceberg:sqlite:///{tmp_path}/lake.db"
+
+    def catalogue(self, target: str) -> Any:
+        uri = target.removeprefix("iceberg:")
+        return load_catalog("tensortrial", type="sql", uri=uri, warehouse=Path(uri.partition("///")[2]).parent.as_uri())
+
+    def read(self, target: str, table: str) -> pa.Table:
+        return self.catalogue(target).load_table(("tensortrial", table)).scan().to_arrow()
+
+    def make_other(self, target: str) -> None:
+        catalogue = self.catalogue(target)
+        catalogue.create_namespace("tensortrial")
+        catalogue.create_table(("tensortrial", "steps"), pa.schema([("run", pa.string()), ("colour", pa.string())]))
+
+    def test_a_part_is_one_snapshot_and_earlier_ones_stay(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a", flush_seconds=0) as job:
+            for _ in range(2):
+                write_step(job)
+                job.flush()
+                self.export(tmp_path / "a", target, tables=["tensors"])
+        table = self.catalogue(target).load_table("tensortrial.tensors")
+        first, second = table.snapshots()
+        assert len(table.scan(snapshot_id=first.snapshot_id).to_arrow()) == 5
+        assert len(table.scan(snapshot_id=second.snapshot_id).to_arrow()) == 10
+
+    def test_a_namespace_can_be_chosen(self, tmp_path: Path, target: str) -> None:
+        self.export(write_run(tmp_path / "a", 1), target, namespace="mine", tables=["steps"])
+        assert len(self.catalogue(target).load_table("mine.steps").scan().to_arrow()) == 1
+
+    def test_a_catalogue_that_is_elsewhere_needs_a_warehouse(self, tmp_path: Path) -> None:
+        with pytest.raises(ExportError, match="say where the files of new tables go") as caught:
+            self.export(write_run(tmp_path / "a", 1), "iceberg:postgresql+psycopg2://me:secret@127.0.0.1:1/x")
+        assert "secret" not in str(caught.value)
+
+    def test_a_catalogue_that_there_is_not_is_said(self, tmp_path: Path) -> None:
+        with pytest.raises(ExportError, match="iceberg:nowhere"):
+            self.export(write_run(tmp_path / "a", 1), "iceberg:nowhere")
+
+    def test_a_file_that_is_no_catalogue_is_refused(self, tmp_path: Path, target: str) -> None:
+        (tmp_path / "lake.db").write_text("not a database" * 100)
+        with pytest.raises(ExportError, match="the catalogue refused it"):
+            tensortrial.export(write_run(tmp_path / "a", 1), target, progress=False)
