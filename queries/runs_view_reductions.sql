@@ -3,14 +3,11 @@
 
 create or replace view reductions as
 select run, name, mode, mode_step, global_step, worker, reduction, value
-from (
-    unpivot (
-        select run, name, mode, mode_step, global_step, worker,
+from tensors
+unpivot (
+    value for reduction in (
         "min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2", "abs_min", "abs_max",
         "abs_mean", "abs_median", "abs_std", "abs_variance", "abs_sum", "abs_prod", "abs_l1", "abs_l2",
         "nan_count", "inf_count", "zero_count"
-        from tensors
     )
-    on columns(* exclude (run, name, mode, mode_step, global_step, worker))
-    into name reduction value value
 )

@@ -1,32 +1,27 @@
-"""The catalogue of a run: small DuckDB tables of its files, steps and names, and views over its Parquet files."""
+"""The catalogue of a run: small tables in an engine, of its files, steps and names, and views over its files."""
 
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from tensortrial.queries import load
-
-from .connection import Connection
+from .duckdb_engine import DuckDBEngine
+from .engine import Answer, Engine, FilesView, Rows, RunFile
 from .errors import CorruptFile, FileError, MissingChunk
 from .index import NamedTensor, SavedTensor
 from .index_files import IndexFiles, NewFile
 from .index_rows import IndexRows
 from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from .storage import Storage
-
-logger = logging.getLogger(__name__)
 
 # Enough for the footer of most files.
 _TAIL_BYTES = 64 << 10
@@ -35,7 +30,6 @@ _CACHED_BLOCKS = 64
 _LISTED_SECONDS = 20.0
 _VIEWS = ("reductions", "scalars", "steps", "collections")
 
-Rows = list[tuple[Any, ...]]
 StepRange = tuple[int | None, int | None]
 _T = TypeVar("_T")
 
@@ -50,17 +44,50 @@ class _Block:
     version: int = -1
 
 
-_STEPS = pa.schema(
-    [
-        ("file_id", pa.int32()),
-        ("worker", pa.string()),
-        ("mode", pa.string()),
-        ("mode_step", pa.int64()),
-        ("global_step", pa.int64()),
-        ("saved_at", pa.timestamp("us")),
-        ("name_set", pa.int32()),
-    ]
-)
+_TEXTS = pa.list_(pa.string())
+_TABLES = {
+    # Index files, one a flush.
+    "files": pa.schema(
+        [
+            ("file_id", pa.int32()),
+            ("path", pa.string()),
+            ("worker", pa.string()),
+            ("num_rows", pa.int64()),
+            ("first_step", pa.int64()),
+            ("last_step", pa.int64()),
+        ]
+    ),
+    # Files of raw values that the index names.
+    "chunks": pa.schema([("index_path", pa.string()), ("path", pa.string())]),
+    # Tensors, with the collections they are part of.
+    "names": pa.schema([("name_id", pa.int32()), ("name", pa.string()), ("collections", _TEXTS)]),
+    # Most steps hold the same tensors: a step refers to a set of names.
+    "name_sets": pa.schema([("name_set", pa.int32()), ("name_id", pa.int32())]),
+    "steps": pa.schema(
+        [
+            ("file_id", pa.int32()),
+            ("worker", pa.string()),
+            ("mode", pa.string()),
+            ("mode_step", pa.int64()),
+            ("global_step", pa.int64()),
+            ("saved_at", pa.timestamp("us")),
+            ("name_set", pa.int32()),
+        ]
+    ),
+    # What each worker was told to save.
+    "collections": pa.schema(
+        [
+            ("worker", pa.string()),
+            ("name", pa.string()),
+            ("saved", pa.bool_()),
+            ("include_regex", _TEXTS),
+            ("tensor_names", _TEXTS),
+            ("save_config", pa.string()),
+            ("reduction_config", pa.string()),
+            ("save_histogram", pa.bool_()),
+        ]
+    ),
+}
 
 
 class Catalogue:
@@ -69,13 +96,13 @@ class Catalogue:
     `range_steps` (a, b) leaves out every global step outside a <= step < b.
     """
 
-    def __init__(self, storage: Storage, range_steps: StepRange | None = None) -> None:
+    def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
         self._storage = storage
         self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
-        self._connected = Connection([storage])
-        self._connection = self._connected.duckdb
-        self._connection.execute(load("catalogue"))
+        self.database = (engine or DuckDBEngine()).connect([storage])
+        for table, schema in _TABLES.items():
+            self.database.put(table, schema.empty_table())
         self._index_files = IndexFiles(storage)
         self._replacing: list[NewFile] = []
         self._listed_at = time.monotonic()
@@ -118,7 +145,7 @@ class Catalogue:
         with self._lock:
             rows = self._answers.get(key)
             if rows is None:
-                rows = self._answers[key] = self._execute(load(question), parameters).fetchall()
+                rows = self._answers[key] = self.database.rows(question, parameters)
             return rows
 
     def derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
@@ -165,7 +192,7 @@ class Catalogue:
         if len(names) == 1:
             return self.steps_of_tensor(names[0])
         with self._lock:
-            files = self._execute(load("files_of_tensors"), {"names": list(names)}).fetchall()
+            files = self.database.rows("files_of_tensors", {"names": list(names)})
             try:
                 rows = self._index_rows.read(_distinct(files), names)
             except CorruptFile:
@@ -185,13 +212,11 @@ class Catalogue:
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
         """What each worker was told to save, as rows of the view `collections`."""
         with self._lock:
-            self._execute("delete from catalogue.collections", {})
-            for row in rows:
-                self._execute("insert into catalogue.collections values (?, ?, ?, ?, ?, ?, ?, ?)", list(row))
+            self.database.put("collections", arrow_table(_TABLES["collections"], rows))
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
+    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
         """The answer to the user's query on the views of the run. Raises QueryRefused for anything but one SELECT, and
-        QueryError for one that DuckDB cannot run."""
+        QueryError for one that the engine cannot run."""
         with self._lock:
             self._make_views()
             # Their files are looked at anew, which nobody needs who asks for neither.
@@ -199,11 +224,11 @@ class Catalogue:
                 self._make_findings_view()
             if "tensor_values" in query.lower():
                 self._make_values_view()
-            return self._connected.sql(query, parameters)
+            return self.database.sql(query, parameters)
 
     def close(self) -> None:
         with self._lock:
-            self._connected.close()
+            self.database.close()
 
     # New files.
 
@@ -222,10 +247,10 @@ class Catalogue:
 
     def _replace(self, found: Sequence[NewFile]) -> bool:
         """Read the rows of files that were compacted from the file that holds them now."""
-        replaced = [[file.path, file.replaces] for file in found if file.replaces]
+        replaced = [(file.path, file.replaces) for file in found if file.replaces]
         for path, before in replaced:
-            self._execute("update catalogue.files set path = ? where path in (select unnest(?))", [path, before])
-            self._execute("delete from catalogue.chunks where index_path in (select unnest(?))", [before])
+            self.database.update("files", "path", before, path)
+            self.database.delete("chunks", "index_path", before)
         self._append("chunks", [(file.path, chunk) for file in found if file.replaces for chunk in file.summary.chunks])
         if replaced:
             # Their rows are in another order now, and beside rows that are not known yet.
@@ -253,17 +278,17 @@ class Catalogue:
                 chunks += [(path, chunk) for chunk in summary.chunks]
         if not found:
             return
-        with self._transaction():
+        with self.database.transaction():
             self._append("files", files)
             self._append("names", names)
             self._append("name_sets", name_sets)
             self._append("chunks", chunks)
-            self._append("steps", steps, _STEPS)
+            self._append("steps", steps)
         self.changed()
 
     def _steps_in(self, path: str) -> frozenset[int]:
         """The global steps that are known of a file: those of the files whose place it took."""
-        return frozenset(step for (step,) in self._execute(load("steps_of_file"), {"path": path}).fetchall())
+        return frozenset(step for (step,) in self.database.rows("steps_of_file", {"path": path}))
 
     def _name_set_id(self, tensors: tuple[NamedTensor, ...], names: Rows, name_sets: Rows) -> int:
         number = self._name_sets.get(tensors)
@@ -280,34 +305,11 @@ class Catalogue:
     def _in_range(self, step: int) -> bool:
         return (self._first is None or step >= self._first) and (self._end is None or step < self._end)
 
-    # DuckDB.
+    # Rows.
 
-    def _append(self, table: str, rows: Rows, schema: pa.Schema | None = None) -> None:
-        if not rows:
-            return
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        names = schema.names if schema else [f"c{i}" for i in range(len(columns))]
-        arrays = [pa.array(column, schema.field(i).type if schema else None) for i, column in enumerate(columns)]
-        self._connection.register("new_rows", pa.Table.from_arrays(arrays, names=names))
-        try:
-            self._execute(f"insert into catalogue.{table} select * from new_rows", {})
-        finally:
-            self._connection.unregister("new_rows")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.begin()
-        try:
-            yield
-        except BaseException:
-            self._connection.rollback()
-            raise
-        self._connection.commit()
-
-    def _execute(self, statement: str, parameters: Any) -> duckdb.DuckDBPyConnection:
-        """Every statement of the catalogue passes here."""
-        logger.debug("%s %s", statement, parameters)
-        return self._connection.execute(statement, parameters)
+    def _append(self, table: str, rows: Rows) -> None:
+        if rows:
+            self.database.append(table, arrow_table(_TABLES[table], rows))
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
         """The rows of a "tensor", by step, or of a "step", by name. What was read stays read: when the run has grown,
@@ -333,7 +335,7 @@ class Catalogue:
         return block.rows
 
     def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
-        """The rows of one tensor at one step, without a question to DuckDB."""
+        """The rows of one tensor at one step, without a question to the engine."""
 
         def spans() -> tuple[list[str], Any, Any]:
             paths, first, last = zip(*self.ask("spans_of_files"), strict=True)
@@ -356,11 +358,10 @@ class Catalogue:
         self._look_for_compacted()
         if self._views_of_version == self.version:
             return
-        index = [path for (path,) in self._execute(load("index_paths"), {}).fetchall()]
-        self._storage.prefetch(index)
-        self._view_over_files("tensors", index, INDEX_SCHEMA)
+        index = [path for (path,) in self.database.rows("index_paths", {})]
+        self._view_over_files("tensors", index, INDEX_SCHEMA, "saved_at")
         for view in _VIEWS:
-            self._execute(load(f"view_{view}"), {})
+            self.database.make_view(f"view_{view}")
         self._views_of_version = self.version
 
     def _look_for_compacted(self) -> None:
@@ -375,9 +376,7 @@ class Catalogue:
         if self._values_of_version == self.version:
             return
         # In the order of the steps, for the engine's sake. A chunk may be named by two flushes.
-        chunks = list(
-            dict.fromkeys(path for (path,) in self._execute("select path from catalogue.chunks", {}).fetchall())
-        )
+        chunks = list(dict.fromkeys(path for (path,) in self.database.rows("chunk_paths", {})))
         self._view_over_files("tensor_values", self._readable(chunks), TENSORS_SCHEMA)
         self._values_of_version = self.version
 
@@ -387,29 +386,14 @@ class Catalogue:
         if paths == self._findings:
             return
         self._view_over_files("finding_files", self._readable(paths), FINDINGS_SCHEMA, "found_at", "step")
-        self._execute(load("view_findings"), {})
+        self.database.make_view("view_findings")
         self._findings = paths
 
     def _view_over_files(
-        self, view: str, paths: list[str], schema: pa.Schema, time: str = "saved_at", step: str = "global_step"
+        self, view: str, paths: list[str], schema: pa.Schema, time: str = "", step: str = "global_step"
     ) -> None:
-        if paths:
-            # An index file may hold steps of both sides of the range.
-            uris = [self._storage.uri(path) for path in paths]
-            relation = self._connection.read_parquet(uris, hive_partitioning=False)
-        else:
-            # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
-            self._connection.register("no_rows", schema.empty_table())
-            self._execute(f"create or replace table catalogue.no_{view} as from no_rows", {})
-            relation = self._connection.table(f"catalogue.no_{view}")
-        if time in schema.names:
-            # DuckDB gives a time with zone to Python through pytz, which need not be there.
-            relation = relation.project(f"* replace (make_timestamp(epoch_us({time})) as {time})")
-        if self._first is not None:
-            relation = relation.filter(f"{step} >= {int(self._first)}")
-        if self._end is not None:
-            relation = relation.filter(f"{step} < {int(self._end)}")
-        relation.create_view(view, replace=True)
+        files = [RunFile(self._storage, path) for path in paths]
+        self.database.make_files_view(FilesView(view, schema, time, step, self._first, self._end), files)
 
     def _readable(self, chunks: list[str]) -> list[str]:
         """Chunks that are there and whole: one bad file would make the view useless for all."""
@@ -430,6 +414,13 @@ class Catalogue:
 def _distinct(files: Rows) -> list[str]:
     """The paths of files: a compacted one holds what several files held."""
     return list(dict.fromkeys(path for _, path in files))
+
+
+def arrow_table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows as a table of this schema."""
+    columns = list(zip(*rows, strict=True)) or [() for _ in schema]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def collection_row(worker: str, saved: Sequence[str], document: dict[str, Any]) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 from .availability import StepState, step_state
 from .catalogue import Catalogue, StepRange, collection_row
 from .dtypes import Array
+from .engine import Engine
 from .errors import (
     InvalidWorker,
     MissingChunk,
@@ -41,10 +42,10 @@ class RunReader:
     what was seen last, except those that say so.
     """
 
-    def __init__(self, storage: Storage, range_steps: StepRange | None = None) -> None:
+    def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
         self.storage = storage
         self.workers = Workers(storage)
-        self.catalogue = Catalogue(storage, range_steps)
+        self.catalogue = Catalogue(storage, range_steps, engine)
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
         self._refreshing = True
         self._lock = threading.RLock()

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from tensortrial.queries import load
-
-from .catalogue import collection_row
-from .connection import Connection
+from .catalogue import arrow_table, collection_row
+from .duckdb_engine import DuckDBEngine
+from .engine import Answer, Database, Engine, FilesView, RunFile
 from .errors import ConfigurationError, CorruptFile, MissingChunk, RunNotFound, TensorTrialError
 from .flushes import widest
 from .index_files import list_index
@@ -24,9 +23,6 @@ from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENS
 from .storage import Storage, open_storage
 from .trial import Trial, create_trial
 from .workers import Workers
-
-if TYPE_CHECKING:
-    import duckdb
 
 _PARALLEL = 16
 # How far below a folder runs are looked for.
@@ -36,7 +32,6 @@ _VIEWS = ("runs", "reductions", "scalars", "steps", "collections")
 
 Place = str | os.PathLike[str] | Trial
 Places = Place | Iterable[Place]
-_File = tuple[str, Storage, str]
 
 
 @dataclass(frozen=True)
@@ -51,28 +46,37 @@ class OpenedRun:
     index: list[str]
 
 
-def open_runs(places: Places, *, storage_options: Mapping[str, Any] | None = None) -> Runs:
+def open_runs(
+    places: Places, *, storage_options: Mapping[str, Any] | None = None, engine: Engine | None = None
+) -> Runs:
     """Open many runs: a folder that has them below it, a pattern such as `s3://bucket/project/lr=*`, or a list of
     those and of runs, by their places or as a Trial.
 
     A run is called by the last part of its path, or by as much of it as tells it from the others. What cannot be
-    opened is left out, and `damaged` says why. `storage_options` go to fsspec. Raises RunNotFound if there is no run
-    at all.
+    opened is left out, and `damaged` says why. `storage_options` go to fsspec. `engine` answers queries: DuckDB,
+    or for instance a SparkEngine. Raises RunNotFound if there is no run at all.
     """
-    return Runs([places] if isinstance(places, str | os.PathLike | Trial) else list(places), storage_options)
+    opened = [places] if isinstance(places, str | os.PathLike | Trial) else list(places)
+    return Runs(opened, storage_options, engine)
 
 
 class Runs:
     """Runs as they were when they were opened, or last refreshed. Made by `open_runs`."""
 
-    def __init__(self, places: Sequence[Place], storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        places: Sequence[Place],
+        storage_options: Mapping[str, Any] | None = None,
+        engine: Engine | None = None,
+    ) -> None:
         if not places:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
         # A Trial brings its storage, and with it the options that opened it.
         self._places = [place.reader.storage if isinstance(place, Trial) else os.fspath(place) for place in places]
         self._options = storage_options
+        self._engine = engine or DuckDBEngine()
         self._runs: dict[str, OpenedRun] = {}
-        self._connection: Connection | None = None
+        self._database: Database | None = None
         self.damaged: dict[str, TensorTrialError] = {}
         """What could not be opened or read, by its place, and why."""
         self.refresh()
@@ -91,22 +95,23 @@ class Runs:
         """One of the runs, opened by itself. Raises ConfigurationError for a name that is none of `names`."""
         if name not in self._runs:
             raise ConfigurationError(f"no run {name!r}; there are {', '.join(self.names[:20])}")
-        return create_trial(self._runs[name].storage.url, name, storage_options=self._options)
+        url = self._runs[name].storage.url
+        return create_trial(url, name, storage_options=self._options, engine=self._engine)
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
-        """The answer to one SELECT on the views of all runs, as a DuckDB relation.
+    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
+        """The answer to one SELECT on the views of all runs, as a DuckDB relation, or as what the engine gives.
 
         The views are those of `Trial.sql`, each with the column `run`, and `runs`: run, path, started, ended (null
         while it is written), framework, versions, workers, steps, bytes, metadata (what the hook was given, as JSON).
         `parameters` fill `$name` in the query. Raises QueryRefused, QueryError.
         """
-        assert self._connection is not None
+        assert self._database is not None
         text = query.lower()
         if "findings" in text:
             self._make_findings_view()
         if "tensor_values" in text:
             self._make_values_view()
-        return self._connection.sql(query, parameters)
+        return self._database.sql(query, parameters)
 
     def refresh(self) -> None:
         """Look for new runs, and for what is new in those there are."""
@@ -122,13 +127,13 @@ class Runs:
                 ", ".join(map(_spelled, self._places)), reasons or "there is no run here, nor in the folders below"
             )
         self.close()
-        self._connection = Connection([run.storage for run in self._runs.values()])
-        self._make_views(self._connection)
+        self._database = self._engine.connect([run.storage for run in self._runs.values()])
+        self._make_views(self._database)
 
     def close(self) -> None:
         """Release the memory. Nothing can be asked afterwards, except by a refresh."""
-        if self._connection is not None:
-            self._connection.close()
+        if self._database is not None:
+            self._database.close()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -179,73 +184,40 @@ class Runs:
 
     # Views.
 
-    def _make_views(self, connection: Connection) -> None:
-        connection.duckdb.execute("create schema catalogue")
-        self._make_table("runs", [_row(run) for run in self._runs.values()], _RUNS)
+    def _make_views(self, database: Database) -> None:
+        database.put("runs", arrow_table(_RUNS, [_row(run) for run in self._runs.values()]))
         collections = [
             (run.name, *collection_row(info.worker, info.include_collections, dict(document)))
             for run in self._runs.values()
             for info in run.workers.infos
             for document in info.collections
         ]
-        self._make_table("collections", collections, _COLLECTIONS)
-        files = [(run.name, run.storage, path) for run in self._runs.values() for path in run.index]
-        self._view_over_files("tensors", files, INDEX_SCHEMA, "saved_at")
+        database.put("collections", arrow_table(_COLLECTIONS, collections))
+        files = [RunFile(run.storage, path, run.name) for run in self._runs.values() for path in run.index]
+        database.make_files_view(FilesView("tensors", INDEX_SCHEMA, "saved_at", with_run=True), files)
         for view in _VIEWS:
-            connection.duckdb.execute(load(f"runs_view_{view}"))
+            database.make_view(f"runs_view_{view}")
 
     def _make_findings_view(self) -> None:
+        assert self._database is not None
         files = [
-            (run.name, run.storage, path)
+            RunFile(run.storage, path, run.name)
             for run in self._runs.values()
             for path in self._readable(run.storage, _parquet_files(run.storage, FINDINGS))
         ]
-        self._view_over_files("findings", files, FINDINGS_SCHEMA, "found_at")
+        self._database.make_files_view(FilesView("findings", FINDINGS_SCHEMA, "found_at", with_run=True), files)
 
     def _make_values_view(self) -> None:
-        assert self._connection is not None
+        assert self._database is not None
         chunks: dict[str, list[str]] = {}
-        for run, chunk in self._connection.duckdb.execute(load("runs_chunks")).fetchall():
+        for run, chunk in self._database.rows("runs_chunks", {}):
             chunks.setdefault(run, []).append(chunk)
         files = [
-            (name, self._runs[name].storage, path)
+            RunFile(self._runs[name].storage, path, name)
             for name, paths in chunks.items()
             for path in self._readable(self._runs[name].storage, paths)
         ]
-        self._view_over_files("tensor_values", files, TENSORS_SCHEMA)
-
-    def _view_over_files(self, view: str, files: Sequence[_File], schema: pa.Schema, time: str = "") -> None:
-        """A view of what the files hold, each row with the run that its file belongs to."""
-        assert self._connection is not None
-        database = self._connection.duckdb
-        # DuckDB gives a time with zone to Python through pytz, which need not be there.
-        replaced = f"replace (make_timestamp(epoch_us({time})) as {time})" if time else ""
-        if not files:
-            self._make_table(view, [], pa.schema([pa.field("run", pa.string()), *schema]))
-            database.execute(f"create or replace view {view} as select * {replaced} from catalogue.{view}")
-            return
-        self._make_table(
-            f"files_of_{view}",
-            [(f"{storage.url}/{path}", run) for run, storage, path in files],
-            pa.schema([("filename", pa.string()), ("run", pa.string())]),
-        )
-        uris = [storage.uri(path) for _, storage, path in files]
-        database.read_parquet(uris, hive_partitioning=False, filename=True).create_view(f"{view}_by_file", replace=True)
-        database.execute(
-            f"create or replace view {view} as select run, * exclude (run, filename) {replaced} "
-            f"from {view}_by_file join catalogue.files_of_{view} using (filename)"
-        )
-
-    def _make_table(self, name: str, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> None:
-        assert self._connection is not None
-        database = self._connection.duckdb
-        columns = list(zip(*rows, strict=True)) or [() for _ in schema]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        database.register("new_rows", pa.Table.from_arrays(arrays, schema=schema))
-        try:
-            database.execute(f"create or replace table catalogue.{name} as from new_rows")
-        finally:
-            database.unregister("new_rows")
+        self._database.make_files_view(FilesView("tensor_values", TENSORS_SCHEMA, with_run=True), files)
 
 
 _RUNS = pa.schema(

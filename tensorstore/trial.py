@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .availability import StepState
 from .catalogue import StepRange
 from .collection import Collection, CollectionKeys
 from .dtypes import Array
+from .engine import Answer, Engine
 from .errors import (
     ConfigurationError,
     FileError,
@@ -29,9 +30,6 @@ from .storage import Storage, open_storage
 from .tensor import Tensor
 from .workers import natural
 
-if TYPE_CHECKING:
-    import duckdb
-
 GLOBAL = ModeKeys.GLOBAL
 _POLL_SECONDS = 0.05
 
@@ -43,13 +41,15 @@ def create_trial(
     *,
     timeout: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
     **ignored: Any,
 ) -> Trial:
     """Open the run at `path`, a folder or an fsspec URL such as `s3://bucket/run`.
 
     `name` defaults to the last part of the path. `range_steps` (a, b) restricts the trial to global steps a <= s < b;
     None for either leaves that side open. `timeout` waits so many seconds for a run to appear; without it, a path with
-    no run is an error at once. `storage_options` go to fsspec. Further arguments that smdebug knew (`parallel`,
+    no run is an error at once. `storage_options` go to fsspec. `engine` answers what is asked of
+    the catalogue and by SQL: DuckDB, or for instance a SparkEngine. Further arguments that smdebug knew (`parallel`,
     `check`, `index_mode`, `cache`, `profiler`, `output_dir`) are accepted and have no effect.
 
     Raises RunNotFound, NotARun, MissingCollectionFiles (a run whose training has not begun), UnknownFormat.
@@ -59,7 +59,7 @@ def create_trial(
         raise TypeError(f"create_trial() got an unexpected argument {sorted(unknown)[0]!r}")
     storage = open_storage(path, storage_options)
     info = _wait_for_run(storage, timeout)
-    return Trial(storage, info, name or storage.url.rpartition("/")[2], range_steps)
+    return Trial(storage, info, name or storage.url.rpartition("/")[2], range_steps, engine)
 
 
 class Trial:
@@ -69,12 +69,19 @@ class Trial:
     them; GLOBAL, the default, counts over all modes.
     """
 
-    def __init__(self, storage: Storage, info: RunInfo, name: str, range_steps: StepRange | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        info: RunInfo,
+        name: str,
+        range_steps: StepRange | None = None,
+        engine: Engine | None = None,
+    ) -> None:
         self.name = name
         self.path = storage.url
         self.info = info
         self.range_steps = _checked_range(range_steps)
-        self.reader = RunReader(storage, self.range_steps)
+        self.reader = RunReader(storage, self.range_steps, engine)
         """What the tensors of the trial and the rules read through. Not for users: it changes without notice."""
 
     # What there is.
@@ -281,9 +288,10 @@ class Trial:
             raise self.reader.no_step(step, mode)
         return [self.tensor(name).value(step, mode, worker) for name in names]
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
+    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
         """The answer to one SELECT on the views `tensors`, `reductions`, `scalars`, `steps`, `collections` and
-        `tensor_values`, as a DuckDB relation: `.df()`, `.pl()`, `.fetchall()`, or printed as it is.
+        `tensor_values`, as a DuckDB relation: `.df()`, `.pl()`, `.fetchall()`, or printed as it is. Every
+        engine's answer has `columns`, `fetchall()` and `to_arrow_table()`.
 
         `parameters` fill `$name` in the query. Nothing but the run can be read, and nothing written; QueryRefused.
         """

@@ -1,0 +1,181 @@
+"""DuckDB, the engine that is embedded: a database in memory that can read some runs, and nothing else: no other file,
+no network, no extension.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tensortrial.queries import load
+
+from .engine import Database, FilesView, Rows, RunFile
+from .errors import QueryError, QueryRefused
+from .schema import FINDINGS, INDEX, TENSORS
+from .storage import Storage
+
+logger = logging.getLogger(__name__)
+
+_open: weakref.WeakSet[DuckDBDatabase] = weakref.WeakSet()
+
+
+class DuckDBEngine:
+    """The default engine."""
+
+    def connect(self, storages: Sequence[Storage]) -> Database:
+        return DuckDBDatabase(storages)
+
+
+class DuckDBDatabase(Database):
+    """A database in memory."""
+
+    def __init__(self, storages: Sequence[Storage]) -> None:
+        self._duckdb = duckdb.connect(":memory:")
+        filesystems: dict[str, Any] = {}
+        for storage in storages:
+            filesystem = storage.duckdb_filesystem
+            if filesystem is not None:
+                known = filesystems.get(filesystem.protocol)
+                filesystems[filesystem.protocol] = known.joined(filesystem) if known else filesystem
+        for filesystem in filesystems.values():
+            self._duckdb.register_filesystem(filesystem)
+        self._lock_down(storages)
+        self.execute("create schema catalogue")
+        _open.add(self)
+
+    def _lock_down(self, storages: Sequence[Storage]) -> None:
+        # DuckDB checks a path as a pattern and as it is: `uri` escapes brackets and stars, the url has them plain.
+        rooms = [(storage, room) for storage in storages for room in (INDEX, TENSORS, FINDINGS)]
+        folders = {f"{base}/" for storage, room in rooms for base in (storage.uri(room), f"{storage.url}/{room}")}
+        # SET takes no parameters; a list literal with doubled quotes holds any path.
+        quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
+        for statement in (
+            "set temp_directory = ''",
+            f"set allowed_directories = [{quoted}]",
+            # Otherwise a query could read the variables of the Python program by their names.
+            "set python_enable_replacements = false",
+            "set enable_external_access = false",
+            "set lock_configuration = true",
+        ):
+            self.execute(statement)
+
+    def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
+        """Every statement but the user's passes here."""
+        logger.debug("%s %s", statement, parameters)
+        return self._duckdb.execute(statement, parameters)
+
+    # Small tables.
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        self._with_rows(f"create or replace table catalogue.{table} as from new_rows", rows)
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        self._with_rows(f"insert into catalogue.{table} from new_rows", rows)
+
+    def _with_rows(self, statement: str, rows: pa.Table) -> None:
+        self._duckdb.register("new_rows", rows)
+        try:
+            self.execute(statement)
+        finally:
+            self._duckdb.unregister("new_rows")
+
+    def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
+        statement = f"update catalogue.{table} set {column} = ? where {column} in (select unnest(?))"
+        self.execute(statement, [after, list(before)])
+
+    def delete(self, table: str, column: str, values: Sequence[str]) -> None:
+        self.execute(f"delete from catalogue.{table} where {column} in (select unnest(?))", [list(values)])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._duckdb.begin()
+        try:
+            yield
+        except BaseException:
+            self._duckdb.rollback()
+            raise
+        self._duckdb.commit()
+
+    # Questions.
+
+    def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
+        return self.execute(load(question), parameters).to_arrow_table()
+
+    def rows(self, question: str, parameters: dict[str, Any]) -> Rows:
+        # Faster than by way of Arrow, and most answers are short.
+        return self.execute(load(question), parameters).fetchall()
+
+    # Views.
+
+    def make_view(self, question: str) -> None:
+        self.execute(load(question))
+
+    def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
+        relation = self._files(view, files) if files else self._no_files(view)
+        if view.time:
+            # DuckDB gives a time with zone to Python through pytz, which need not be there.
+            relation = relation.project(f"* replace (make_timestamp(epoch_us({view.time})) as {view.time})")
+        # An index file may hold steps of both sides of the range.
+        if view.first is not None:
+            relation = relation.filter(f"{view.step} >= {int(view.first)}")
+        if view.end is not None:
+            relation = relation.filter(f"{view.step} < {int(view.end)}")
+        relation.create_view(view.name, replace=True)
+
+    def _no_files(self, view: FilesView) -> duckdb.DuckDBPyRelation:
+        # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
+        run = [pa.field("run", pa.string())] if view.with_run else []
+        self.put(f"no_{view.name}", pa.schema([*run, *view.schema]).empty_table())
+        return self._duckdb.table(f"catalogue.no_{view.name}")
+
+    def _files(self, view: FilesView, files: Sequence[RunFile]) -> duckdb.DuckDBPyRelation:
+        uris = [file.storage.uri(file.path) for file in files]
+        if not view.with_run:
+            files[0].storage.prefetch([file.path for file in files])
+            return self._duckdb.read_parquet(uris, hive_partitioning=False)
+        names = [f"{file.storage.url}/{file.path}" for file in files]
+        self.put(f"files_of_{view.name}", pa.table({"filename": names, "run": [file.run for file in files]}))
+        by_file = self._duckdb.read_parquet(uris, hive_partitioning=False, filename=True)
+        joined = by_file.join(self._duckdb.table(f"catalogue.files_of_{view.name}"), "filename")
+        return joined.project("run, * exclude (run, filename)")
+
+    # The user's queries.
+
+    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
+        # A cursor of its own: a relation is evaluated lazily, while others go on asking.
+        cursor = self._duckdb.cursor()
+        _refuse_all_but_select(cursor, query)
+        try:
+            return cursor.sql(query, params=parameters)
+        except duckdb.PermissionException as exc:
+            raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
+        except duckdb.Error as exc:
+            raise QueryError(str(exc)) from exc
+
+    def close(self) -> None:
+        self._duckdb.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    # DuckDB complains at length of a connection with a filesystem that outlives the interpreter.
+    for database in list(_open):
+        database.close()
+
+
+def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    try:
+        statements = connection.extract_statements(query)
+    except duckdb.Error as exc:
+        raise QueryError(f"this is not SQL that DuckDB understands: {exc}") from exc
+    kinds = [statement.type for statement in statements]
+    if kinds != [duckdb.StatementType.SELECT]:
+        found = ", ".join(str(kind).rpartition(".")[2] for kind in kinds) or "nothing"
+        raise QueryRefused(f"only one SELECT is run on a run's views, and this is {found}: {query.strip()[:200]!r}")
