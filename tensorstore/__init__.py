@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .compaction import Compaction, compact
     from .exports import Export, export
     from .mode import ModeKeys, modes
+    from .named_queries import NamedQuery, list_queries, query, query_text
     from .reduction_config import ReductionConfig
     from .refreshing import no_refresh, refresh
     from .runs import Runs, open_runs
@@ -33,6 +34,7 @@ _HOMES = {
     "Compaction": "compaction",
     "Export": "exports",
     "ModeKeys": "mode",
+    "NamedQuery": "named_queries",
     "ReductionConfig": "reduction_config",
     "Runs": "runs",
     "SaveConfig": "save_config",
@@ -43,9 +45,12 @@ _HOMES = {
     "compact": "compaction",
     "create_trial": "trial",
     "export": "exports",
+    "list_queries": "named_queries",
     "modes": "mode",
     "no_refresh": "refreshing",
     "open_runs": "runs",
+    "query": "named_queries",
+    "query_text": "named_queries",
     "refresh": "refreshing",
 }
 
@@ -55,6 +60,7 @@ __all__ = [
     "Compaction",
     "Export",
     "ModeKeys",
+    "NamedQuery",
     "ReductionConfig",
     "Runs",
     "SaveConfig",
@@ -66,9 +72,12 @@ __all__ = [
     "compact",
     "create_trial",
     "export",
+    "list_queries",
     "modes",
     "no_refresh",
     "open_runs",
+    "query",
+    "query_text",
     "refresh",
 ]
 

@@ -213,6 +213,22 @@ class QueryRefused(QueryError, PermissionError):
     """SQL that is not one SELECT on the run's own views."""
 
 
+class UnknownQuery(ConfigurationError, KeyError):
+    """There is no named query `query`; `near` are names like it."""
+
+    def __init__(self, query: str, near: list[str]) -> None:
+        self.query, self.near = query, near
+        super().__init__(f"no query {query!r}; there is {', '.join(near)}")
+
+
+class InvalidQueryParameter(ConfigurationError):
+    """The named query `query` lacks the parameter `parameter`, has none of this name, or cannot take the value."""
+
+    def __init__(self, query: str, parameter: str, message: str) -> None:
+        self.query, self.parameter = query, parameter
+        super().__init__(f"query {query}: parameter {parameter} {message}")
+
+
 class ExportError(TensorTrialError, OSError):
     """The `target` of an export refused something, or cannot be reached. Never shows a password."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["importing.md", "saving.md", "reading.md", "sql.md", "warehouse.md", "rules.md"]
+PAGES = ["importing.md", "queries.md", "saving.md", "reading.md", "sql.md", "warehouse.md", "rules.md"]
 # Pages of a framework, each with the package that its examples need; they make their own runs.
 FRAMEWORK_PAGES = {
     "mxnet.md": "mxnet",

@@ -14,6 +14,7 @@ from .imports import imports
 from .info import info
 from .mark_ended import mark_ended
 from .names import names
+from .query import query
 from .sql import sql
 from .steps import steps
 from .watch import watch
@@ -39,5 +40,5 @@ def main() -> None:
     """
 
 
-for command in (info, names, steps, sql, watch, mark_ended, compact, imports, export):
+for command in (info, names, steps, sql, query, watch, mark_ended, compact, imports, export):
     main.add_command(command)

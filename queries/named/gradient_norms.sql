@@ -1,0 +1,11 @@
+-- How large are the gradients of each tensor, step by step?
+-- Parameters:
+--   $runs text '%': names of runs, as LIKE has them
+--   $collection text 'gradients': the collection whose norms are wanted
+--   $mode text 'TRAIN': the mode whose steps are counted
+-- Columns: run, name, worker, mode_step, norm (the saved l2).
+
+select run, name, worker, mode_step, l2 as norm
+from tensors
+where run like $runs and list_contains(collections, $collection) and mode = $mode and l2 is not null
+order by run, name, worker, mode_step

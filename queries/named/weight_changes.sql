@@ -1,0 +1,21 @@
+-- Where did the norm of a weight change most from one saved step to the next?
+-- Parameters:
+--   $runs text '%': names of runs, as LIKE has them
+--   $collection text 'weights': the collection whose norms are compared
+--   $limit integer 20: so many changes, the largest first
+-- Columns: run, name, worker, mode, mode_step, norm, norm_before (at the saved step before it), change (norm - norm_before).
+-- Norms that are not finite are passed over.
+
+with norms as (
+    select
+        run, name, worker, mode, mode_step, global_step, l2 as norm,
+        lag(l2) over (partition by run, name, worker order by global_step nulls first) as norm_before
+    from tensors
+    where run like $runs and list_contains(collections, $collection)
+        and l2 between 0 and 1.7976931348623157e308
+)
+select run, name, worker, mode, mode_step, norm, norm_before, norm - norm_before as change
+from norms
+where norm_before is not null
+order by abs(norm - norm_before) desc nulls last, run, name, worker, global_step
+limit $limit

@@ -1,0 +1,195 @@
+"""Named queries: questions that people ask of runs, kept as SQL, with parameters.
+
+tensortrial.query("runs", "losses", runs="lr=%").df()
+print(tensortrial.query_text("losses", "postgres"))
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from .dialects import translate
+from .errors import InvalidQueryParameter, UnknownQuery
+from .runs import Places, Runs, open_runs
+from .trial import Trial
+
+if TYPE_CHECKING:
+    import duckdb
+
+Value = str | int | float | bool
+
+_PARAMETER = re.compile(
+    r"\$(?P<name>\w+) (?P<type>text|integer|number|boolean)(?: (?P<default>'[^']*'|[^\s:]+))?: (?P<what>.+)"
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a named query."""
+
+    name: str
+    type: str
+    """text, integer, number or boolean."""
+    default: Value | None
+    """None for one that must be given."""
+    meaning: str
+
+    def value(self, query: str, given: Any) -> Value:
+        """What was given, as this parameter takes it. Raises InvalidQueryParameter."""
+        try:
+            return _VALUES[self.type](given)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise InvalidQueryParameter(query, self.name, f"takes {_TAKES[self.type]}, and not {given!r}") from None
+
+    def __str__(self) -> str:
+        default = "" if self.default is None else f" = {_shown(self.default)}"
+        return f"{self.name}: {self.type}{default}"
+
+
+@dataclass(frozen=True)
+class NamedQuery:
+    """A question, and the SELECT that answers it on the views of many runs."""
+
+    name: str
+    question: str
+    parameters: tuple[Parameter, ...]
+    columns: str
+    """What each row of the answer has, in words."""
+    sql: str
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
+        """A value for each parameter. Raises InvalidQueryParameter."""
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1) or list(known)
+                raise InvalidQueryParameter(self.name, name, f"is none of its own; there is {', '.join(near)}")
+        values: dict[str, Value] = {}
+        for name, parameter in known.items():
+            if name in given:
+                values[name] = parameter.value(self.name, given[name])
+            elif parameter.default is None:
+                raise InvalidQueryParameter(self.name, name, f"must be given: {parameter.meaning}")
+            else:
+                values[name] = parameter.default
+        return values
+
+
+def list_queries() -> dict[str, NamedQuery]:
+    """All named queries, by name."""
+    return dict(_queries())
+
+
+def named_query(name: str) -> NamedQuery:
+    """The named query of that name. Raises UnknownQuery, with names that are near."""
+    queries = _queries()
+    if name not in queries:
+        raise UnknownQuery(name, difflib.get_close_matches(name, queries, 3, 0.5) or list(queries))
+    return queries[name]
+
+
+def query(runs: Runs | Trial | Places, name: str, /, **parameters: Any) -> duckdb.DuckDBPyRelation:
+    """The answer of a named query over runs, as a DuckDB relation.
+
+    `runs` are what `open_runs` gave, a trial, or places that `open_runs` takes. docs/queries.md lists the queries and
+    their parameters. Raises UnknownQuery, InvalidQueryParameter, RunNotFound.
+    """
+    asked = named_query(name)
+    values = asked.values(parameters)
+    if isinstance(runs, Trial):
+        runs = runs.path
+    opened = runs if isinstance(runs, Runs) else open_runs(runs)
+    return opened.sql(asked.sql, values)
+
+
+def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
+    """The SQL of a named query for another engine, with its parameters filled in, over tables as `export` makes them.
+
+    `dialect` is postgres, snowflake, bigquery, redshift, spark, or another that sqlglot knows. Needs the extra
+    `warehouse`. Raises UnknownQuery, InvalidQueryParameter, and ConfigurationError for a dialect that is not known.
+    """
+    asked = named_query(name)
+    return translate(asked.sql, dialect, asked.values(parameters))
+
+
+@cache
+def _queries() -> dict[str, NamedQuery]:
+    folder = files("tensortrial.queries.named")
+    entries = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return {name[:-4]: _parsed(name[:-4], folder.joinpath(name).read_text(encoding="utf-8")) for name in entries}
+
+
+def _parsed(name: str, text: str) -> NamedQuery:
+    """A file is a comment, an empty line, and one SELECT. The comment is the question, parameters, and columns."""
+    comment, _, sql = text.partition("\n\n")
+    lines = [line.removeprefix("-- ") for line in comment.splitlines()]
+    start = next(i for i, line in enumerate(lines) if line.startswith("Columns: "))
+    told = _unfolded(lines[lines.index("Parameters:") + 1 : start])
+    return NamedQuery(
+        name,
+        lines[0],
+        tuple(_parameter(line) for line in told),
+        " ".join(line.strip() for line in lines[start:]).removeprefix("Columns: "),
+        sql.strip(),
+    )
+
+
+def _unfolded(lines: list[str]) -> list[str]:
+    """Lines that go on, indented further, with those that they belong to."""
+    whole: list[str] = []
+    for line in lines:
+        if line.startswith("  $"):
+            whole.append(line.strip())
+        else:
+            whole[-1] += f" {line.strip()}"
+    return whole
+
+
+def _parameter(line: str) -> Parameter:
+    found = _PARAMETER.fullmatch(line)
+    assert found, line
+    name, kind, default, what = found.group("name", "type", "default", "what")
+    return Parameter(name, kind, None if default is None else _VALUES[kind](default.strip("'")), what)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError
+    return given
+
+
+def _integer(given: Any) -> int:
+    if isinstance(given, bool) or (isinstance(given, float) and not given.is_integer()):
+        raise TypeError
+    return int(given)
+
+
+def _number(given: Any) -> float:
+    if isinstance(given, bool):
+        raise TypeError
+    return float(given)
+
+
+def _boolean(given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    return {"true": True, "1": True, "false": False, "0": False}[_text(given).lower()]
+
+
+_VALUES: dict[str, Callable[[Any], Value]] = {
+    "text": _text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+}
+_TAKES = {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+
+
+def _shown(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,164 @@
+"""Named queries: each is asked of real runs, in DuckDB where they lie and in PostgreSQL where they were exported to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlglot
+from asked_runs import Rows, answers, same_rows, write_runs
+
+import tensortrial
+from tensortrial.errors import ConfigurationError, InvalidQueryParameter, RunNotFound, UnknownQuery
+
+QUERIES = sorted(tensortrial.list_queries())
+ENGINES = ["postgres", "snowflake", "bigquery", "redshift", "spark"]
+Answers = dict[str, tuple[dict[str, Any], Rows]]
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
+    """The folder of the runs, and what each query must answer."""
+    folder = tmp_path_factory.mktemp("runs")
+    return folder, answers(write_runs(folder))
+
+
+@pytest.fixture(scope="module")
+def database(asked: tuple[Path, Answers], postgres: Any) -> Iterator[Any]:
+    """A cursor of PostgreSQL, to which the runs were exported."""
+    from adbc_driver_postgresql import dbapi
+
+    url = postgres.new_database()
+    tensortrial.export(asked[0], url, progress=False)
+    with closing(dbapi.connect(url)) as connection, closing(connection.cursor()) as cursor:
+        yield cursor
+
+
+def test_each_query_has_an_answer_to_be_held_against(asked: tuple[Path, Answers]) -> None:
+    assert sorted(asked[1]) == QUERIES
+    assert all(rows for _, rows in asked[1].values())
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_on_duckdb(name: str, asked: tuple[Path, Answers]) -> None:
+    parameters, expected = asked[1][name]
+    found = tensortrial.query(asked[0], name, **parameters).fetchall()
+    assert same_rows(found, expected), found
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_on_postgresql(name: str, asked: tuple[Path, Answers], database: Any) -> None:
+    parameters, expected = asked[1][name]
+    database.execute(tensortrial.query_text(name, "postgres", **parameters))
+    found = database.fetchall()
+    assert same_rows(found, expected), found
+
+
+@pytest.mark.parametrize("dialect", ENGINES)
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_text_for_another_engine_is_sql_of_its_own(name: str, dialect: str, asked: tuple[Path, Answers]) -> None:
+    text = tensortrial.query_text(name, dialect, **asked[1][name][0])
+    tree = sqlglot.parse_one(text, read=dialect)
+    assert isinstance(tree, sqlglot.exp.Select)
+    assert not list(tree.find_all(sqlglot.exp.Placeholder, sqlglot.exp.Parameter))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_columns_that_a_query_tells_are_those_it_has(name: str, asked: tuple[Path, Answers]) -> None:
+    relation = tensortrial.query(asked[0], name, **asked[1][name][0])
+    told = tensortrial.list_queries()[name]
+    position = -1
+    for column in relation.columns:
+        found = told.columns.find(column, position + 1)
+        assert found > position, f"{column} is not told, or not in its place: {told.columns}"
+        position = found
+    assert told.question.endswith("?")
+
+
+def test_the_documentation_has_them_all() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "queries.md").read_text()
+    for name, told in tensortrial.list_queries().items():
+        assert f"| `{name}` | {told.question} |" in page
+        assert all(f"`{parameter.name}`" in page for parameter in told.parameters)
+
+
+def test_a_trial_and_opened_runs_can_be_asked(asked: tuple[Path, Answers]) -> None:
+    trial = tensortrial.create_trial(asked[0] / "right")
+    assert {row[0] for row in tensortrial.query(trial, "losses").fetchall()} == {"right"}
+    runs = tensortrial.open_runs(asked[0])
+    assert {row[0] for row in tensortrial.query(runs, "losses").fetchall()} == {"left", "right"}
+
+
+def test_the_largest_can_be_the_best(asked: tuple[Path, Answers]) -> None:
+    best = tensortrial.query(asked[0], "best_runs", largest=True, limit=1).fetchall()
+    assert best == [("left", pytest.approx(50 / 9), "TRAIN", 6, "worker_0")]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"limits": 3}, "parameter limits is none of its own; there is limit"),
+        ({"limit": "many"}, "parameter limit takes a whole number, and not 'many'"),
+        ({"limit": 2.5}, "parameter limit takes a whole number, and not 2.5"),
+        ({"limit": True}, "parameter limit takes a whole number, and not True"),
+        ({"largest": "perhaps"}, "parameter largest takes true or false, and not 'perhaps'"),
+        ({"name": 3}, "parameter name takes text, and not 3"),
+    ],
+)
+def test_a_wrong_parameter_is_named(parameters: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidQueryParameter, match=f"query best_runs: {sentence}"):
+        tensortrial.query("nowhere", "best_runs", **parameters)
+
+
+def test_what_must_be_given_is_said() -> None:
+    with pytest.raises(InvalidQueryParameter, match="parameter right must be given: the name of another"):
+        tensortrial.query_text("compare_runs", "postgres", left="a")
+
+
+def test_an_unknown_query_or_engine_gets_names_that_are_near() -> None:
+    with pytest.raises(UnknownQuery, match="no query 'loses'; there is losses"):
+        tensortrial.query("nowhere", "loses")
+    with pytest.raises(ConfigurationError, match="no dialect 'postgresql' of SQL is known; there is postgres"):
+        tensortrial.query_text("losses", "postgresql")
+    with pytest.raises(RunNotFound):
+        tensortrial.query("nowhere", "losses")
+
+
+def test_text_cannot_leave_its_quotes(asked: tuple[Path, Answers], database: Any) -> None:
+    hostile = "x' or '1'='1' --"
+    assert tensortrial.query(asked[0], "losses", runs=hostile).fetchall() == []
+    database.execute(tensortrial.query_text("losses", "postgres", runs=hostile))
+    assert database.fetchall() == []
+
+
+class TestTheCommandLine:
+    def run(self, *arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tensortrial", "query", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == status, done.stderr
+        return done
+
+    def test_answers(self, asked: tuple[Path, Answers]) -> None:
+        printed = self.run("best_runs", asked[0], "--param", "mode=EVAL", "--format", "csv").stdout.splitlines()
+        assert printed[0] == "run,best,mode,mode_step,worker"
+        assert printed[1].startswith("left,0.083333")
+
+    def test_lists_and_describes(self) -> None:
+        assert [line.split()[0] for line in self.run("--list").stdout.splitlines()] == QUERIES
+        printed = self.run("dead_layers", "--list").stdout
+        assert "--param threshold: number = 1e-08" in printed
+        assert "order by share" in printed
+
+    def test_prints_the_text_for_another_engine(self) -> None:
+        printed = self.run("losses", "--dialect", "postgres", "--param", "runs=lr=%").stdout
+        assert "run LIKE 'lr=%'" in printed
+
+    def test_says_what_is_wrong(self, asked: tuple[Path, Answers]) -> None:
+        assert "there is losses" in self.run("loses", asked[0], status=1).stderr
+        assert "must be given" in self.run("compare_runs", asked[0], status=1).stderr
+        assert "at least one RUN" in self.run("losses", status=2).stderr
