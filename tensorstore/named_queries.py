@@ -12,15 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .dialects import translate
+from .engine import Answer
 from .errors import InvalidQueryParameter, UnknownQuery
 from .runs import Places, Runs, open_runs
-from .trial import Trial
-
-if TYPE_CHECKING:
-    import duckdb
 
 Value = str | int | float | bool
 
@@ -94,16 +91,14 @@ def named_query(name: str) -> NamedQuery:
     return queries[name]
 
 
-def query(runs: Runs | Trial | Places, name: str, /, **parameters: Any) -> duckdb.DuckDBPyRelation:
-    """The answer of a named query over runs, as a DuckDB relation.
+def query(runs: Runs | Places, name: str, /, **parameters: Any) -> Answer:
+    """The answer of a named query over runs, as a DuckDB relation, or as what the engine of the runs gives.
 
-    `runs` are what `open_runs` gave, a trial, or places that `open_runs` takes. docs/queries.md lists the queries and
-    their parameters. Raises UnknownQuery, InvalidQueryParameter, RunNotFound.
+    `runs` are what `open_runs` gave, or what it takes: a place, a trial, several of them. docs/queries.md lists the
+    queries and their parameters. Raises UnknownQuery, InvalidQueryParameter, RunNotFound.
     """
     asked = named_query(name)
     values = asked.values(parameters)
-    if isinstance(runs, Trial):
-        runs = runs.path
     opened = runs if isinstance(runs, Runs) else open_runs(runs)
     return opened.sql(asked.sql, values)
 
