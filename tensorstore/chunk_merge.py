@@ -72,6 +72,8 @@ def merge_chunks(
     read, and leaves nothing behind then.
     """
     done = MergedChunks(rows)
+    if rows["chunk"].null_count == len(rows):
+        return done  # before pyarrow imports pandas: every job of few steps comes here as it closes
     small = _Small(storage, rows, worker, spoilt)
     folders = [(folder, chunks) for folder, chunks in small.by_folder().items() if len(chunks) > 1]
     if most_bytes is not None and sum(small.sizes[chunk] for _, chunks in folders for chunk in chunks) > most_bytes:

@@ -172,7 +172,7 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     in tiles of steps, in each of them by name, and the minima and maxima of the small row groups tell where to look.
     """
     steps = table["global_step"].combine_chunks()
-    table = table.append_column(_TILE, pc.divide(steps, _TILE_STEPS))
+    table = table.append_column(_TILE, pc.divide(steps, numbers(np.full(len(steps), _TILE_STEPS), pa.int64())))
     order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in (_TILE, "name", "global_step")])
     footer = {**_footer(summary), FOOTER_COMPACTED: f"{time.time():.3f}".encode()}
     _write(sink, table.drop_columns([_TILE]).take(order), footer, _COMPACTED_ROW_GROUP_ROWS)
