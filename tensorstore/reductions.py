@@ -58,13 +58,13 @@ _DOT = 8192
 _ONES: Floats = np.ones(_DOT)
 _ONES.flags.writeable = False
 # sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
-_CANCELLATION = 1e-6
+CANCELLATION = 1e-6
 # Rows multiplied without looking at exponents. Data with exponents under 1022 / 16 cannot overflow or vanish in them.
 _ROWS = 16
 _GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
-_SAFE_LEAST = 2.0**-960  # a product above it has lost no digits on the way, short of numbers of the same smallness
+SAFE_LEAST = 2.0**-960  # a product above it has lost no digits on the way, short of numbers of the same smallness
 _HALF_RANGE = 2.0**1023 - 2.0**970  # half the greatest float64
-_LEAST_EXPONENT = -1080  # a product under 2^-1080 rounds to 0, the least float64 being 2^-1074
+LEAST_EXPONENT = -1080  # a product under 2^-1080 rounds to 0, the least float64 being 2^-1074
 
 
 def parse_statistic(name: str) -> str:
@@ -397,7 +397,7 @@ def _centred_squares(block: Floats, total: float, squares: float, scratch: Float
     """Return sum((x - mean)^2) of a block; from the sums alone unless they would cancel. `scratch` may be the block."""
     mean = total / block.size
     spread = squares - total * mean
-    if _CANCELLATION * squares < spread < math.inf:
+    if CANCELLATION * squares < spread < math.inf:
         return spread
     centred = np.subtract(block, mean, out=scratch)
     # The last term takes out what the rounding of the mean has put in.
@@ -412,7 +412,7 @@ def _product(part: _Partial, array: Array) -> float:
     if part.low == -math.inf or part.high == math.inf:
         return _infinite_product(array)
     # The geometric mean of |x| is at most the arithmetic one, so most weights are done here, without another pass.
-    if part.magnitude == 0 or part.count * math.log2(part.magnitude / part.count) < _LEAST_EXPONENT:
+    if part.magnitude == 0 or part.count * math.log2(part.magnitude / part.count) < LEAST_EXPONENT:
         return 0.0
     mantissa, exponent = 1.0, 0
     for _, block in _blocks(array):
@@ -438,7 +438,7 @@ def _scaled_product(block: Floats) -> tuple[float, int]:
     """Return (m, e) with product m * 2^e, for a block of finite numbers; m is 0 only if one of them is."""
     if block.size <= 64 * _ROWS:
         direct = float(np.multiply.reduce(block))
-        if _SAFE_LEAST < abs(direct) < math.inf:
+        if SAFE_LEAST < abs(direct) < math.inf:
             return direct, 0
         return _product_by_exponents(block)
     columns = block.size // _ROWS

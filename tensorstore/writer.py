@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from .chunk import PART_BYTES, ChunkWriter
-from .dtypes import as_scalar, dtype_name
+from .dtypes import Array, as_scalar, dtype_name
 from .errors import TensorTrialError
 from .index import IndexedStep, write_index
 from .mode import ModeKeys
@@ -20,6 +20,7 @@ from .records import Kind, Numbers, Packed, Plan, Record, Step
 from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
 from .small_index import SmallIndex
+from .small_reductions import can_join, statistics_of_many
 from .storage import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20
@@ -236,6 +237,7 @@ class Writer:
         indexed = self._open.get(step.global_step)
         if indexed is None:
             indexed = self._open[step.global_step] = IndexedStep(step)
+        _measure_small(batch.records)
         for record in batch.records:
             if isinstance(record, Numbers):
                 kinds = [self._kind(plan, "float64", (), 8) for plan in record.plans]
@@ -353,6 +355,19 @@ class Writer:
             self._queue.clear()
             self._queued_bytes = 0
             self._changed.notify_all()
+
+
+def _measure_small(records: Sequence[Record | Numbers | Packed]) -> None:
+    """Take the statistics of the small tensors among the records, of which all values are here."""
+    alike: dict[tuple[str, ...], list[tuple[Record, Array]]] = {}
+    for record in records:
+        if isinstance(record, Record) and record.plan.statistics and record.statistics is None and record.ready is None:
+            value = record.value
+            if not isinstance(value, float) and can_join(value):
+                alike.setdefault(record.plan.statistics, []).append((record, value))
+    for names, found in alike.items():
+        for (record, _), each in zip(found, statistics_of_many([value for _, value in found], names), strict=True):
+            record.statistics = each
 
 
 def _nbytes(record: Record | Numbers | Packed) -> int:
