@@ -22,6 +22,8 @@ AIMS = {
     "registered": ("hook attached, nothing due", "1.03x"),
     "raw10": ("weights, biases, gradients, outputs, raw, every 10 steps", "1.05x"),
     "statistics10": ("nine statistics of the same, every 10 steps", "1.05x"),
+    "histograms10": ("histograms and nine statistics of the same, every 10 steps", ""),
+    "tensorboard10": ("the same, and event files for TensorBoard", ""),
     "statistics": ("nine statistics of the same, every step", "1.25x"),
     "raw": ("the same, raw, every step", "1.6x"),
     "all": ("everything, raw, every step", ""),
@@ -105,13 +107,19 @@ def hook_for(case: str, out_dir: str):
         return tt.Hook(out_dir)
     if case == "all":
         return tt.Hook(out_dir, save_config=tt.SaveConfig(save_interval=1), save_all=True)
-    return tt.Hook(
+    reduces = case.startswith(("statistics", "histograms", "tensorboard"))
+    hook = tt.Hook(
         out_dir,
+        export_tensorboard=case.startswith("tensorboard"),
         save_config=tt.SaveConfig(save_interval=10 if case.endswith("10") else 1),
         include_collections=["weights", "biases", "gradients"],
         include_regex=["_output_"],
-        reduction_config=tt.ReductionConfig(**NINE) if case.startswith("statistics") else None,
+        reduction_config=tt.ReductionConfig(**NINE) if reduces else None,
     )
+    if case.startswith("histograms"):
+        for name in ("weights", "biases", "gradients", "default"):
+            hook.get_collection(name).save_histogram = True
+    return hook
 
 
 def run_case(name: str, case: str, out_dir: str, steps: int, compiled: bool, warmup: int = 10) -> None:
