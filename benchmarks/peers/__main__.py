@@ -1,0 +1,144 @@
+"""tensortrial and its peers side by side: write, read, find, summarise, on the same data in the same run.
+
+    python -m peers [--full] [--rounds 2] [--peers tensortrial,numpy,…] [--json FILE]
+
+Prints Markdown. Each piece of work is done in a process of its own; all peers take their turns in each round, and the best
+round counts. No peer waits for the disk (fsync), but the SQLite of MLflow and Trackio does at its commits. Every value read
+is compared with what was written before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from common import scratch
+
+from . import NAMES, adapter
+from .report import report
+from .work import Scalars, Tensors
+
+SIZES = {"4 kB": 4_000, "100 kB": 100_000, "4 MB": 4_000_000}
+_PER_STEP = 500  # scalars
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=128, help="of each size of tensor")
+    parser.add_argument("--scalars", type=int, default=200_000)
+    parser.add_argument("--full", action="store_true", help="1 GB of each size and 1 million scalars")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--peers", default=",".join(NAMES))
+    parser.add_argument("--sizes", default=",".join(SIZES))
+    parser.add_argument("--smdebug-python", default=".venv-smdebug/bin/python", help="of smdebug's own environment")
+    parser.add_argument("--json", type=Path, help="write the measured times there, too")
+    arguments = parser.parse_args()
+    if arguments.full:
+        arguments.megabytes, arguments.scalars = 1000, 1_000_000
+    comparison = Comparison(arguments)
+    with scratch() as folder:
+        rounds = [comparison.round(folder) for _ in range(arguments.rounds)]
+    found = {
+        "rounds": arguments.rounds,
+        "megabytes": arguments.megabytes,
+        "scalars": arguments.scalars,
+        "versions": comparison.versions(),
+        **best(rounds),
+    }
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+    print(report(found))
+
+
+class Comparison:
+    """Starts the processes of the peers that are there."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._smdebug = arguments.smdebug_python
+        self.peers = [name for name in NAMES if name in arguments.peers.split(",")]
+        if "smdebug" in self.peers and not Path(self._smdebug).exists():
+            print(f"smdebug is left out: there is no {self._smdebug} (make env-smdebug)", file=sys.stderr)
+            self.peers.remove("smdebug")
+        total = arguments.megabytes * 1_000_000
+        self._tensors = {size: Tensors.of(SIZES[size], total) for size in arguments.sizes.split(",")}
+        self._scalars = Scalars(_PER_STEP, arguments.scalars // _PER_STEP)
+
+    def versions(self) -> dict[str, str]:
+        asked = "from peers import adapter; import sys; print(adapter(sys.argv[1]).versions())"
+        return {name: self._python(name, "-c", asked, name).strip() for name in self.peers}
+
+    def round(self, folder: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {"limits": {}, "peers": {name: {} for name in self.peers}}
+        for size, work in self._tensors.items():
+            found["limits"][size] = json.loads(
+                self._python("", "-m", "peers.limits", folder / "limits", "--work", json.dumps(asdict(work)))
+            )
+            _clear(folder / "limits")
+            for name in self.peers:
+                if "tensors" in adapter(name).keeps:
+                    found["peers"][name][size] = self._tensor_work(name, folder, work)
+        for name in self.peers:
+            if "scalars" in adapter(name).keeps:
+                found["peers"][name]["scalars"] = self._scalar_work(name, folder)
+        return found
+
+    def _tensor_work(self, name: str, folder: Path, work: Tensors) -> dict[str, Any]:
+        if limit := adapter(name).tensor_limit:
+            work = replace(work, steps=min(work.steps, max(8, limit // work.per_step)))
+        found: dict[str, Any] = {"write": self._work(name, "write", folder / name, work)}
+        os.sync()
+        for action in ("discover", "read"):
+            found[action] = self._work(name, action, folder / name, work)
+        if name == "tensortrial":  # mean and l2 are saved beside the values when asked for
+            _clear(folder / name)
+            found["write with statistics"] = self._work(name, "write-statistics", folder / name, work)
+        found["statistics"] = self._work(name, "statistics", folder / name, work)
+        _clear(folder / name)
+        return {**found, "work": asdict(work)}
+
+    def _scalar_work(self, name: str, folder: Path) -> dict[str, Any]:
+        work = self._scalars
+        if limit := adapter(name).scalar_limit:
+            work = replace(work, steps=min(work.steps, limit // work.per_step))
+        found: dict[str, Any] = {}
+        for action in ("write", "discover", "read"):
+            found[action] = self._work(name, action, folder / name, work)
+        _clear(folder / name)
+        return {**found, "work": asdict(work)}
+
+    def _work(self, name: str, action: str, folder: Path, work: Tensors | Scalars) -> Any:
+        kind = "tensors" if isinstance(work, Tensors) else "scalars"
+        print(f"{name}: {action}, {work}", file=sys.stderr)
+        said = self._python(name, "-m", "peers.worker", name, kind, action, folder, "--work", json.dumps(asdict(work)))
+        return json.loads(said.splitlines()[-1])
+
+    def _python(self, name: str, *arguments: object) -> str:
+        python = self._smdebug if name == "smdebug" else sys.executable
+        done = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name} {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def best(rounds: list[Any]) -> Any:
+    """The least of each figure."""
+    first = rounds[0]
+    if isinstance(first, dict):
+        return {key: best([each[key] for each in rounds]) for key in first}
+    return None if first is None else min(rounds)
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.sync()
+
+
+if __name__ == "__main__":
+    main()

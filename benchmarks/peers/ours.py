@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .peer import Peer
+from .work import Tensors
+
+
+class Tensortrial(Peer):
+    title = "tensortrial"
+    usage = (
+        "the PyTorch hook's `save_tensor` and `save_scalar`, a step each; `create_trial` to read; for (e) the hook saves "
+        "mean and l2 beside the values and the run is compacted, as a long one is recommended to be"
+    )
+    keeps = ("tensors", "scalars")
+
+    @classmethod
+    def versions(cls) -> str:
+        from tensortrial import __version__
+
+        return __version__
+
+    def load(self) -> None:
+        from tensortrial import create_trial
+
+        self._create_trial = create_trial
+
+    def begin(self, work: Tensors | None, statistics: bool = False) -> None:
+        from tensortrial.hooks.pytorch import Hook, ReductionConfig
+
+        asked = ReductionConfig(reductions=["mean"], norms=["l2"], save_raw_tensor=True) if statistics else None
+        self._hook = Hook(self.folder / "run", reduction_config=asked)
+
+    def save_tensors(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
+        with self._hook.step():
+            for name, array in tensors.items():
+                self._hook.save_tensor(name, array)
+
+    def save_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        with self._hook.step():
+            for name, value in scalars.items():
+                self._hook.save_scalar(name, value)
+
+    def close(self) -> None:
+        self._hook.close()
+
+    def compact(self) -> None:
+        from tensortrial import compact
+
+        compact(self.folder / "run", grace=0)
+
+    def open(self) -> None:
+        self._trial: Any = self._create_trial(self.folder / "run")
+
+    def names(self) -> list[str]:
+        return self._trial.tensor_names()
+
+    def steps(self) -> list[int]:
+        return self._trial.steps()
+
+    def value(self, name: str, step: int) -> np.ndarray:
+        return self._trial.tensor(name).value(step)
+
+    def series(self, name: str) -> list[np.ndarray]:
+        return list(self._trial.tensor(name).values().values())
+
+    def at(self, step: int) -> dict[str, np.ndarray]:
+        names = self._trial.tensor_names(step=step)
+        return {name: values[step] for name, values in self._trial.values(names, [step]).items()}
+
+    def scalars(self, name: str) -> list[float]:
+        query = "select value from scalars where name = $name order by global_step"
+        return [value for (value,) in self._trial.sql(query, {"name": name}).fetchall()]
+
+    def statistics(self) -> dict[str, tuple[float, float]]:
+        query = "select name, avg(mean), avg(l2) from tensors group by name"
+        return {name: (mean, norm) for name, mean, norm in self._trial.sql(query).fetchall()}

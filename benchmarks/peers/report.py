@@ -1,0 +1,1 @@
+def report(found): return "todo"
