@@ -11,6 +11,7 @@ POSTGRESQL := postgresql postgresql-client
 JAVA := openjdk-17-jre-headless
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 # Processes that share the default tests; some tests watch the clock, so no more than there are cores.
 TEST_JOBS ?= 2
 EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
@@ -150,6 +151,20 @@ export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -y -qq -
 $$install || { $(SUDO) apt-get update -qq && $$install; }
 endef
 
+# The libraries that benchmarks/peers compares with.
+.PHONY: env-bench
+env-bench: build/env-bench-links  ## Make .venv-bench: what the benchmark of peers compares with
+
+build/env-bench: pyproject.toml .venv-bench/pyvenv.cfg
+	@mkdir -p build
+	.venv-bench/bin/python -m pip install --quiet 'setuptools>=77'
+	.venv-bench/bin/python -m pip install $(EDITABLE) -e '.[bench]'
+	@touch $@
+
+build/env-bench-links: build/env-bench build/files
+	.venv-bench/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	@touch $@
+
 .PHONY: servers
 servers:  ## Install the servers that the tests start, by apt-get, if they are missing: an S3 server (Ceph's), PostgreSQL
 	@missing=; command -v radosgw > /dev/null || missing+=" $(CEPH)"; \
@@ -238,6 +253,10 @@ format: env  ## Rewrite the files in the project's format
 bench: env  ## Run the benchmarks
 	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
+
+.PHONY: bench-peers
+bench-peers: env-bench env-smdebug  ## Compare with smdebug, TensorBoard, Zarr, Lance and others (BENCH_ARGS=--full: 1 GB)
+	PYTHONPATH=benchmarks .venv-bench/bin/python -m peers $(BENCH_ARGS)
 
 .PHONY: bench-session
 bench-session: env-tf  ## Run the benchmark of the hook for sessions

@@ -2,9 +2,9 @@
 
     python -m peers [--full] [--rounds 2] [--peers tensortrial,numpy,…] [--json FILE]
 
-Prints Markdown. Each piece of work is done in a process of its own; all peers take their turns in each round, and the best
-round counts. No peer waits for the disk (fsync), but the SQLite of MLflow and Trackio does at its commits. Every value read
-is compared with what was written before anything is measured.
+Prints Markdown. Each piece of work is done in a process of its own; all peers take their turns in each round, and the
+best round counts. No peer waits for the disk (fsync), but the SQLite of MLflow and Trackio may at its commits. Values
+are read and compared with what was written before anything is measured.
 """
 
 from __future__ import annotations

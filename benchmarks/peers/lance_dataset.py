@@ -17,9 +17,9 @@ class Lance(Peer):
     title = "Lance"
     packages = ("pylance",)
     usage = (
-        "`write_dataset` of a stream of batches, a step each, from a thread of its own, so that nothing is seen before the "
-        "end; the columns name, step and value (binary); `take` of rows to read, from an index of names and steps that "
-        "is read once"
+        "`write_dataset` of a stream of batches, a step each, from a thread of its own, so that nothing is seen before "
+        "the end; the columns name, step and value (binary); `take` of rows to read, whose names and steps are read "
+        "once"
     )
 
     def load(self) -> None:

@@ -11,8 +11,8 @@ class MLflow(Peer):
     title = "MLflow"
     packages = ("mlflow-skinny",)
     usage = (
-        "a local SQLite store, `log_metrics` of all scalars of a step, with `synchronous=False`, which its documentation "
-        "recommends for many; `get_metric_history` to read"
+        "a local SQLite store, `log_metrics` of all scalars of a step, with `synchronous=False`; `get_metric_history` "
+        "to read"
     )
     keeps = ("scalars",)
     scalar_limit = 10_000

@@ -12,8 +12,8 @@ from .work import Tensors
 class Tensortrial(Peer):
     title = "tensortrial"
     usage = (
-        "the PyTorch hook's `save_tensor` and `save_scalar`, a step each; `create_trial` to read; for (e) the hook saves "
-        "mean and l2 beside the values and the run is compacted, as a long one is recommended to be"
+        "the PyTorch hook's `save_tensor` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
+        "beside the values, and the run is compacted"
     )
     keeps = ("tensors", "scalars")
 

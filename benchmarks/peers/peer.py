@@ -21,8 +21,8 @@ class NotOffered(Exception):
 class Peer:
     """One way to keep the tensors and scalars of a training run below a folder.
 
-    A process writes a run (`begin`, then one `save_…` a step, then `close`) or reads one (`load`, `open`, then the rest).
-    `load` imports, and is not part of what is measured, unless it says so. What a peer does not offer raises NotOffered.
+    A process writes a run (`begin`, one `save_…` a step, `close`) or reads one (`load`, `open`, then the rest). What a
+    peer does not offer raises NotOffered.
     """
 
     title: str

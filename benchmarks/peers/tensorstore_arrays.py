@@ -15,8 +15,9 @@ class GoogleTensorstore(Peer):
     title = "Google tensorstore"
     packages = ("tensorstore",)
     usage = (
-        "the zarr3 driver, an array (steps, numbers) a tensor, a chunk a step, in shards of 1 MB that are written whole; not "
-        "compressed; writes and reads of a step go on together; `file_io_sync` off, since no other peer waits for the disk"
+        "the zarr3 driver, an array (steps, numbers) a tensor, a chunk a step, in shards of 1 MB that are written "
+        "whole; not compressed; the writes and the reads of a step go on together; `file_io_sync` off, since no other "
+        "peer waits for the disk"
     )
     by_series = True
 
@@ -29,9 +30,7 @@ class GoogleTensorstore(Peer):
     def begin(self, work: Tensors | None, statistics: bool = False) -> None:
         assert work is not None
         size = steps_a_shard(work)
-        layout = self._tensorstore.ChunkLayout(
-            read_chunk_shape=[1, work.floats], write_chunk_shape=[size, work.floats]
-        )
+        layout = self._tensorstore.ChunkLayout(read_chunk_shape=[1, work.floats], write_chunk_shape=[size, work.floats])
         shape = [work.steps, work.floats]
         made = {
             name: self._tensorstore.open(

@@ -10,7 +10,7 @@ from .peer import Peer
 class TorchSave(Peer):
     title = "torch.save"
     packages = ("torch",)
-    usage = "`torch.save` of a dict, one file a step; `torch.load(mmap=True, weights_only=True)` to read, values copied out"
+    usage = "`torch.save` of a dict, one file a step; `torch.load(mmap=True)` to read, values copied out"
 
     def load(self) -> None:
         import torch
