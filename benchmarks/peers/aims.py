@@ -40,7 +40,7 @@ def aims(found: dict[str, Any]) -> Iterator[Aim]:
     others = {name: each for name, each in peers.items() if name != OURS}
     for size, bound in (("4 MB", 0.9), ("4 kB", 0.6)):
         if size in ours:
-            ratio = limits[size]["write"] / ours[size]["write"]["seconds"]
+            ratio = limits[size]["write"] / limits[size]["count"] / _each(ours[size]["write"])
             yield Aim(f"(a) speed of one plain file, {size}", ratio, bound, at_least=True)
             rivals = [_each(each[size]["write"]) for each in others.values() if _reads(each, size)]
             if rivals:

@@ -124,7 +124,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True)
     work = Tensors(**arguments.work)
-    found = copying(work)
+    found = {"count": work.count, **copying(work)}
     for limit in (one_file, same_bytes, mapped, sorted_parquet):
         found |= limit(arguments.folder, work)
     print(json.dumps(found))

@@ -23,7 +23,7 @@ def report(found: dict[str, Any]) -> str:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     peers, limits, versions = found["peers"], found["limits"], found["versions"]
     yield f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-    yield f"{found['megabytes']} MB of each size, the best of {found['rounds']} rounds; in brackets times tensortrial's."
+    yield f"{found['megabytes']} MB of each size, best of {found['rounds']} rounds; in brackets times tensortrial's."
     yield "No peer waits for the disk; the SQLite of MLflow and Trackio may at its commits."
     yield ""
     yield "**How each was used**"
@@ -38,8 +38,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             peers,
             [*(_written(size) for size in sizes), *(_size(size) for size in sizes)],
             {
-                "a copy in memory": [_plain(limits[size]["copy"] / _count(peers, size)) for size in sizes],
-                "one plain file": [_plain(limits[size]["write"] / _count(peers, size)) for size in sizes],
+                "a copy in memory": [_time(limits[size]["copy"] / limits[size]["count"]) for size in sizes],
+                "one plain file": [_time(limits[size]["write"] / limits[size]["count"]) for size in sizes],
             },
         )
     if any("scalars" in each for each in peers.values()):
@@ -74,7 +74,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         [_summary(size, what) for size in sizes for what in ("first", "again")],
         {
             "DuckDB, one sorted Parquet file": [
-                _plain(limits[size][what]) for size in sizes for what in ("group by, first", "group by")
+                _time(limits[size][what]) for size in sizes for what in ("group by, first", "group by")
             ]
         },
     )
@@ -169,20 +169,12 @@ def _summary(size: str, what: str) -> Figure:
 
 
 def _reading_limits(limits: dict[str, float]) -> dict[str, list[str]]:
-    plain = [_plain(limits[what]) for what in ("series", "series cold", "at", "at cold")]
+    plain = [_time(limits[what]) for what in ("series", "series cold", "at", "at cold")]
     return {
         "the same bytes, alone in one file": ["", "", *plain],
-        "np.load(mmap_mode), all in one file": [_plain(limits["load and map"]), _plain(limits["load and map cold"])],
-        "the same, mapped before": [_plain(limits["mapped"])],
+        "np.load(mmap_mode), all in one file": [_time(limits["load and map"]), _time(limits["load and map cold"])],
+        "the same, mapped before": [_time(limits["mapped"])],
     }
-
-
-def _count(peers: dict[str, Any], size: str) -> int:
-    return next(iter(peers.values()))[size]["write"]["count"]
-
-
-def _plain(value: float) -> str:
-    return _time(value)
 
 
 def _time(value: float) -> str:
