@@ -31,6 +31,10 @@ def translate(sql: str, dialect: str, values: Mapping[str, Value] | None = None)
     for parameter in list(tree.find_all(exp.Parameter, exp.Placeholder)):
         if values is not None and parameter.name in values:
             parameter.replace(exp.convert(values[parameter.name]))
+    if dialect == "snowflake":
+        # It takes a name without quotes for one in capitals, as tables have them, and "min" for another.
+        for name in tree.find_all(exp.Identifier):
+            name.set("quoted", False)
     try:
         return tree.sql(dialect, pretty=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
     except sqlglot.UnsupportedError as exc:

@@ -69,6 +69,12 @@ def test_the_text_for_another_engine_is_sql_of_its_own(name: str, dialect: str, 
 
 
 @pytest.mark.parametrize("name", QUERIES)
+def test_snowflake_finds_names_in_capitals(name: str, asked: tuple[Path, Answers]) -> None:
+    text = tensortrial.query_text(name, "snowflake", **asked[1][name][0])
+    assert '"' not in text
+
+
+@pytest.mark.parametrize("name", QUERIES)
 def test_the_columns_that_a_query_tells_are_those_it_has(name: str, asked: tuple[Path, Answers]) -> None:
     relation = tensortrial.query(asked[0], name, **asked[1][name][0])
     told = tensortrial.list_queries()[name]
