@@ -143,6 +143,20 @@ build/env-spark: pyproject.toml build/env
 	$(PY) -m pip install --quiet $(shell sed -nE 's/^spark = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
 	@touch $@
 
+# Emulators of warehouses, each with pins that .venv cannot have; programs of the tests ask them.
+PINS_FAKESNOW := fakesnow==0.12.1 'snowflake-connector-python[pandas]<5' pyarrow
+PINS_BQEMULATOR := bqemulator==1.4.0 duckdb==1.5.5 duckdb-extensions duckdb-extension-spatial==1.5.5 google-cloud-bigquery pyarrow
+
+.PHONY: env-emulators
+env-emulators: build/env-fakesnow build/env-bqemulator  ## Make .venv-fakesnow and .venv-bqemulator: emulators of Snowflake and BigQuery
+
+build/env-fakesnow: PINS := $(PINS_FAKESNOW)
+build/env-bqemulator: PINS := $(PINS_BQEMULATOR)
+build/env-fakesnow build/env-bqemulator: build/env-%: .venv-%/pyvenv.cfg
+	@mkdir -p build
+	.venv-$*/bin/python -m pip install --quiet $(PINS)
+	@touch $@
+
 # Installs what the shell's variable names, which may be nothing.
 define apt-get
 if [ -z "$(1)" ]; then exit 0; \
@@ -194,10 +208,11 @@ TESTS_TF := $(wildcard tests/hooks/test_*keras*.py tests/hooks/test_*session*.py
 TESTS_ESTIMATOR := $(wildcard tests/hooks/test_*estimator*.py)
 TESTS_MXNET := $(wildcard tests/hooks/test_*mxnet*.py)
 TESTS_SPARK := $(wildcard tests/*/test_*spark*.py)
+TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones and those of Spark, TensorFlow, MXNet and Horovod
-	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET) $(TESTS_SPARK)) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
@@ -226,6 +241,11 @@ test-mxnet: env-mxnet  ## Run the tests of the MXNet hook
 .PHONY: test-spark
 test-spark: env-spark servers java  ## Run the tests of what Apache Spark answers
 	$(PY) -m pytest $(PYTEST_ARGS) $(TESTS_SPARK)
+
+.PHONY: test-emulators
+test-emulators: env env-emulators  ## Run the tests of what emulators of Snowflake and BigQuery answer
+	TENSORTRIAL_FAKESNOW_PYTHON=.venv-fakesnow/bin/python TENSORTRIAL_BQEMULATOR_PYTHON=.venv-bqemulator/bin/python \
+	    $(PY) -m pytest $(PYTEST_ARGS) $(TESTS_EMULATORS)
 
 .PHONY: lint
 lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which
