@@ -1,14 +1,16 @@
 -- Which steps are there, and which of them are complete?
 -- Parameters: $mode ('GLOBAL' counts over all modes), $num_workers, $session_start (the first global step of the newest
 --   session; nothing before it is still being written), $job_ended, $window (more incomplete steps than this are not waited
---   for: the older half of them counts as complete).
--- Columns: step, complete; ascending.
+--   for: the older half of them counts as complete), $after (a global step that is complete for good, whose successors are
+--   asked for; -1 for all).
+-- Columns: step, complete, last_step (its global step), settled (whether it stays complete while the session lasts); ascending.
 
 with written as (
     select
         global_step,
         global_step < $session_start or count(distinct worker) >= $num_workers as whole
     from catalogue.steps
+    where global_step > $after
     group by global_step
 ),
 -- Workers write in the order of global steps: a step that one of them skipped is never written by all, and is complete once
@@ -25,13 +27,18 @@ incomplete as (
 states as (
     select
         reached.global_step,
+        reached.passed,
         reached.passed or $job_ended or coalesce(total > $window and position <= total / 2, false) as complete
     from reached
     left join incomplete on incomplete.global_step = reached.global_step
 )
-select case when $mode = 'GLOBAL' then steps.global_step else mode_step end as step, bool_or(complete) as complete
+select
+    case when $mode = 'GLOBAL' then steps.global_step else mode_step end as step,
+    bool_or(complete) as complete,
+    max(steps.global_step) as last_step,
+    bool_and(passed) as settled
 from catalogue.steps
 join states on states.global_step = steps.global_step
-where $mode = 'GLOBAL' or mode = $mode
+where steps.global_step > $after and ($mode = 'GLOBAL' or mode = $mode)
 group by step
 order by step

@@ -4,8 +4,12 @@
 
 with asked as (
     select distinct name_set
+    from catalogue.name_sets
+    where $mode = 'GLOBAL'
+    union all
+    select distinct name_set
     from catalogue.steps
-    where $mode = 'GLOBAL' or mode = $mode
+    where $mode <> 'GLOBAL' and mode = $mode
 )
 select distinct names.name, names.collections
 from asked

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 
 
 class StepState(Enum):
@@ -26,3 +28,28 @@ def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_en
         return StepState.AVAILABLE if complete[position] else StepState.NOT_YET_AVAILABLE
     # A step is complete once a later one is: if any step from n on is complete, n is.
     return StepState.UNAVAILABLE if complete[position] else StepState.NOT_YET_AVAILABLE
+
+
+@dataclass
+class SettledSteps:
+    """The steps of a mode that are complete for good, as far as they were told: only what follows them is asked for
+    when the run has grown."""
+
+    session: tuple[int, int]
+    """How many workers write, and the step at which they began: with others, nothing is settled."""
+    last_step: int = -1
+    """The global step of the last one."""
+    rows: int = 0
+    """How many steps of workers were known up to that one. With another number, they are told anew."""
+    steps: list[int] = field(default_factory=list)
+
+    def follow(self, rows: Sequence[tuple[int, bool, int, bool]]) -> bool:
+        """Whether steps that come after these, with whether they are complete, their global steps and whether they are
+        settled, are all later in the mode, too."""
+        return not self.steps or not rows or rows[0][0] > self.steps[-1]
+
+    def add(self, rows: Sequence[tuple[int, bool, int, bool]]) -> None:
+        """Take in those that are settled now."""
+        for step, _, global_step, _ in takewhile(lambda row: row[3] and row[2] > self.last_step, rows):
+            self.steps.append(step)
+            self.last_step = global_step

@@ -271,7 +271,10 @@ class Catalogue:
                 continue
             self._files += 1
             files.append((self._files, path, worker, summary.rows, kept[0].global_step, kept[-1].global_step))
-            ids = [self._name_set_id(tensors, names, name_sets) for tensors in summary.name_sets]
+            ids = {
+                number: self._name_set_id(summary.name_sets[number], names, name_sets)
+                for number in sorted({step.names for step in kept})
+            }
             for mode, mode_step, global_step, saved_at, name_set in kept:
                 steps.append((self._files, worker, mode, mode_step, global_step, saved_at, ids[name_set]))
             if not replaces:

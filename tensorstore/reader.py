@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from .availability import StepState, step_state
+from .availability import SettledSteps, StepState, step_state
 from .catalogue import Catalogue, StepRange, collection_row
 from .dtypes import Array
 from .engine import Engine
@@ -47,6 +47,7 @@ class RunReader:
         self.workers = Workers(storage)
         self.catalogue = Catalogue(storage, range_steps, engine)
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
+        self._settled: dict[ModeKeys, SettledSteps] = {}
         self._refreshing = True
         self._lock = threading.RLock()
         self._ended_at: float | None = None
@@ -105,17 +106,49 @@ class RunReader:
         mode = ModeKeys.parse(mode)
 
         def ask() -> tuple[list[int], list[bool]]:
-            rows = self.catalogue.ask(
-                "step_states",
-                mode=mode.name,
-                num_workers=self.workers.num_workers,
-                session_start=self.workers.session_start,
-                job_ended=self.workers.job_ended,
-                window=self._window,
-            )
-            return [step for step, _ in rows], [complete for _, complete in rows]
+            settled = self._settled_steps(mode)
+            rows = self._states_after(settled.last_step, mode)
+            if not settled.follow(rows):
+                settled = self._settled[mode] = SettledSteps(settled.session)
+                rows = self._states_after(-1, mode)
+            steps = settled.steps + [row[0] for row in rows]
+            complete = [True] * len(settled.steps) + [row[1] for row in rows]
+            settled.add(rows)
+            ((settled.rows,),) = self.catalogue.ask("steps_until", step=settled.last_step)
+            return steps, complete
 
         return self.catalogue.derived(("states", mode), ask)
+
+    def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
+        return self.catalogue.ask(
+            "step_states",
+            mode=mode.name,
+            num_workers=self.workers.num_workers,
+            session_start=self.workers.session_start,
+            job_ended=self.workers.job_ended,
+            window=self._window,
+            after=global_step,
+        )
+
+    def complete_steps(self, mode: ModeKeys) -> list[int]:
+        """The complete steps of a mode, ascending. Not to be changed."""
+
+        def ask() -> list[int]:
+            steps, complete = self.states(mode)
+            return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
+
+        return self.catalogue.derived(("complete_steps", ModeKeys.parse(mode)), ask)
+
+    def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
+        """The steps of a mode of which nothing can change any more, unless what was held for certain no longer is."""
+        session = self.workers.num_workers, self.workers.session_start
+        known = self._settled.get(mode)
+        if known is not None and known.session == session:
+            ((count,),) = self.catalogue.ask("steps_until", step=known.last_step)
+            if count == known.rows:
+                return known
+        known = self._settled[mode] = SettledSteps(session)
+        return known
 
     def state(self, step: int, mode: ModeKeys) -> StepState:
         return step_state(step, *self.states(mode), self.workers.job_ended)

@@ -144,8 +144,7 @@ class Trial:
         A step is complete when every worker wrote it, when a later step is complete, or when the job has ended.
         """
         self.reader.look()
-        steps, complete = self.reader.states(mode)
-        return [step for step, whole in zip(steps, complete, strict=True) if whole or show_incomplete_steps]
+        return list(self.reader.states(mode)[0] if show_incomplete_steps else self.reader.complete_steps(mode))
 
     def modes(self) -> list[ModeKeys]:
         """The modes in which anything was saved."""
