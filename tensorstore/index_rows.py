@@ -92,10 +92,13 @@ class _IndexFile:
     """One index file: its footer, and what that says of each row group."""
 
     def __init__(self, storage: Storage, path: str) -> None:
-        self._storage, self.path = storage, path
-        self._footer = pq.read_metadata(ChunkFile(storage, path))
-        columns = {self._footer.row_group(0).column(place).path_in_schema: place for place in range(4)}
-        groups = [self._footer.row_group(number) for number in range(self._footer.num_row_groups)]
+        self.path = path
+        # Its threads take longer than many small reads of a file that is near.
+        together = not storage.is_local
+        self._parquet = pq.ParquetFile(ChunkFile(storage, path), read_dictionary=_TEXTS, pre_buffer=together)
+        footer = self._parquet.metadata
+        columns = {footer.row_group(0).column(place).path_in_schema: place for place in range(4)}
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         self._names = [_ends(group.column(columns["name"])) for group in groups]
         self._steps = [_ends(group.column(columns["global_step"])) for group in groups]
 
@@ -109,10 +112,7 @@ class _IndexFile:
         ]
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
-        file = pq.ParquetFile(
-            ChunkFile(self._storage, self.path), metadata=self._footer, read_dictionary=_TEXTS, pre_buffer=True
-        )
-        table = file.read_row_group(group, columns=list(columns), use_threads=False)
+        table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
         for column in columns:
             expected, found = INDEX_SCHEMA.field(column), table[column]
             kind = found.type.value_type if pa.types.is_dictionary(found.type) else found.type
@@ -124,12 +124,11 @@ class _IndexFile:
 
 
 class _RowGroup:
-    """The decoded columns of one row group; those of statistics only once they are asked for."""
+    """The decoded columns of one row group; those that tell which rows are wanted first, the others once some are."""
 
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
-        table = file.read(number, _PLACE)
-        self._place = [_cells(_array(table[name])) for name in _PLACE]
+        table = file.read(number, ["name", "global_step"])
         names = _array(table["name"])
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
         self._names = names.indices.to_numpy()
@@ -162,10 +161,17 @@ class _RowGroup:
         return list(map(SavedTensor._make, _padded(columns)))
 
     @cached_property
+    def _place(self) -> list[Cells]:
+        return self._read(_PLACE)
+
+    @cached_property
     def _rest(self) -> list[Cells]:
-        table = self._file.read(self._number, _REST)
+        return self._read(_REST)
+
+    def _read(self, columns: Sequence[str]) -> list[Cells]:
+        table = self._file.read(self._number, columns)
         self.nbytes += table.nbytes
-        return [_cells(_array(table[name])) for name in _REST]
+        return [_cells(_array(table[name])) for name in columns]
 
 
 def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
