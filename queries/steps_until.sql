@@ -1,6 +1,6 @@
 -- What is the number of steps of workers that are known, up to a global step?
--- Parameters: $step. Columns: rows.
+-- Parameters: $step. Columns: known.
 
-select count(*) as rows
+select count(*) as known
 from catalogue.steps
 where global_step <= $step

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from .arrow_arrays import arrow_table
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Engine, FilesView, Rows, RunFile
 from .errors import CorruptFile, FileError, MissingChunk
@@ -102,7 +103,7 @@ class Catalogue:
         self._lock = threading.RLock()
         self.database = (engine or DuckDBEngine()).connect([storage])
         for table, schema in _TABLES.items():
-            self.database.put(table, schema.empty_table())
+            self.database.put(table, arrow_table(schema, []))
         self._index_files = IndexFiles(storage)
         self._replacing: list[NewFile] = []
         self._listed_at = time.monotonic()
@@ -417,13 +418,6 @@ class Catalogue:
 def _distinct(files: Rows) -> list[str]:
     """The paths of files: a compacted one holds what several files held."""
     return list(dict.fromkeys(path for _, path in files))
-
-
-def arrow_table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Rows as a table of this schema."""
-    columns = list(zip(*rows, strict=True)) or [() for _ in schema]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def collection_row(worker: str, saved: Sequence[str], document: dict[str, Any]) -> tuple[Any, ...]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from .catalogue import arrow_table, collection_row
+from .arrow_arrays import arrow_table
+from .catalogue import collection_row
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Database, Engine, FilesView, RunFile
 from .errors import ConfigurationError, CorruptFile, MissingChunk, RunNotFound, TensorTrialError
