@@ -23,7 +23,7 @@ from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.events.event_log import EventLog
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Numbers, Packed, Plan, Record, Step
+from tensortrial.records import Numbers, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 from tensortrial.schema import RunInfo, WorkerInfo, path_component
@@ -349,18 +349,9 @@ class Recorder:
             return
         saved_at = time.time_ns() if timestamp is None else int(timestamp * 1e9)
         with self._lock:
-            if self._ready_to_save():
+            if self._ready_to_save() and self._step is not None:
                 plan = self._planner.explicit(name, _SM_METRICS if sm_metric else (), True)
-                self._numbers().add(plan, number, saved_at)
-
-    def _numbers(self) -> Numbers:
-        """Where the scalars of the open step go."""
-        assert self._step is not None
-        records = self._step.records
-        last = records[-1] if records else None
-        if not isinstance(last, Numbers):
-            records.append(last := Numbers([], [], []))
-        return last
+                self._step.numbers().add(plan, number, saved_at)
 
     def save_tensor(
         self, name: str, value: Array, collections_to_write: Iterable[str] | str = CollectionKeys.DEFAULT
@@ -377,12 +368,7 @@ class Recorder:
             step = self._step
             if step is None:
                 return
-            records, now = step.records, time.time_ns()
-            packed = records[-1] if records else None
-            if not isinstance(packed, Packed) or not packed.add(plan, value, dtype, now):
-                packed = Packed(self._arenas.with_room(value.nbytes))
-                packed.add(plan, value, dtype, now)
-                records.append(packed)
+            step.pack(self._arenas, plan, value, dtype, time.time_ns())
             self._hand_over(value.nbytes)
 
     def _ready_to_save(self) -> bool:

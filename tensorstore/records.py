@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from .copies import LENGTH_BYTES, Arena, Copies
+from .copies import LENGTH_BYTES, Arena, Arenas, Copies
 from .dtypes import Array
 from .errors import UnsupportedValue
 from .mode import ModeKeys
@@ -138,3 +138,18 @@ class Step:
     global_step: int
     records: list[Record | Numbers | Packed] = field(default_factory=list)
     """Captured, and not handed to the writer yet."""
+
+    def numbers(self) -> Numbers:
+        """Where the next scalars go."""
+        last = self.records[-1] if self.records else None
+        if not isinstance(last, Numbers):
+            self.records.append(last := Numbers([], [], []))
+        return last
+
+    def pack(self, arenas: Arenas, plan: Plan, value: Array, dtype: str, saved_at: int) -> None:
+        """Copy a small tensor, which is in its stored dtype."""
+        last = self.records[-1] if self.records else None
+        if not isinstance(last, Packed) or not last.add(plan, value, dtype, saved_at):
+            packed = Packed(arenas.with_room(value.nbytes))
+            packed.add(plan, value, dtype, saved_at)
+            self.records.append(packed)
