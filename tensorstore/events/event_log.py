@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from ..errors import TensorTrialError
 from ..index import IndexedStep
@@ -47,8 +48,10 @@ class EventLog:
             )
 
     def close(self) -> None:
+        """Never raises either: what was appended is there."""
         for file in self._files.values():
-            file.close()
+            with suppress(OSError):
+                file.close()
 
     def _file(self, mode: ModeKeys) -> EventFile:
         if mode not in self._files:

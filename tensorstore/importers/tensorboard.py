@@ -129,7 +129,7 @@ class _Import:
         global_step = self._global_steps(columns)
         done = -1
         if self._earlier is not None:
-            done = max((step.global_step for step in published_steps(self._target, _WORKER)), default=-1)
+            done = self._done(global_step)
             if not (global_step > done).any() and end_path(_WORKER) in _ends(self._target):
                 return
         first_flush = self._claim(source, metadata, columns)
@@ -143,6 +143,18 @@ class _Import:
                 self._write(writer, columns, global_step, start, end)
                 advance(end - start)
             writer.close(self._failure())
+
+    def _done(self, global_step: Any) -> int:
+        """The last step that is imported. Steps are imported in their order: one that came later cannot be any more."""
+        published = np.array([step.global_step for step in published_steps(self._target, _WORKER)], np.int64)
+        done = int(published.max(initial=-1))
+        late = np.setdiff1d(global_step[global_step <= done], published)
+        if len(late):
+            self._report(
+                f"{self._target.url} has later steps already than {len(late)} that the source has got since: import it "
+                "to another target to have them"
+            )
+        return done
 
     def _failure(self) -> str | None:
         damage = self._reader.damage

@@ -199,6 +199,16 @@ class TestAgain:
         write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
         assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 2, 2: 3}
 
+    def test_steps_that_come_too_late_are_said(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {0: 1, 5: 2}))
+        import_one(tmp_path / "logs", tmp_path / "run")
+        write(tmp_path / "logs", numbers("loss", {0: 1, 5: 2, 3: 4, 6: 3}))
+        told: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        assert values(trial, "loss") == {0: 1, 5: 2, 6: 3}
+        (sentence,) = told
+        assert "has later steps already than 1 that the source has got since" in sentence
+
     def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "logs", numbers("loss", {step: step for step in range(100)}))
         whole = tensorboard._Import._write
