@@ -13,7 +13,9 @@ import pyarrow as pa
 
 def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Numbers, or timestamps given as integers. Null where not `valid`."""
-    array = np.ascontiguousarray(values, "int64" if pa.types.is_timestamp(kind) else kind.to_pandas_dtype())
+    # Not `to_pandas_dtype`, which fails in pyarrow 25 where there is no pandas.
+    dtype = f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}"
+    array = np.ascontiguousarray(values, dtype)
     return pa.Array.from_buffers(kind, len(array), [_validity(valid), pa.py_buffer(array)])
 
 
