@@ -78,6 +78,9 @@ def _records(run: str, worker: str, step: Step) -> Iterable[Record]:
             else np.ones(3),
         ),
     ]
+    # A copy of what all workers hold, which the second one loses.
+    lost = 0.125 * number if worker == "worker_1" and number >= 7 else 0.0
+    values.append((Plan("copied", ("copies",), False, norm), np.full(4, 1.0 + lost)))
     if step.mode is TRAIN:
         values.append((Plan("gradient/net.w", ("gradients",), False, norm), np.full(4, scale / 2)))
     return [Record(plan, value, time) for plan, value in values]
@@ -190,6 +193,18 @@ def _loss_spikes(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
         before = float(np.mean([float(s.value) for s in line[:at]]))
         rows.append(("left", "loss", worker, "TRAIN", line[at].mode_step, float(line[at].value), before))
     return {"factor": 3, "runs": "left"}, rows
+
+
+@_of
+def _worker_divergence(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
+    norms: dict[int, dict[str, float]] = defaultdict(dict)
+    for s in _named(saved, "copied"):
+        if s.run == "left":
+            norms[s.global_step][s.worker] = s.norm
+    spreads = {
+        step: 1 - of["worker_0"] / of["worker_1"] for step, of in norms.items() if of["worker_0"] != of["worker_1"]
+    }
+    return {"collection": "copies"}, [("left", "copied", len(spreads), min(spreads), max(spreads.values()))]
 
 
 @_of
