@@ -1,6 +1,8 @@
 """How fast a run is read: 2000 steps x 500 scalars, and 1000 steps x 200 tensors of 4 kB, each in a fresh process.
 
-The limit that a value is held against is one pread of the same bytes from a plain file.
+A value is held against `np.load(mmap_mode="r")` of a file of its own and one pread of the same bytes; all values of a
+tensor against one plain file of the same bytes; a mean by name against DuckDB over one Parquet file of the same rows,
+sorted by name and step. Each ratio is the median of pairs that were measured in turn.
 
     python benchmarks/reading.py
 """
@@ -10,10 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import statistics
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from common import header, in_fresh_process, line, median_seconds, peak_megabytes, scratch, seconds
+
+if TYPE_CHECKING:
+    import tensortrial
 
 KINDS = {"scalars": (2000, 500), "tensors": (1000, 200)}
 
@@ -62,9 +72,67 @@ def read(kind: str, out: str) -> None:
     found["value"] = median_seconds(lambda: tensor.value(next(each)), 100)
     names = trial.tensor_names(step=steps[9])
     found["one step"] = seconds(lambda: [trial.tensor(name).value(steps[9]) for name in names])
+    found |= against_limits(trial, out)
     found["many"] = seconds(lambda: trial.values(names, [steps[11]]))
     found["means"] = seconds(lambda: [tensor.reduction_value(step, "mean") for step in tensor.steps()])
     print(json.dumps(found))
+
+
+def against_limits(trial: tensortrial.Trial, out: str) -> dict[str, float]:
+    """Ratios of CPU time to what the same work takes without a store."""
+    import duckdb
+    import pyarrow.parquet as pq
+
+    import tensortrial
+
+    names, steps = trial.tensor_names(), trial.steps()
+    plain, alone = Path(out) / ".plain", Path(out) / ".alone.npy"
+    values = trial.tensor("t0101").values()
+    array = np.stack(list(values.values()))
+    array.tofile(plain)
+    np.save(alone, array[0])
+    chosen = random.Random(0)
+
+    def unseen() -> object:
+        return trial.tensor(chosen.choice(names)).value(chosen.choice(steps))
+
+    def one_file() -> object:
+        return list(np.fromfile(plain, array.dtype).reshape(array.shape))
+
+    with tensortrial.no_refresh(trial):
+        found = {
+            "value against np.load": ratio(unseen, lambda: np.array(np.load(alone, mmap_mode="r")), 301),
+            "values against a file": ratio(trial.tensor("t0101").values, one_file, 11),
+        }
+        query = "select name, avg(nbytes), max(global_step) from {} group by name"
+        table = trial.sql("select * from tensors order by name, global_step").to_arrow_table()
+        pq.write_table(table, Path(out) / ".sorted.parquet", compression="zstd")
+        perfect = duckdb.connect()
+        sorted_file = query.format(f"'{out}/.sorted.parquet'")
+        found["group by against a file"] = ratio(
+            lambda: trial.sql(query.format("tensors")).fetchall(),
+            lambda: perfect.execute(sorted_file).fetchall(),
+            5,
+            time.process_time,
+        )
+    return found
+
+
+def ratio(
+    call: Callable[[], object],
+    limit: Callable[[], object],
+    repeat: int,
+    clock: Callable[[], float] = time.thread_time,
+) -> float:
+    """The median of so many calls to that of as many of the limit, which take turns."""
+    taken: list[list[float]] = [[], []]
+    for _ in range(repeat):
+        for which, each in enumerate((call, limit)):
+            begun = clock()
+            each()
+            taken[which].append(clock() - begun)
+    ours, theirs = map(statistics.median, taken)
+    return ours / theirs
 
 
 def pread_seconds() -> float:
@@ -113,6 +181,9 @@ def _measure(live: bool) -> None:
     line("  first value of all", f"{tensors['first value'] * 1e3:.1f} ms")
     limit = pread_seconds()
     line("  a further value", f"{tensors['value'] * 1e6:.0f} us = {tensors['value'] / limit:.1f}x one pread", "200 us")
+    line("  any value at any step, against np.load(mmap)", f"{tensors['value against np.load']:.1f}x", "3x")
+    line("  values() of 1000 steps, against one file", f"{tensors['values against a file']:.1f}x", "1.5x")
+    line("  a mean by name, against one sorted file", f"{tensors['group by against a file']:.1f}x", "2x")
     line("  values() of 1000 steps, first and again", _milliseconds(tensors, "first values", "values"), "40 ms")
     line("  one step: 200 tensors by value(), by trial.values()", _milliseconds(tensors, "one step", "many"))
 
