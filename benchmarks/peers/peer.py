@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -46,7 +47,7 @@ class Peer:
 
     def warm_up(self, work: Tensors | Scalars) -> None:
         """Write two steps elsewhere: what is paid once in a process, such as imports, is then not measured."""
-        other = type(self)(self.folder.with_name(f"{self.folder.name}-first"))
+        other = type(self)(self.folder.with_name(f"{self.folder.name}-first-{os.getpid()}"))
         other.folder.mkdir()
         other.load()
         other.begin(replace(work, steps=2) if isinstance(work, Tensors) else None)
@@ -54,7 +55,7 @@ class Peer:
             save: Any = other.save_tensors if isinstance(work, Tensors) else other.save_scalars
             save(step, work.at(step))
         other.close()
-        shutil.rmtree(other.folder)
+        shutil.rmtree(other.folder)  # smdebug makes it again when the process ends, hence the number in its name
 
     # The way in.
 
