@@ -33,7 +33,7 @@ def measured(peers, work, folder):
     from peers import limits, worker
     from peers.work import Scalars
 
-    found = {"rounds": 1, "megabytes": 0, "versions": {}, "peers": {}}
+    found = {"rounds": 1, "megabytes": 0, "failed": [], "versions": {}, "peers": {}}
     (folder / "limits").mkdir()
     copied = {"count": work.count, **limits.copying(work)}
     for limit in (limits.one_file, limits.same_bytes, limits.mapped, limits.sorted_parquet):
@@ -92,11 +92,8 @@ def test_a_peer_that_gives_back_another_value_is_found_out(peers, work, tmp_path
 def test_the_best_of_the_rounds_counts(peers):
     from peers.__main__ import best
 
-    assert best([{"a": 2.0, "b": {"c": 1}, "d": None}, {"a": 1.0, "b": {"c": 3}, "d": None}]) == {
-        "a": 1.0,
-        "b": {"c": 1},
-        "d": None,
-    }
+    rounds = [{"a": 2.0, "b": {"c": 1}, "d": None}, {"a": 1.0, "b": {"c": 3}, "d": None, "failed before": 4.0}]
+    assert best(rounds) == {"a": 1.0, "b": {"c": 1}, "d": None, "failed before": 4.0}
 
 
 def test_every_peer_says_how_it_was_used(peers):

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def main() -> None:
         "megabytes": arguments.megabytes,
         "scalars": arguments.scalars,
         "versions": comparison.versions(),
+        "failed": comparison.failed,
         **best(rounds),
     }
     if arguments.json:
@@ -57,10 +59,15 @@ def main() -> None:
     print(report(found))
 
 
+class Failed(Exception):
+    """A process ended with an error."""
+
+
 class Comparison:
-    """Starts the processes of the peers that are there."""
+    """Starts the processes of the peers that are there. What fails is kept in `failed`, and the rest goes on."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
+        self.failed: list[str] = []
         self._smdebug = arguments.smdebug_python
         self.peers = [name for name in NAMES if name in arguments.peers.split(",")]
         if "smdebug" in self.peers and not Path(self._smdebug).exists():
@@ -83,11 +90,18 @@ class Comparison:
             _clear(folder / "limits")
             for name in self.peers:
                 if "tensors" in adapter(name).keeps:
-                    found["peers"][name][size] = self._tensor_work(name, folder, work)
+                    self._try(found["peers"][name], size, self._tensor_work, name, folder, work)
         for name in self.peers:
             if "scalars" in adapter(name).keeps:
-                found["peers"][name]["scalars"] = self._scalar_work(name, folder)
+                self._try(found["peers"][name], "scalars", self._scalar_work, name, folder)
         return found
+
+    def _try(self, found: dict[str, Any], kind: str, work: Callable[..., Any], name: str, *arguments: Any) -> None:
+        try:
+            found[kind] = work(name, *arguments)
+        except Failed as exc:
+            print(exc, file=sys.stderr)
+            self.failed.append(f"{adapter(name).title}, {kind}: {str(exc).strip().splitlines()[-1]}")
 
     def _tensor_work(self, name: str, folder: Path, work: Tensors) -> dict[str, Any]:
         if limit := adapter(name).tensor_limit:
@@ -123,15 +137,16 @@ class Comparison:
         python = self._smdebug if name == "smdebug" else sys.executable
         done = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True)
         if done.returncode:
-            raise SystemExit(f"{name} {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
+            raise Failed(f"{name} {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
 
 def best(rounds: list[Any]) -> Any:
-    """The least of each figure."""
+    """The least of each figure; what failed in a round is in the others."""
     first = rounds[0]
     if isinstance(first, dict):
-        return {key: best([each[key] for each in rounds]) for key in first}
+        keys = dict.fromkeys(key for each in rounds for key in each)
+        return {key: best([each[key] for each in rounds if key in each]) for key in keys}
     return None if first is None else min(rounds)
 
 

@@ -31,6 +31,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for name in versions:
         yield f"- {adapter(name).title} {versions[name]}: {adapter(name).usage}."
     sizes = list(limits)
+    for failed in found["failed"]:
+        yield f"- Failed, and left out: {failed}"
     if sizes:
         yield from _table(
             "(a) Write tensors, and (f) bytes on disk for each byte",
