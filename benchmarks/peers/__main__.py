@@ -100,6 +100,7 @@ class Comparison:
         try:
             found[kind] = work(name, *arguments)
         except Failed as exc:
+            _clear(arguments[0] / name)
             print(exc, file=sys.stderr)
             self.failed.append(f"{adapter(name).title}, {kind}: {str(exc).strip().splitlines()[-1]}")
 
