@@ -286,7 +286,9 @@ class Recorder:
             return
         # A step without any tensor leaves no trace.
         if step.records or self._handed_over:
-            self._writer.put(step, step.records, closes=True)
+            # Not kept by the step, which the writer knows until it is published: their memory is to serve again before.
+            records, step.records = step.records, []
+            self._writer.put(step, records, closes=True)
         self._handed_over = self._waiting_bytes = 0
 
     # Tensors.

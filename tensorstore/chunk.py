@@ -58,6 +58,8 @@ class _RowGroup:
         self.counts: list[int] = []
         self.places: list[Places] = []
         """Those that begin in this row group."""
+        self.packed: list[Packed] = []
+        """Whose arenas the page is in: they must not serve again before it is written."""
         self.read: list[Record] = []
         """Those that end with this row group: their memory is then free."""
         self.nbytes = 0
@@ -143,6 +145,7 @@ class ChunkWriter:
         self._make_room(len(kinds), packed.nbytes)
         places = self._places(len(kinds))
         self._pending.page.append(packed.page())
+        self._pending.packed.append(packed)
         self._pending.add(step, kinds, 0, packed.sizes, packed.nbytes)
         self._write_if_full()
         return places

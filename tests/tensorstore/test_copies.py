@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,38 @@ def test_an_arena_serves_again_once_nobody_holds_it() -> None:
     del first
     assert arenas.with_room(500).memory is memory
     assert arenas.with_room(500).room == 1000
+
+
+def test_no_packed_value_is_overwritten_before_its_row_group_is_written(tmp_path: Path) -> None:
+    """The writer has taken all of a step, and keeps it until the run is closed, while the next step is copied."""
+    recorder = Recorder(
+        tmp_path / "run",
+        framework="none",
+        versions={},
+        rank=Rank(),
+        builtin=[],
+        always_saved=[],
+        include_regex="t",
+        save_config={"save_interval": 1},
+        flush_seconds=3600,
+    )
+    recorder.set_mode(ModeKeys.TRAIN)
+    value = np.zeros(300 << 10, np.uint8)
+    for step in range(4):
+        recorder.begin_step()
+        for number in range(20):
+            value[:] = step * 20 + number
+            plan = recorder.plan(f"t{number}")
+            assert plan is not None
+            recorder.record(plan, value)
+        recorder.end_step()
+        assert recorder._writer is not None
+        deadline = time.monotonic() + 10
+        while recorder._writer._queued_bytes and time.monotonic() < deadline:
+            time.sleep(0.001)
+    recorder.close()
+    trial = tensortrial.create_trial(tmp_path / "run")
+    for number in range(20):
+        found = trial.tensor(f"t{number}").values()
+        assert len(found) == 4
+        assert all((saved == step * 20 + number).all() for step, saved in found.items())
