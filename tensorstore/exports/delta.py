@@ -66,9 +66,10 @@ class DeltaLake(Target):
 
     def _last_step(self, run: str, table: str, worker: str) -> int:
         with self._translated():
-            found = DeltaTable(self._path(table), storage_options=self._options or None)
-            version = found.transaction_version(_application(run, worker))
-            return -1 if version is None else int(version)
+            return _last_step(self._open(table), run, worker)
+
+    def _open(self, table: str) -> DeltaTable:
+        return DeltaTable(self._path(table), storage_options=self._options or None)
 
     def _note(self, part: Part) -> None:
         place = (part.run, part.identity, part.table, part.worker)
@@ -82,7 +83,9 @@ class DeltaLake(Target):
 
     def write(self, part: Part) -> int:
         self._note(part)
-        if self._last_step(part.run, part.table, part.worker) != part.after:
+        with self._translated():
+            table = self._open(part.table)
+        if _last_step(table, part.run, part.worker) != part.after:
             raise self._not_alone()
         count = 0
 
@@ -97,14 +100,8 @@ class DeltaLake(Target):
         )
         rows = pa.RecordBatchReader.from_batches(part.schema, counted())
         with self._translated():
-            write_deltalake(
-                self._path(part.table),
-                rows,
-                mode="append",
-                commit_properties=note,
-                writer_properties=_WRITER,
-                storage_options=self._options or None,
-            )
+            # The table as it was when it was asked: a commit of another export since then makes this one fail.
+            write_deltalake(table, rows, mode="append", commit_properties=note, writer_properties=_WRITER)
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
@@ -140,6 +137,11 @@ class DeltaLake(Target):
 def _application(run: str, worker: str) -> str:
     """What Delta calls whose version is kept."""
     return json.dumps(["tensortrial", run, worker])
+
+
+def _last_step(table: DeltaTable, run: str, worker: str) -> int:
+    version = table.transaction_version(_application(run, worker))
+    return -1 if version is None else int(version)
 
 
 def _kind(kind: pa.DataType) -> str:

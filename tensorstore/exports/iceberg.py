@@ -30,6 +30,10 @@ except ModuleNotFoundError as exc:
 _NOTE = "tensortrial."
 """Before the name of a run: the property of a table that says what it holds of the run."""
 
+# pyiceberg repeats by itself a commit that met another one, which may have brought the same rows: it must be refused.
+# Bounds of `run` are kept whole, so that the rows of one run are replaced without a look into the files of others.
+_PROPERTIES = {"commit.retry.num-retries": "0", "write.metadata.metrics.column.run": "full"}
+
 
 class Iceberg(Target):
     """A namespace of an Iceberg catalogue.
@@ -55,7 +59,9 @@ class Iceberg(Target):
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         for table, schema in tables.items():
             with self._translated():
-                made = self._catalogue.create_table_if_not_exists((self._namespace, table), schema)
+                made = self._catalogue.create_table_if_not_exists(
+                    (self._namespace, table), schema, properties=_PROPERTIES
+                )
             found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
             if difference := differences({field.name: _kind(field.type) for field in schema}, found):
                 raise TableMismatch(self._name, table, difference)

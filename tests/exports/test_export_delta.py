@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -11,7 +12,8 @@ from deltalake import DeltaTable
 from exporting import ExportConformance, write_run, write_step
 from runs import Job
 
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.exports import delta
 
 
 class TestDelta(ExportConformance):
@@ -38,6 +40,48 @@ class TestDelta(ExportConformance):
                 self.export(tmp_path / "a", target, tables=["tensors"])
         versions = [len(self.table(target, "tensors", version).to_pyarrow_table()) for version in range(3)]
         assert versions == [0, 5, 10]
+
+    def test_two_exports_at_once_are_refused(
+        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Job(tmp_path / "a", flush_seconds=0) as job:
+            write_step(job)
+            job.flush()
+            self.export(tmp_path / "a", target, tables=["steps"])
+            write_step(job)
+        write = delta.write_deltalake
+
+        def interrupted(table: DeltaTable, rows: pa.RecordBatchReader, **options: Any) -> None:
+            monkeypatch.setattr(delta, "write_deltalake", write)
+            self.export(tmp_path / "a", target, tables=["steps"])
+            write(table, rows, **options)
+
+        monkeypatch.setattr(delta, "write_deltalake", interrupted)
+        with pytest.raises(ExportError, match="another export is under way"):
+            self.export(tmp_path / "a", target, tables=["steps"])
+        self.check(tmp_path / "a", target, "steps")
+
+    def test_what_was_exported_is_known_when_the_log_is_gone(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 2)
+        self.export(run, target, tables=["steps"])
+        for table in ("steps", "exports"):
+            self.table(target, table).create_checkpoint()
+            for entry in Path(target.removeprefix("delta:"), table, "_delta_log").glob("*.json"):
+                entry.unlink()
+        assert self.export(run, target, tables=["steps"]).rows["steps"] == 0
+
+    def test_a_store_that_cannot_be_reached_is_named_without_its_keys(self, tmp_path: Path) -> None:
+        options = {
+            "endpoint_url": "http://127.0.0.1:9",
+            "access_key_id": "someone",
+            "secret_access_key": "very-secret",
+            "region": "us-east-1",
+            "allow_http": "true",
+            "max_retries": 0,
+        }
+        with pytest.raises(ExportError, match="s3://bucket/lake") as caught:
+            self.export(write_run(tmp_path / "a", 1), "delta:s3://bucket/lake", **options)
+        assert "very-secret" not in str(caught.value)
 
     def test_duckdb_reads_it(self, tmp_path: Path, target: str) -> None:
         self.export(write_run(tmp_path / "a", 3), target)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from exporting import ExportConformance, write_run, write_step
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Transaction
 from runs import Job
 
 import tensortrial
@@ -42,6 +43,33 @@ class TestIceberg(ExportConformance):
         first, second = table.snapshots()
         assert len(table.scan(snapshot_id=first.snapshot_id).to_arrow()) == 5
         assert len(table.scan(snapshot_id=second.snapshot_id).to_arrow()) == 10
+
+    def test_two_exports_at_once_are_refused(
+        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = write_run(tmp_path / "a", 2)
+        append = Transaction.append
+
+        def interrupted(transaction: Any, rows: Any, **options: Any) -> None:
+            monkeypatch.setattr(Transaction, "append", append)
+            self.export(run, target, tables=["steps"])
+            append(transaction, rows, **options)
+
+        monkeypatch.setattr(Transaction, "append", interrupted)
+        with pytest.raises(ExportError, match="another export is under way"):
+            self.export(run, target, tables=["steps"])
+        self.check(run, target, "steps")
+
+    def test_what_was_exported_is_known_when_snapshots_are_gone(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 2)
+        self.export(run, target, tables=["steps"])
+        with self.catalogue(target) as catalogue:
+            steps = catalogue.load_table("tensortrial.steps")
+            steps.overwrite(steps.scan().to_arrow())
+            old = [each.snapshot_id for each in steps.snapshots()][:-1]
+            steps.maintenance.expire_snapshots().by_ids(old).commit()
+        assert self.export(run, target, tables=["steps"]).rows["steps"] == 0
+        self.check(run, target, "steps")
 
     def test_a_namespace_can_be_chosen(self, tmp_path: Path, target: str) -> None:
         self.export(write_run(tmp_path / "a", 1), target, namespace="mine", tables=["steps"])
