@@ -117,6 +117,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 
 # By the scheme of the URL: the module beside this one, and its class.
 _TARGETS: dict[str, tuple[str, str]] = {
+    "bigquery": ("bigquery", "BigQuery"),
     "csv": ("csv_folder", "CSVFolder"),
     "delta": ("delta", "DeltaLake"),
     "duckdb": ("duckdb_file", "DuckDBFile"),

@@ -1,0 +1,97 @@
+"""Exports into BigQuery, as an emulator has it: DuckDB underneath, so its SQL and its load jobs, and no proof of the rest."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from duckdb_extensions import import_extension
+from exporting import ExportConformance, write_run
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from servers import _free_ports
+
+import tensortrial
+from tensortrial.errors import ConfigurationError, ExportError
+
+pytestmark = pytest.mark.filterwarnings("default")  # the emulator's libraries are not ours to keep quiet
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    import_extension("spatial")
+    rest, grpc = _free_ports(2)
+    program = [str(Path(sys.executable).with_name("bqemulator")), "start", "--project", "p", "--log-level", "error"]
+    with subprocess.Popen([*program, "--rest-port", str(rest), "--grpc-port", str(grpc)]) as process:
+        try:
+            url = f"http://127.0.0.1:{rest}"
+            _wait_for(f"{url}/bigquery/v2/projects/p/datasets")
+            yield url
+        finally:
+            process.terminate()
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+            return
+        except (urllib.error.URLError, OSError):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+class TestBigQuery(ExportConformance):
+    @pytest.fixture
+    def target(self, endpoint: str) -> str:
+        return f"bigquery://p/runs_{secrets.token_hex(4)}?endpoint={endpoint}"
+
+    def client(self, target: str) -> Any:
+        endpoint = target.partition("endpoint=")[2]
+        return bigquery.Client("p", credentials=AnonymousCredentials(), client_options={"api_endpoint": endpoint})
+
+    def dataset(self, target: str) -> str:
+        return target.removeprefix("bigquery://").partition("?")[0].replace("/", ".")
+
+    def read(self, target: str, table: str) -> pa.Table:
+        with self.client(target) as client:
+            rows = client.query(f"select * from `{self.dataset(target)}.{table}`").result()
+            return rows.to_arrow(create_bqstorage_client=False)
+
+    def make_other(self, target: str) -> None:
+        name = self.dataset(target)
+        fields = [bigquery.SchemaField("run", "STRING"), bigquery.SchemaField("colour", "STRING")]
+        with self.client(target) as client:
+            client.create_dataset(name)
+            client.create_table(bigquery.Table(f"{name}.steps", fields))
+
+    def test_names_are_quoted(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "it's \"a\" \\ é", 2, "gpu:'0'")
+        for rows in (2, 0):
+            assert self.export(run, target).rows["steps"] == rows
+        self.check(run, target, "steps", "tensors", "runs")
+
+    def test_no_table_is_left_behind(self, tmp_path: Path, target: str) -> None:
+        self.export(write_run(tmp_path / "a", 2), target)
+        with self.client(target) as client:
+            tables = {each.table_id for each in client.list_tables(self.dataset(target))}
+        assert tables == {"runs", "collections", "steps", "tensors", "scalars", "reductions", "exports"}
+
+    def test_a_dataset_must_be_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="bigquery://project/dataset"):
+            tensortrial.export(write_run(tmp_path / "a", 1), "bigquery://p", progress=False)
+
+    def test_without_credentials_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+        with pytest.raises(ExportError, match="bigquery://p/d"):
+            tensortrial.export(write_run(tmp_path / "a", 1), "bigquery://p/d", progress=False)
