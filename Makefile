@@ -143,18 +143,24 @@ build/env-spark: pyproject.toml build/env
 	$(PY) -m pip install --quiet $(shell sed -nE 's/^spark = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
 	@touch $@
 
-# Emulators of warehouses, each with pins that .venv cannot have; programs of the tests ask them.
+# Emulators of warehouses, each with pins that .venv cannot have; programs of the tests ask them, and exports, for which
+# the store is installed on top.
 PINS_FAKESNOW := fakesnow==0.12.1 'snowflake-connector-python[pandas]<5' pyarrow
 PINS_BQEMULATOR := bqemulator==1.4.0 duckdb==1.5.5 duckdb-extensions duckdb-extension-spatial==1.5.5 google-cloud-bigquery pyarrow
 
 .PHONY: env-emulators
-env-emulators: build/env-fakesnow build/env-bqemulator  ## Make .venv-fakesnow and .venv-bqemulator: emulators of Snowflake and BigQuery
+env-emulators: build/env-fakesnow-links build/env-bqemulator-links  ## Make .venv-fakesnow and .venv-bqemulator: emulators of Snowflake and BigQuery
 
 build/env-fakesnow: PINS := $(PINS_FAKESNOW)
 build/env-bqemulator: PINS := $(PINS_BQEMULATOR)
-build/env-fakesnow build/env-bqemulator: build/env-%: .venv-%/pyvenv.cfg
+build/env-fakesnow build/env-bqemulator: build/env-%: pyproject.toml .venv-%/pyvenv.cfg
 	@mkdir -p build
-	.venv-$*/bin/python -m pip install --quiet $(PINS)
+	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77' $(PINS)
+	.venv-$*/bin/python -m pip install $(EDITABLE) $(PINS) -e '.[test-core]'
+	@touch $@
+
+build/env-fakesnow-links build/env-bqemulator-links: build/env-%-links: build/env-% build/files
+	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # Installs what the shell's variable names, which may be nothing.
@@ -211,7 +217,7 @@ TESTS_SPARK := $(wildcard tests/*/test_*spark*.py)
 TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
 .PHONY: test
-test: env servers  ## Run the tests, all but the slow ones and those of Spark, TensorFlow, MXNet and Horovod
+test: env servers  ## Run the tests, all but the slow ones and those of emulators, Spark, TensorFlow, MXNet and Horovod
 	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
@@ -245,7 +251,9 @@ test-spark: env-spark servers java  ## Run the tests of what Apache Spark answer
 .PHONY: test-emulators
 test-emulators: env env-emulators  ## Run the tests of what emulators of Snowflake and BigQuery answer
 	TENSORTRIAL_FAKESNOW_PYTHON=.venv-fakesnow/bin/python TENSORTRIAL_BQEMULATOR_PYTHON=.venv-bqemulator/bin/python \
-	    $(PY) -m pytest $(PYTEST_ARGS) $(TESTS_EMULATORS)
+	    $(PY) -m pytest $(PYTEST_ARGS) $(filter-out tests/exports/%,$(TESTS_EMULATORS))
+	# bqemulator's own plugin for pytest needs Docker's library.
+	.venv-bqemulator/bin/python -m pytest -p no:bqemulator $(PYTEST_ARGS) tests/exports/test_export_bigquery_emulator.py
 
 .PHONY: lint
 lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which

@@ -82,7 +82,9 @@ class BigQuery(Target):
         return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
 
     def write(self, part: Part) -> int:
-        place = f"run = {_literal(part.run)} and table_name = {_literal(part.table)} and worker = {_literal(part.worker)}"
+        place = (
+            f"run = {_literal(part.run)} and table_name = {_literal(part.table)} and worker = {_literal(part.worker)}"
+        )
         texts = map(_literal, (part.run, part.identity, part.table, part.worker))
         with self._translated(), tempfile.TemporaryFile() as file:
             count = _write_parquet(part.reader(), file)

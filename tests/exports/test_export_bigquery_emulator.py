@@ -76,7 +76,7 @@ class TestBigQuery(ExportConformance):
             client.create_table(bigquery.Table(f"{name}.steps", fields))
 
     def test_names_are_quoted(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "it's \"a\" \\ é", 2, "gpu:'0'")
+        run = write_run(tmp_path / 'it\'s "a" \\ é', 2, "gpu:'0'")
         for rows in (2, 0):
             assert self.export(run, target).rows["steps"] == rows
         self.check(run, target, "steps", "tensors", "runs")
