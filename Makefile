@@ -254,6 +254,7 @@ test-emulators: env env-emulators  ## Run the tests of what emulators of Snowfla
 	    $(PY) -m pytest $(PYTEST_ARGS) $(filter-out tests/exports/%,$(TESTS_EMULATORS))
 	# bqemulator's own plugin for pytest needs Docker's library.
 	.venv-bqemulator/bin/python -m pytest -p no:bqemulator $(PYTEST_ARGS) tests/exports/test_export_bigquery_emulator.py
+	.venv-fakesnow/bin/python -m pytest $(PYTEST_ARGS) tests/exports/test_export_snowflake_emulator.py
 
 .PHONY: lint
 lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which

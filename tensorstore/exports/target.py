@@ -125,6 +125,7 @@ _TARGETS: dict[str, tuple[str, str]] = {
     "parquet": ("parquet_folder", "ParquetFolder"),
     "postgres": ("postgresql", "PostgreSQL"),
     "postgresql": ("postgresql", "PostgreSQL"),
+    "snowflake": ("snowflake", "Snowflake"),
     "tensorboard": ("tensorboard", "TensorBoardFolder"),
 }
 
