@@ -67,7 +67,7 @@ class Snowflake(Target):
         for name, value in (dict(parse_qsl(parts.query)) | dict(options)).items():
             if name not in _OPTIONS and "." not in name:
                 raise ConfigurationError(f"snowflake: has no option {name!r}; it has {', '.join(sorted(_OPTIONS))}")
-            given[_OPTIONS.get(name, name)] = str(value)
+            given[name if "." in name else _OPTIONS[name]] = str(value)
         private = [value for name, value in given.items() if "token" in name or "private_key" in name]
         hidden = {text for text in (password, parts.password or "", *private) if text}
         return {name: value for name, value in given.items() if value}, sorted(hidden, key=len, reverse=True)

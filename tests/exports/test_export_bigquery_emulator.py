@@ -1,4 +1,4 @@
-"""Exports into BigQuery, as an emulator has it: DuckDB underneath, so its SQL and its load jobs, and no proof of the rest."""
+"""Exports into BigQuery, as an emulator has it: DuckDB is underneath, so this is no proof of the real thing."""
 
 from __future__ import annotations
 
