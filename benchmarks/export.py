@@ -1,8 +1,8 @@
 """What an export costs beside what the target itself takes for the same rows.
 
 PostgreSQL is compared with a COPY, in binary, of the same bytes from a file on the server; a DuckDB file with DuckDB's
-own `create table as` from the index files; Parquet and CSV with pyarrow's writers, from memory. All write one table,
-`tensors`, of a compacted index. PostgreSQL is started by this program, or is at --postgres URL.
+own `create table as` from the index files; Parquet, Delta Lake, Iceberg and CSV with pyarrow's writers, from memory.
+All write one table, `tensors`, of a compacted index. PostgreSQL is started by this program, or is at --postgres URL.
 
     python benchmarks/export.py [--rows 1000000] [--postgres postgresql://…]
 """
@@ -46,6 +46,12 @@ def main() -> None:
             compare("PostgreSQL, to COPY of the same bytes", "1.5", *to_postgres(run, url))
         compare("DuckDB file, to DuckDB's own", "", *to_duckdb(run, folder))
         compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder))
+        compare("Delta Lake, to Parquet of pyarrow's own", "1", *to_lake(run, folder, f"delta:{folder}/out"))
+        compare(
+            "Iceberg, to Parquet of pyarrow's own",
+            "1",
+            *to_lake(run, folder, f"iceberg:sqlite:///{folder}/out/lake.db"),
+        )
         compare("CSV, to pyarrow's own", "", *to_csv(run, folder))
         line("the same again, nothing being new", f"{seconds(lambda: export(run, f'csv:{folder}/out')):.2f} s")
 
@@ -100,13 +106,22 @@ def to_duckdb(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[]
 
 
 def to_parquet(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+    return to_lake(run, folder, f"parquet:{folder}/out")
+
+
+def to_lake(run: Path, folder: Path, target: str) -> tuple[Callable[[], float], Callable[[], float]]:
+    def ours() -> float:
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        (folder / "out").mkdir()
+        return seconds(lambda: export(run, target))
+
     def theirs() -> float:
         rows = exported(folder)
         texts = [field.name for field in rows.schema if field.type in (pa.string(), pa.list_(pa.string()))]
         options = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts}
         return seconds(lambda: pq.write_table(rows, folder / "peer.parquet", 131_072, **options))
 
-    return lambda: fresh_folder(run, folder, "parquet"), theirs
+    return ours, theirs
 
 
 def to_csv(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
@@ -126,7 +141,7 @@ def fresh_folder(run: Path, folder: Path, kind: str) -> float:
 
 
 def exported(folder: Path) -> pa.Table:
-    return pa.concat_tables([pq.ParquetFile(path).read() for path in (folder / "out/tensors").rglob("*.parquet")])
+    return pa.concat_tables([pq.ParquetFile(path).read() for path in (folder / "out").rglob("tensors/**/*.parquet")])
 
 
 @contextmanager
