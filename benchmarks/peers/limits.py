@@ -16,7 +16,7 @@ import numpy as np
 from common import median_seconds, seconds
 
 from .work import Tensors
-from .worker import evict
+from .worker import evict, settle
 
 _TIMES = 11
 _POINTS = 200
@@ -110,6 +110,7 @@ def sorted_parquet(folder: Path, work: Tensors) -> dict[str, float]:
 
 
 def _cold(path: Path, read: Callable[[], object]) -> float:
+    settle([path])
     taken = []
     for _ in range(5):
         evict([path])

@@ -86,6 +86,7 @@ def read_tensors(peer: Peer, work: Tensors) -> dict[str, Any]:
         at = peer.at(step)
         check([at[name] for name in work.names], [work.array(i, step) for i in range(work.per_step)])
     found["warm"] = _reads(peer, work, spread, lambda: None, _POINTS)
+    settle(peer.files())
     found["cold"] = _reads(peer, work, spread[::-1], lambda: evict(peer.files()), _COLD)
     return found
 
@@ -116,12 +117,18 @@ def check(found: Iterable[np.ndarray], expected: Iterable[np.ndarray]) -> None:
         np.testing.assert_array_equal(np.asarray(one).ravel(), other)
 
 
+def settle(paths: Iterable[Path]) -> None:
+    """Write these files to the disk: only then can they leave the page cache."""
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
 def evict(paths: Iterable[Path]) -> None:
-    """Drop these files from the page cache; what is not on the disk yet is written there first."""
+    """Drop these files, which are on the disk already, from the page cache. Their names and sizes stay known."""
     for path in paths:
         number = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(number)
             os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(number)
