@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 from common import median_seconds, seconds
 
 from .work import Tensors
-from .worker import evict, settle
+from .worker import evict
 
 _TIMES = 11
 _POINTS = 200
@@ -110,7 +111,7 @@ def sorted_parquet(folder: Path, work: Tensors) -> dict[str, float]:
 
 
 def _cold(path: Path, read: Callable[[], object]) -> float:
-    settle([path])
+    os.sync()
     taken = []
     for _ in range(5):
         evict([path])

@@ -86,7 +86,7 @@ def read_tensors(peer: Peer, work: Tensors) -> dict[str, Any]:
         at = peer.at(step)
         check([at[name] for name in work.names], [work.array(i, step) for i in range(work.per_step)])
     found["warm"] = _reads(peer, work, spread, lambda: None, _POINTS)
-    settle(peer.files())
+    os.sync()  # only what is on the disk can leave the page cache
     found["cold"] = _reads(peer, work, spread[::-1], lambda: evict(peer.files()), _COLD)
     return found
 
@@ -115,13 +115,6 @@ def _reads(
 def check(found: Iterable[np.ndarray], expected: Iterable[np.ndarray]) -> None:
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(np.asarray(one).ravel(), other)
-
-
-def settle(paths: Iterable[Path]) -> None:
-    """Write these files to the disk: only then can they leave the page cache."""
-    for path in paths:
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
 
 
 def evict(paths: Iterable[Path]) -> None:
