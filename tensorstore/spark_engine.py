@@ -1,0 +1,210 @@
+"""Apache Spark as the engine: the same questions, on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from . import spark_sql
+from .engine import Database, FilesView, Rows, RunFile, rows_of
+from .errors import ConfigurationError, MissingExtra, QueryError
+from .storage import Storage
+
+try:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as sql_functions
+except ImportError as missing:
+    raise MissingExtra("pyspark", "spark", "SparkEngine") from missing
+
+_SCHEMES = {"file", "s3", "s3a", "gs", "hdfs", "abfs", "abfss"}
+_SETTINGS = {
+    # Times in a run are of UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # Otherwise a query could read the environment of the driver: ${env:…}.
+    "spark.sql.variable.substitute": "false",
+}
+# A name in a list of files is a pattern to Spark.
+_PATTERN = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
+
+# Spark tells a file's URI, with escapes, in which a plus is a plus.
+_FILE = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', 'file:/')"
+
+
+class SparkEngine:
+    """Answers questions on a Spark session; nothing of the session itself is changed.
+
+    `dialect` is the one that users' queries are written in: "duckdb", so that a query is the same on both engines, or
+    "spark". What is no SELECT on the run's views is refused before Spark sees it; Spark itself has no lock as DuckDB has
+    (docs/scale.md).
+    """
+
+    def __init__(self, spark: SparkSession, dialect: str = "duckdb") -> None:
+        if dialect not in ("duckdb", "spark"):
+            raise ConfigurationError(f"SparkEngine's dialect is 'duckdb' or 'spark', not {dialect!r}")
+        self._spark = spark
+        self._dialect = dialect
+
+    def connect(self, storages: Sequence[Storage]) -> Database:
+        """Views of its own, which the session does not see. Raises ConfigurationError for a place that Spark cannot
+        read, such as memory://."""
+        for storage in storages:
+            _uri(storage, "")
+        return SparkDatabase(self._spark.newSession(), self._dialect)
+
+
+class SparkAnswer:
+    """What a query gave: an Arrow table, and some of the words for it that DuckDB's relations have."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._table.column_names)
+
+    def to_arrow_table(self) -> pa.Table:
+        return self._table
+
+    def fetchall(self) -> Rows:
+        return rows_of(self._table)
+
+    def df(self) -> Any:
+        """The same as a pandas DataFrame."""
+        return self._table.to_pandas()
+
+    def __repr__(self) -> str:
+        return repr(self._table)
+
+
+class SparkDatabase(Database):
+    """Temporary views in a session. The small tables are Arrow tables here, and go to Spark when it is asked."""
+
+    def __init__(self, session: SparkSession, dialect: str) -> None:
+        self._session = session
+        self._dialect = dialect
+        self._tables: dict[str, pa.Table] = {}
+        self._changed: set[str] = set()
+        self._views: set[str] = set()
+        for name, value in _SETTINGS.items():
+            session.conf.set(name, value)
+
+    # Small tables.
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        self._tables[table] = rows
+        self._changed.add(table)
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        self.put(table, pa.concat_tables([self._tables[table], rows]))
+
+    def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
+        rows = self._tables[table]
+        texts = pc.if_else(_is_one_of(rows[column], before), after, rows[column])
+        self.put(table, rows.set_column(rows.column_names.index(column), rows.schema.field(column), texts))
+
+    def delete(self, table: str, column: str, values: Sequence[str]) -> None:
+        rows = self._tables[table]
+        self.put(table, rows.filter(pc.invert(_is_one_of(rows[column], values))))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        tables = dict(self._tables)
+        try:
+            yield
+        except BaseException:
+            self._changed |= set(self._tables)
+            self._tables = tables
+            raise
+
+    def _send_tables(self) -> None:
+        for table in self._changed & set(self._tables):
+            self._frame(self._tables[table].combine_chunks()).createOrReplaceTempView(f"catalogue_{table}")
+        self._changed.clear()
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        frame = self._session.createDataFrame(rows)
+        # Spark takes a time without zone for one of the session's zone.
+        times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type)]
+        return frame.withColumns({name: frame[name].cast("timestamp_ntz") for name in times}) if times else frame
+
+    # Questions.
+
+    def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
+        return self._run(spark_sql.question(question), parameters)
+
+    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> SparkAnswer:
+        return SparkAnswer(self._run(spark_sql.select(query, self._views, self._dialect), parameters))
+
+    def _run(self, text: str, parameters: dict[str, Any] | None) -> pa.Table:
+        self._send_tables()
+        try:
+            return self._session.sql(text, args=parameters or None).toArrow()
+        except (PySparkException, Py4JJavaError) as exc:
+            raise QueryError(str(exc)) from exc
+
+    # Views.
+
+    def make_view(self, question: str) -> None:
+        self._send_tables()
+        self._session.sql(spark_sql.question(question))
+        self._views.add(question.rpartition("view_")[2])
+
+    def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
+        frame = self._files(view, files)
+        if view.time:
+            frame = frame.withColumn(view.time, frame[view.time].cast("timestamp_ntz"))
+        if view.first is not None:
+            frame = frame.where(frame[view.step] >= view.first)
+        if view.end is not None:
+            frame = frame.where(frame[view.step] < view.end)
+        frame.createOrReplaceTempView(view.name)
+        self._views.add(view.name)
+
+    def _files(self, view: FilesView, files: Sequence[RunFile]) -> DataFrame:
+        schema = self._session.createDataFrame(view.schema.empty_table()).schema
+        if files:
+            uris = [_uri(file.storage, file.path) for file in files]
+            frame = self._session.read.schema(schema).parquet(*(uri.translate(_PATTERN) for uri in uris))
+        else:
+            frame = self._session.createDataFrame([], schema)
+        if not view.with_run:
+            return frame
+        if not files:
+            return frame.select(sql_functions.lit("").alias("run"), "*")
+        runs = self._session.createDataFrame(
+            pa.table({"file": [_as_told(uri) for uri in uris], "run": [file.run for file in files]})
+        )
+        joined = frame.withColumn("file", sql_functions.expr(_FILE)).join(sql_functions.broadcast(runs), "file")
+        return joined.select("run", *view.schema.names)
+
+    def close(self) -> None:
+        for view in (*self._views, *(f"catalogue_{table}" for table in self._tables)):
+            self._session.catalog.dropTempView(view)
+        self._tables.clear()
+        self._views.clear()
+
+
+def _is_one_of(column: pa.ChunkedArray, values: Sequence[str]) -> Any:
+    return pc.is_in(column, value_set=pa.array(values, column.type))
+
+
+def _uri(storage: Storage, path: str) -> str:
+    """The file's name for Spark."""
+    if storage.is_local:
+        return f"file://{storage.url}/{path}"
+    scheme, _, rest = storage.url.partition("://")
+    if scheme not in _SCHEMES:
+        raise ConfigurationError(f"Spark cannot read {storage.url}; copy the run to a disk or an object store")
+    # What everybody calls s3:// is s3a:// to Hadoop.
+    return f"{'s3a' if scheme == 's3' else scheme}://{rest}/{path}"
+
+
+def _as_told(uri: str) -> str:
+    """The file's name as Spark tells it of a row."""
+    return uri.replace("file:///", "file:/", 1)

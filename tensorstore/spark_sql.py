@@ -1,0 +1,98 @@
+"""The SQL of this project as Spark understands it, and which of the user's it may see: by sqlglot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+from tensortrial.queries import load
+
+from .errors import MissingExtra, QueryError, QueryRefused
+
+try:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+except ImportError as missing:
+    raise MissingExtra("sqlglot", "spark", "SparkEngine") from missing
+
+# They call any static method of Java, or take names from text, where nothing can look at them.
+_FORBIDDEN = frozenset({"java_method", "reflect", "try_reflect", "identifier"})
+
+
+@cache
+def question(name: str) -> str:
+    """A question of `queries/`, which may be one that creates a view."""
+    (statement,) = sqlglot.parse(load(name), read="duckdb")
+    return _for_spark(statement)
+
+
+def select(query: str, views: Collection[str], dialect: str) -> str:
+    """The user's query, written in `dialect`. Raises QueryError for what is not SQL, and QueryRefused for anything but
+    one SELECT on these views: for other tables, files, functions that give tables, and functions that call Java."""
+    try:
+        statements = [each for each in sqlglot.parse(query, read=dialect) if each is not None]
+    except SqlglotError as exc:
+        raise QueryError(f"this is not SQL of the dialect {dialect}: {exc}") from exc
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        found = ", ".join(each.key.upper() for each in statements) or "nothing"
+        raise QueryRefused(f"only one SELECT is run on a run's views, and this is {found}: {query.strip()[:200]!r}")
+    (statement,) = statements
+    for node in statement.walk():
+        _check(node, views)
+    return _for_spark(statement)
+
+
+def _check(node: Any, views: Collection[str]) -> None:
+    if isinstance(node, exp.Table):
+        _check_table(node, views)
+    elif isinstance(node, exp.Anonymous) and node.name.lower() in _FORBIDDEN:
+        raise QueryRefused(f"the function {node.name} is not run: it reaches beyond the views of the run")
+    elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
+        raise QueryRefused(f"only functions that Spark brings are run, and this is another: {node.sql()}")
+    elif isinstance(node, (exp.Command, exp.DDL, exp.DML, exp.Into, exp.QueryTransform)) and not isinstance(
+        node, exp.Query
+    ):
+        raise QueryRefused(f"a query can read the views of its run, and nothing else: {node.sql()[:200]!r}")
+
+
+def _check_table(table: Any, views: Collection[str]) -> None:
+    if not isinstance(table.this, exp.Identifier):
+        raise QueryRefused(f"no function is run in the place of a table: {table.sql()[:200]!r}")
+    known = {view.lower() for view in views} | _with_names(table)
+    if table.db or table.catalog or table.name.lower() not in known:
+        raise QueryRefused(f"no view {table.sql()!r}: a query can read {', '.join(sorted(views))}, and nothing else")
+
+
+def _with_names(node: Any) -> set[str]:
+    """What the WITH clauses around this define."""
+    names: set[str] = set()
+    while node is not None:
+        clause = node.args.get("with_")
+        names |= {each.alias.lower() for each in clause.expressions} if clause else set()
+        node = node.parent
+    return names
+
+
+def _for_spark(statement: Any) -> str:
+    """The text, with small tables as views of Spark, which have no schema, and with times of UTC."""
+
+    def changed(node: Any) -> Any:
+        if isinstance(node, exp.Table) and node.db == "catalogue":
+            return exp.to_table(f"catalogue_{node.name}", alias=node.alias or node.name)
+        if isinstance(node, exp.Anonymous) and node.name.lower() == "epoch_us":
+            (time,) = node.expressions
+            return exp.func("unix_micros", exp.cast(time, "timestamptz"))
+        if isinstance(node, exp.Create):
+            node.set("properties", exp.Properties(expressions=[exp.TemporaryProperty()]))
+        return node
+
+    try:
+        # What Spark runs is written anew, without comments: hints and what only Spark takes for SQL are not in it.
+        text: str = statement.transform(changed).sql(
+            "spark", comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE
+        )
+    except SqlglotError as exc:
+        raise QueryError(f"this cannot be said in Spark's SQL: {exc}") from exc
+    return text
