@@ -102,8 +102,7 @@ class Catalogue:
         self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
         self.database = (engine or DuckDBEngine()).connect([storage])
-        for table, schema in _TABLES.items():
-            self.database.put(table, arrow_table(schema, []))
+        self.database.create(_TABLES)
         self._index_files = IndexFiles(storage)
         self._replacing: list[NewFile] = []
         self._listed_at = time.monotonic()

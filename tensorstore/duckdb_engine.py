@@ -7,7 +7,7 @@ from __future__ import annotations
 import atexit
 import logging
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,15 @@ from .schema import FINDINGS, INDEX, TENSORS
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
+
+_TYPES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.list_(pa.string()): "varchar[]",
+    pa.string(): "varchar",
+    pa.timestamp("us"): "timestamp",
+}
 
 _open: weakref.WeakSet[DuckDBDatabase] = weakref.WeakSet()
 
@@ -73,6 +82,14 @@ class DuckDBDatabase(Database):
         return self._duckdb.execute(statement, parameters)
 
     # Small tables.
+
+    def create(self, tables: Mapping[str, pa.Schema]) -> None:
+        # A tenth of the time that tables without rows take to be copied in.
+        statements = []
+        for table, schema in tables.items():
+            columns = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in schema)
+            statements.append(f"create table catalogue.{table} ({columns})")
+        self.execute(";\n".join(statements))
 
     def put(self, table: str, rows: pa.Table) -> None:
         self._with_rows(f"create or replace table catalogue.{table} as from new_rows", rows)

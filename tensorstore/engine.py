@@ -8,7 +8,7 @@ part of DuckDB's SQL that translates. What it answers is Arrow.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,6 +64,11 @@ class Database(ABC):
 
     The small tables are called `catalogue.<name>` in questions.
     """
+
+    def create(self, tables: Mapping[str, pa.Schema]) -> None:
+        """Make small tables without rows."""
+        for table, schema in tables.items():
+            self.put(table, schema.empty_table())
 
     @abstractmethod
     def put(self, table: str, rows: pa.Table) -> None:
