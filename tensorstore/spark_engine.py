@@ -40,7 +40,7 @@ class SparkEngine:
     """Answers questions on a Spark session; nothing of the session itself is changed.
 
     `dialect` is the one that users' queries are written in: "duckdb", so that a query is the same on both engines, or
-    "spark". What is no SELECT on the run's views is refused before Spark sees it; Spark itself has no lock as DuckDB has
+    "spark". What is no SELECT on the views is refused before Spark sees it; Spark itself has no lock as DuckDB has
     (docs/scale.md).
     """
 
