@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
+from .batches import ahead
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
 
 try:
@@ -91,7 +92,7 @@ class DeltaLake(Target):
 
         def counted() -> Iterator[pa.RecordBatch]:
             nonlocal count
-            for batch in part.reader():
+            for batch in ahead(part.reader()):
                 count += batch.num_rows
                 yield batch
 
