@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ class Tensortrial(Peer):
     def begin(self, work: Tensors | None, statistics: bool = False) -> None:
         from tensortrial.hooks.pytorch import Hook, ReductionConfig
 
+        os.environ["TENSORTRIAL_STRICT"] = "1"  # an error ends the measurement, not the hook
         asked = ReductionConfig(reductions=["mean"], norms=["l2"], save_raw_tensor=True) if statistics else None
         self._hook = Hook(self.folder / "run", reduction_config=asked)
 
