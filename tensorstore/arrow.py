@@ -1,5 +1,5 @@
-"""Columns of Arrow from numpy and from texts, buffer by buffer: `pyarrow.array` would do, but imports pandas where
-there is one, and a job that trains for a second has no 0.2 s for that."""
+"""Columns of Arrow from numpy and from Python, buffer by buffer, and back: `pyarrow.array` would do, but imports pandas
+where there is one, and neither a job that trains for a second nor the first answer of a run has 0.2 s for that."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool
     return pa.Array.from_buffers(kind, len(array), [_validity(valid), pa.py_buffer(array)])
 
 
-def texts(cells: Sequence[str]) -> pa.Array:
-    encoded = [cell.encode() for cell in cells]
-    offsets, data = _offsets(encoded), b"".join(encoded)
-    return pa.Array.from_buffers(pa.string(), len(cells), [None, offsets, pa.py_buffer(data)])
+def texts(cells: Sequence[str | None]) -> pa.Array:
+    """Null where a cell is None."""
+    encoded = [b"" if cell is None else cell.encode() for cell in cells]
+    buffers = [_validity(_present(cells)), _offsets(encoded), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(cells), buffers)
 
 
-def lists(cells: Sequence[Sequence[Any]], elements: pa.Array) -> pa.Array:
-    """One list for each cell, as long as it is, of the `elements` one after another."""
-    return pa.Array.from_buffers(pa.list_(elements.type), len(cells), [None, _offsets(cells)], children=[elements])
+def lists(cells: Sequence[Sequence[Any] | None], elements: pa.Array) -> pa.Array:
+    """One list for each cell, as long as it is, of the `elements` one after another. Null where a cell is None."""
+    offsets = _offsets([() if cell is None else cell for cell in cells])
+    buffers = [_validity(_present(cells)), offsets]
+    return pa.Array.from_buffers(pa.list_(elements.type), len(cells), buffers, children=[elements])
 
 
 def structs(columns: Sequence[pa.Array], kind: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:
@@ -40,8 +43,51 @@ def spread(cells: pa.Array, places: npt.NDArray[np.intp], valid: npt.NDArray[np.
     return cells.take(numbers(places, pa.int64(), valid))
 
 
+def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Python values, None among them, as a column of this type."""
+    if kind == pa.string():
+        return texts(cells)
+    if pa.types.is_list(kind):
+        return lists(cells, column([value for cell in cells if cell is not None for value in cell], kind.value_type))
+    whole = all(cell is None or isinstance(cell, int) for cell in cells)
+    if pa.types.is_integer(kind) or (pa.types.is_timestamp(kind) and whole):
+        return numbers([0 if cell is None else cell for cell in cells], kind, _present(cells))
+    if pa.types.is_boolean(kind):
+        buffers = [_validity(_present(cells)), _bits(np.array([bool(cell) for cell in cells], bool))]
+        return pa.Array.from_buffers(kind, len(cells), buffers)
+    return pa.array(cells, kind)
+
+
+def table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows of Python values as a table of this schema."""
+    columns = list(zip(*rows, strict=True)) or [() for _ in schema]
+    arrays = [column(cells, field.type) for cells, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
+    """The numbers of an array, in its own memory where none is null; `missing` for those that are."""
+    kind = f"{'f' if pa.types.is_floating(array.type) else 'i'}{array.type.bit_width // 8}"
+    if not len(array):
+        return np.empty(0, kind)
+    here = slice(array.offset, array.offset + len(array))
+    valid, data = array.buffers()
+    found = np.frombuffer(data, kind)[here]
+    if not array.null_count:
+        return found
+    return np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[here], found, missing)
+
+
+def _present(cells: Sequence[Any]) -> npt.NDArray[np.bool_]:
+    return np.array([cell is not None for cell in cells], bool)
+
+
 def _validity(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
-    return None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return None if valid is None or valid.all() else _bits(valid)
+
+
+def _bits(cells: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(cells, bitorder="little"))
 
 
 def _offsets(cells: Sequence[Sequence[Any] | bytes]) -> pa.Buffer:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from .arrow_arrays import arrow_table
+from . import arrow
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Engine, FilesView, Rows, RunFile
 from .errors import CorruptFile, FileError, MissingChunk
@@ -212,7 +212,7 @@ class Catalogue:
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
         """What each worker was told to save, as rows of the view `collections`."""
         with self._lock:
-            self.database.put("collections", arrow_table(_TABLES["collections"], rows))
+            self.database.put("collections", arrow.table(_TABLES["collections"], rows))
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
         """The answer to the user's query on the views of the run. Raises QueryRefused for anything but one SELECT, and
@@ -312,7 +312,7 @@ class Catalogue:
 
     def _append(self, table: str, rows: Rows) -> None:
         if rows:
-            self.database.append(table, arrow_table(_TABLES[table], rows))
+            self.database.append(table, arrow.table(_TABLES[table], rows))
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
         """The rows of a "tensor", by step, or of a "step", by name. What was read stays read: when the run has grown,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from .arrow_arrays import arrow_table
+from . import arrow
 from .engine import Database, FilesView, Rows, RunFile
 from .errors import QueryError, QueryRefused
 from .schema import FINDINGS, INDEX, TENSORS
@@ -150,7 +150,7 @@ class DuckDBDatabase(Database):
     def _no_files(self, view: FilesView) -> duckdb.DuckDBPyRelation:
         # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
         run = [pa.field("run", pa.string())] if view.with_run else []
-        self.put(f"no_{view.name}", arrow_table(pa.schema([*run, *view.schema]), []))
+        self.put(f"no_{view.name}", arrow.table(pa.schema([*run, *view.schema]), []))
         return self._duckdb.table(f"catalogue.no_{view.name}")
 
     def _files(self, view: FilesView, files: Sequence[RunFile]) -> duckdb.DuckDBPyRelation:

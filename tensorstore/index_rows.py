@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .arrow_arrays import arrow_array, numbers
+from . import arrow
 from .chunk_values import ChunkFile
 from .errors import CorruptFile
 from .index import SavedTensor
@@ -132,8 +132,8 @@ class _RowGroup:
         table = file.read(number, ["name", "global_step"])
         names = _array(table["name"])
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
-        self._names = numbers(names.indices)
-        self._steps = numbers(_array(table["global_step"]))
+        self._names = arrow.numpy_of(names.indices)
+        self._steps = arrow.numpy_of(_array(table["global_step"]))
         # What a writer flushes is in the order of steps; what was compacted is not.
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
         self.nbytes = table.nbytes
@@ -189,18 +189,21 @@ def _cells(column: pa.Array) -> Cells:
     if column.null_count == len(column):
         return lambda positions: [None] * len(positions)
     if pa.types.is_dictionary(column.type):
-        words, codes = [*column.dictionary.to_pylist(), None], numbers(column.indices, missing=-1)
+        words, codes = [*column.dictionary.to_pylist(), None], arrow.numpy_of(column.indices, missing=-1)
         return lambda positions: [words[code] for code in codes[positions].tolist()]
     if pa.types.is_primitive(column.type) and not column.null_count:
-        values = numbers(column)
+        values = arrow.numpy_of(column)
         return lambda positions: values[positions].tolist()
     if column.type == INDEX_SCHEMA.field("shape").type and not column.flatten().null_count:
-        lengths, begins = numbers(column.flatten()).tolist(), numbers(column.offsets) - column.offsets[0].as_py()
+        lengths, begins = (
+            arrow.numpy_of(column.flatten()).tolist(),
+            arrow.numpy_of(column.offsets) - column.offsets[0].as_py(),
+        )
         return lambda positions: [
             lengths[begin:end]
             for begin, end in zip(begins[positions].tolist(), begins[positions + 1].tolist(), strict=True)
         ]
-    return lambda positions: column.take(arrow_array(positions.tolist(), pa.int64())).to_pylist()
+    return lambda positions: column.take(arrow.column(positions.tolist(), pa.int64())).to_pylist()
 
 
 def _ends(column: Any) -> tuple[Any, Any] | None:

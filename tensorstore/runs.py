@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .arrow_arrays import arrow_table
+from . import arrow
 from .catalogue import collection_row
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Database, Engine, FilesView, RunFile
@@ -186,14 +186,14 @@ class Runs:
     # Views.
 
     def _make_views(self, database: Database) -> None:
-        database.put("runs", arrow_table(_RUNS, [_row(run) for run in self._runs.values()]))
+        database.put("runs", arrow.table(_RUNS, [_row(run) for run in self._runs.values()]))
         collections = [
             (run.name, *collection_row(info.worker, info.include_collections, dict(document)))
             for run in self._runs.values()
             for info in run.workers.infos
             for document in info.collections
         ]
-        database.put("collections", arrow_table(_COLLECTIONS, collections))
+        database.put("collections", arrow.table(_COLLECTIONS, collections))
         files = [RunFile(run.storage, path, run.name) for run in self._runs.values() for path in run.index]
         database.make_files_view(FilesView("tensors", INDEX_SCHEMA, "saved_at", with_run=True), files)
         for view in _VIEWS:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Job
 
-from tensortrial.arrow_arrays import arrow_array, arrow_table, numbers
+from tensortrial.arrow import column, numpy_of, table
 
 CELLS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): st.text(),
@@ -30,18 +30,18 @@ CELLS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 @given(st.sampled_from(list(CELLS)).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(st.none() | CELLS[kind]))))
 def test_any_array(drawn: tuple[pa.DataType, list[Any]]) -> None:
     kind, cells = drawn
-    found = arrow_array(cells, kind)
+    found = column(cells, kind)
     found.validate(full=True)
     assert found.equals(pa.array(cells, kind))
     schema = pa.schema([("a", kind)])
-    assert arrow_table(schema, [(cell,) for cell in cells])["a"].to_pylist() == pa.array(cells, kind).to_pylist()
+    assert table(schema, [(cell,) for cell in cells])["a"].to_pylist() == pa.array(cells, kind).to_pylist()
 
 
 @given(st.lists(st.none() | st.integers(0, 99)), st.integers(0, 5), st.sampled_from([pa.int32(), pa.int64()]))
 def test_numbers(cells: list[int | None], first: int, kind: pa.DataType) -> None:
     array = pa.array(cells, kind)[first:]
-    assert numbers(array, -1).tolist() == [-1 if cell is None else cell for cell in cells[first:]]
-    assert numbers(pa.array([0.5, 1.5])).tolist() == [0.5, 1.5]
+    assert numpy_of(array, -1).tolist() == [-1 if cell is None else cell for cell in cells[first:]]
+    assert numpy_of(pa.array([0.5, 1.5])).tolist() == [0.5, 1.5]
 
 
 def test_reading_does_without_pandas(tmp_path: Path) -> None:
