@@ -1,6 +1,12 @@
 """What all tests share: the servers that `servers` starts."""
 
+from importlib.util import find_spec
+
 import pytest
 
 pytest.register_assert_rewrite("conformance", "exporting")
 pytest_plugins = ["servers"]
+
+# What a file's name says that its tests need, and what not every environment has.
+_NEEDS = {"spark": "pyspark", "bigquery_emulator": "duckdb_extensions", "snowflake_emulator": "fakesnow"}
+collect_ignore_glob = [f"*/test_*{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
