@@ -1,4 +1,4 @@
-"""Exports into Apache Iceberg, with a catalogue in SQLite and one in PostgreSQL."""
+"""Exports into Apache Iceberg, with a catalogue in SQLite."""
 
 from __future__ import annotations
 
