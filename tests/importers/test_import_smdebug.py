@@ -520,6 +520,7 @@ def test_an_unreadable_file_stops_the_import_and_it_can_go_on(
 # ------------------------------------------------------------------------------------------------- around the import
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded(old: OldRun, new: str) -> None:
     """Forty steps of 16 MB pass through far less than their sum."""
     value = np.zeros(4 << 20, "f4")

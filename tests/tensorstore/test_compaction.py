@@ -419,7 +419,7 @@ def test_files_that_are_compacted_while_they_are_listed(tmp_path: Path, vanishes
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("server", ["moto_s3", "ceph_s3"])
+@pytest.mark.parametrize("server", ["moto_s3", pytest.param("ceph_s3", marks=pytest.mark.slow)])
 def test_in_an_object_store(request: pytest.FixtureRequest, server: str) -> None:
     store: ObjectStore = request.getfixturevalue(server)
     url, options = f"{store.new_bucket()}/run", store.storage_options
