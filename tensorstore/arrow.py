@@ -71,11 +71,17 @@ def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
     if not len(array):
         return np.empty(0, kind)
     here = slice(array.offset, array.offset + len(array))
-    valid, data = array.buffers()
-    found = np.frombuffer(data, kind)[here]
+    found = np.frombuffer(array.buffers()[1], kind)[here]
+    there = valid(array)
+    return found if there is None else np.where(there, found, missing)
+
+
+def valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Which cells of an array are not null; None if all are."""
     if not array.null_count:
-        return found
-    return np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[here], found, missing)
+        return None
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].view(np.bool_)
 
 
 def _present(cells: Sequence[Any]) -> npt.NDArray[np.bool_]:

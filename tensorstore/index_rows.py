@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from . import arrow
 from .chunk_values import ChunkFile
+from .dtypes import Array
 from .errors import CorruptFile
 from .index import SavedTensor
 from .reductions import STATISTICS
@@ -22,6 +23,7 @@ from .storage import Storage
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
 _KEPT_FOOTERS = 256
+_READ_WHOLE = 1 << 20
 
 _PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
 _REST = [*STATISTICS, "histogram"]
@@ -94,14 +96,22 @@ class _IndexFile:
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.path = path
-        # Its threads take longer than many small reads of a file that is near.
-        together = not storage.is_local
-        self._parquet = pq.ParquetFile(ChunkFile(storage, path), read_dictionary=_TEXTS, pre_buffer=together)
-        footer = self._parquet.metadata
+        self._storage = storage
+        self._is_small = storage.size(path) <= _READ_WHOLE
+        parquet = self._opened()
+        self._footer = footer = parquet.metadata
         columns = {footer.row_group(0).column(place).path_in_schema: place for place in range(4)}
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         self._names = [_ends(group.column(columns["name"])) for group in groups]
         self._steps = [_ends(group.column(columns["global_step"])) for group in groups]
+
+    def _opened(self, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        # A small file is read in one go, and its bytes are not kept; of another one Arrow asks for each column. Its
+        # threads take longer than many small reads of a file that is near.
+        file = ChunkFile(self._storage, self.path)
+        source = pa.BufferReader(file.read()) if self._is_small else file
+        together = not (self._is_small or self._storage.is_local)
+        return pq.ParquetFile(source, metadata=footer, read_dictionary=_TEXTS, pre_buffer=together)
 
     def groups_with(self, names: Collection[str] | None, step: int | None) -> list[int]:
         """The row groups that may hold any of the names at the step."""
@@ -112,16 +122,9 @@ class _IndexFile:
             and (names is None or of_names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
-    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
-        table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
-        for column in columns:
-            expected, found = INDEX_SCHEMA.field(column), table[column]
-            kind = found.type.value_type if pa.types.is_dictionary(found.type) else found.type
-            if kind != expected.type and not pa.types.is_nested(kind):
-                raise TypeError(f"{column} is {kind}, not {expected.type}")
-            if found.null_count and not expected.nullable:
-                raise ValueError(f"{column} is missing in some rows")
-        return table
+    def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
+        table = self._opened(self._footer).read_row_group(group, columns=list(columns), use_threads=False)
+        return [_checked(column, table[column]) for column in columns]
 
 
 class _RowGroup:
@@ -129,14 +132,13 @@ class _RowGroup:
 
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
-        table = file.read(number, ["name", "global_step"])
-        names = _array(table["name"])
+        names, steps = file.read(number, ["name", "global_step"])
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
-        self._names = arrow.numpy_of(names.indices)
-        self._steps = arrow.numpy_of(_array(table["global_step"]))
+        self._names = _compact(arrow.numpy_of(names.indices))
+        self._steps = _compact(arrow.numpy_of(steps))
         # What a writer flushes is in the order of steps; what was compacted is not.
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
-        self.nbytes = table.nbytes
+        self.nbytes = self._names.nbytes + self._steps.nbytes
         self.counted = 0
 
     def positions(self, names: Collection[str] | None, step: int | None) -> Positions:
@@ -170,9 +172,11 @@ class _RowGroup:
         return self._read(_REST)
 
     def _read(self, columns: Sequence[str]) -> list[Cells]:
-        table = self._file.read(self._number, columns)
-        self.nbytes += table.nbytes
-        return [_cells(_array(table[name])) for name in columns]
+        # Arrow's own memory is given back at once: to take fresh memory for all row groups of a run would cost several
+        # times as much as to decode them.
+        kept = [_cells(column) for column in self._file.read(self._number, columns)]
+        self.nbytes += sum(nbytes for _, nbytes in kept)
+        return [cells for cells, _ in kept]
 
 
 def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
@@ -180,30 +184,89 @@ def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
     return zip(*columns, *[nothing] * (len(SavedTensor._fields) - len(columns)), strict=True)
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
+def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
+    expected = INDEX_SCHEMA.field(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if kind != expected.type and not pa.types.is_nested(kind):
+        raise TypeError(f"{name} is {kind}, not {expected.type}")
+    if column.null_count and not expected.nullable:
+        raise ValueError(f"{name} is missing in some rows")
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _cells(column: pa.Array) -> Cells:
-    """What gives the cells of a column at some positions."""
+def _cells(column: pa.Array) -> tuple[Cells, int]:
+    """What gives the cells of a column at some positions, and how many bytes it keeps for that."""
     if column.null_count == len(column):
-        return lambda positions: [None] * len(positions)
+        return _always(None)
     if pa.types.is_dictionary(column.type):
-        words, codes = [*column.dictionary.to_pylist(), None], arrow.numpy_of(column.indices, missing=-1)
-        return lambda positions: [words[code] for code in codes[positions].tolist()]
-    if pa.types.is_primitive(column.type) and not column.null_count:
-        values = arrow.numpy_of(column)
-        return lambda positions: values[positions].tolist()
-    if column.type == INDEX_SCHEMA.field("shape").type and not column.flatten().null_count:
-        lengths, begins = (
-            arrow.numpy_of(column.flatten()).tolist(),
-            arrow.numpy_of(column.offsets) - column.offsets[0].as_py(),
-        )
-        return lambda positions: [
-            lengths[begin:end]
-            for begin, end in zip(begins[positions].tolist(), begins[positions + 1].tolist(), strict=True)
-        ]
-    return lambda positions: column.take(arrow.column(positions.tolist(), pa.int64())).to_pylist()
+        return _words([*column.dictionary.to_pylist(), None], arrow.numpy_of(column.indices, missing=-1))
+    if pa.types.is_primitive(column.type):
+        return _numbers(arrow.numpy_of(column), arrow.valid(column))
+    if column.type == INDEX_SCHEMA.field("shape").type and not column.values.null_count:
+        return _lists(arrow.numpy_of(column.values), arrow.numpy_of(column.offsets))
+    return lambda positions: column.take(arrow.column(positions.tolist(), pa.int64())).to_pylist(), column.nbytes
+
+
+def _always(cell: Any) -> tuple[Cells, int]:
+    return lambda positions: [cell] * len(positions), 0
+
+
+def _words(words: Sequence[str | None], codes: Array) -> tuple[Cells, int]:
+    """Texts, of which there are few."""
+    if _is_constant(codes):
+        return _always(words[codes[0]])
+    codes = _compact(codes)
+    return lambda positions: [words[code] for code in codes[positions].tolist()], codes.nbytes
+
+
+def _numbers(numbers: Array, valid: Array | None) -> tuple[Cells, int]:
+    """Numbers, or None where they are not `valid`."""
+    if valid is None:
+        if _is_constant(numbers):
+            return _always(numbers[0].item())
+        numbers = _compact(numbers)
+        return lambda positions: numbers[positions].tolist(), numbers.nbytes
+    numbers = _compact(numbers)
+    return (
+        lambda positions: [
+            number if there else None
+            for number, there in zip(numbers[positions].tolist(), valid[positions].tolist(), strict=True)
+        ],
+        numbers.nbytes + valid.nbytes,
+    )
+
+
+def _lists(elements: Array, offsets: Array) -> tuple[Cells, int]:
+    """Lists of the elements one after another."""
+    length = int(offsets[1] - offsets[0])
+    if _is_constant(np.diff(offsets)):
+        rows = elements[offsets[0] : offsets[-1]].reshape(-1, length) if length else elements[:0]
+        if not length or all(map(_is_constant, rows.T)):
+            return _always(elements[offsets[0] : offsets[1]].tolist())
+    elements, offsets = _compact(elements), _compact(offsets)
+    return (
+        lambda positions: [
+            elements[begin:end].tolist()
+            for begin, end in zip(offsets[positions].tolist(), offsets[positions + 1].tolist(), strict=True)
+        ],
+        elements.nbytes + offsets.nbytes,
+    )
+
+
+def _is_constant(values: Array) -> bool:
+    """Whether all values are the same, bit by bit: 0.0 is not -0.0."""
+    bits = values.view(f"i{values.itemsize}")
+    return bool(bits[-1] == bits[0] and (bits == bits[0]).all())
+
+
+def _compact(values: Array) -> Array:
+    """The same numbers in memory of their own, and whole numbers in as little as they fit in."""
+    if values.dtype.kind == "i" and len(values):
+        least, most = values.min(), values.max()
+        for kind in (np.int16, np.int32):
+            if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+                return values.astype(kind)
+    return values.copy()
 
 
 def _ends(column: Any) -> tuple[Any, Any] | None:
