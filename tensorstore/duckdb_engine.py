@@ -68,6 +68,9 @@ class DuckDBDatabase(Database):
         quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
         for statement in (
             "set temp_directory = ''",
+            # Otherwise a function of an extension would be looked for in the user's folders.
+            "set autoinstall_known_extensions = false",
+            "set autoload_known_extensions = false",
             f"set allowed_directories = [{quoted}]",
             # Otherwise a query could read the variables of the Python program by their names.
             "set python_enable_replacements = false",
@@ -167,18 +170,27 @@ class DuckDBDatabase(Database):
     # The user's queries.
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
-        # A cursor of its own: a relation is evaluated lazily, while others go on asking.
-        cursor = self._duckdb.cursor()
-        _refuse_all_but_select(cursor, query)
-        try:
+        with query_errors():
+            # A cursor of its own: a relation is evaluated lazily, while others go on asking.
+            cursor = self._duckdb.cursor()
+            _refuse_all_but_select(cursor, query)
             return cursor.sql(query, params=parameters)
-        except duckdb.PermissionException as exc:
-            raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
-        except duckdb.Error as exc:
-            raise QueryError(str(exc)) from exc
 
     def close(self) -> None:
         self._duckdb.close()
+
+
+@contextmanager
+def query_errors() -> Iterator[None]:
+    """Gives the errors of this project for what DuckDB says of a user's query. A relation is computed when its rows are
+    taken, so it may fail only then."""
+    try:
+        yield
+    except duckdb.PermissionException as exc:
+        raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
+    except duckdb.Error as exc:
+        said, advice, _ = str(exc).partition("\n\nPlease try installing")
+        raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc
 
 
 @atexit.register
@@ -196,4 +208,7 @@ def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str) ->
     kinds = [statement.type for statement in statements]
     if kinds != [duckdb.StatementType.SELECT]:
         found = ", ".join(str(kind).rpartition(".")[2] for kind in kinds) or "nothing"
-        raise QueryRefused(f"only one SELECT is run on a run's views, and this is {found}: {query.strip()[:200]!r}")
+        hint = "; a PIVOT must name its values, as in ON name IN ('loss')" if found == "MULTI" else ""
+        raise QueryRefused(
+            f"only one SELECT is run on a run's views, and this is {found}{hint}: {query.strip()[:200]!r}"
+        )

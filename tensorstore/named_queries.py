@@ -22,7 +22,7 @@ from .runs import Places, Runs, open_runs
 Value = str | int | float | bool
 
 _PARAMETER = re.compile(
-    r"\$(?P<name>\w+) (?P<type>text|integer|number|boolean)(?: (?P<default>'[^']*'|[^\s:]+))?: (?P<what>.+)"
+    r"\$(?P<name>\w+) (?P<type>text|integer|number|boolean|run)(?: (?P<default>'[^']*'|[^\s:]+))?: (?P<what>.+)"
 )
 
 
@@ -32,7 +32,7 @@ class Parameter:
 
     name: str
     type: str
-    """text, integer, number or boolean."""
+    """text, integer, number or boolean; or run, which is the name of one of the runs that are asked."""
     default: Value | None
     """None for one that must be given."""
     meaning: str
@@ -100,6 +100,10 @@ def query(runs: Runs | Places, name: str, /, **parameters: Any) -> Answer:
     asked = named_query(name)
     values = asked.values(parameters)
     opened = runs if isinstance(runs, Runs) else open_runs(runs)
+    for parameter in asked.parameters:
+        if parameter.type == "run" and (run := str(values[parameter.name])) not in opened.names:
+            told = f"names no run that was opened, {run!r}; there is {opened.near(run)}"
+            raise InvalidQueryParameter(name, parameter.name, told)
     return opened.sql(asked.sql, values)
 
 
@@ -182,8 +186,9 @@ _VALUES: dict[str, Callable[[Any], Value]] = {
     "integer": _integer,
     "number": _number,
     "boolean": _boolean,
+    "run": _text,
 }
-_TAKES = {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_TAKES = {"text": "text", "run": "the name of a run", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 
 def _shown(value: Value) -> str:

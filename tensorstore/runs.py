@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import json
 import os
@@ -95,9 +96,14 @@ class Runs:
     def trial(self, name: str) -> Trial:
         """One of the runs, opened by itself. Raises ConfigurationError for a name that is none of `names`."""
         if name not in self._runs:
-            raise ConfigurationError(f"no run {name!r}; there are {', '.join(self.names[:20])}")
+            raise ConfigurationError(f"no run {name!r}; there is {self.near(name)}")
         url = self._runs[name].storage.url
         return create_trial(url, name, storage_options=self._options, engine=self._engine)
+
+    def near(self, name: str) -> str:
+        """Names of runs like one that none has, to be told; or else the first ones."""
+        near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
+        return ", ".join(near) + ("" if len(near) < 20 else ", …")
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
         """The answer to one SELECT on the views of all runs, as a DuckDB relation, or as what the engine gives.
@@ -123,10 +129,7 @@ class Runs:
             opened = pool.map(self._open, storages, [names[storage.url] for storage in storages])
             self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
-            reasons = "; ".join(str(error) for error in list(self.damaged.values())[:3])
-            raise RunNotFound(
-                ", ".join(map(_spelled, self._places)), reasons or "there is no run here, nor in the folders below"
-            )
+            raise _nothing_opened(", ".join(map(_spelled, self._places)), list(self.damaged.values()))
         self.close()
         self._database = self._engine.connect([run.storage for run in self._runs.values()])
         self._make_views(self._database)
@@ -151,10 +154,12 @@ class Runs:
         if isinstance(place, Storage):
             return [place]
         try:
-            return list(_runs_at(place, self._options))
+            if found := list(_runs_at(place, self._options)):
+                return found
+            self.damaged[place] = RunNotFound(place, "there is no run here, nor in the folders below")
         except TensorTrialError as exc:
             self.damaged[place] = exc
-            return []
+        return []
 
     def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
@@ -247,6 +252,13 @@ _COLLECTIONS = pa.schema(
         ("save_histogram", pa.bool_()),
     ]
 )
+
+
+def _nothing_opened(places: str, errors: list[TensorTrialError]) -> RunNotFound:
+    if len(errors) == 1 and isinstance(errors[0], RunNotFound):
+        return errors[0]
+    reasons = "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
+    return RunNotFound(places, f"no run can be opened: {reasons}")
 
 
 def _row(run: OpenedRun) -> tuple[Any, ...]:

@@ -73,9 +73,11 @@ class Workers:
         return self._files != before
 
     def mark_ended(self) -> None:
-        """Say, in the run, that no worker will write any more. Where the run cannot be written to, only this reader
-        knows.
+        """Say, in the run, that no worker will write any more, unless all have said so. Where the run cannot be written
+        to, only this reader knows.
         """
+        if self.job_ended:
+            return
         document = {"ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
         try:
             self._storage.replace(MARKED_END, json.dumps(document).encode())

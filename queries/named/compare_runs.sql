@@ -1,7 +1,7 @@
 -- How do two runs differ, step by step?
 -- Parameters:
---   $left text: the name of a run
---   $right text: the name of another
+--   $left run: the name of a run
+--   $right run: the name of another
 --   $names text '%': names of scalars, as LIKE has them
 -- Columns: name, mode, mode_step, left_value, right_value (means of the workers; null where a run lacks the step),
 --   difference (right - left).

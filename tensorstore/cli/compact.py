@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .. import compaction
-from .options import options_of, run_argument, storage_option
+from .options import counted, options_of, place_errors, run_argument, storage_option
 
 
 @click.command("compact")
@@ -25,17 +25,22 @@ def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, 
 
     Opening and querying a long run gets faster. A run can be compacted while it is written and read, and again as it
     grows; what was interrupted is finished the next time.
+
+    \b
+    tensortrial compact runs/long
     """
-    done = compaction.compact(run, grace=grace, storage_options=options_of(storage_options), progress=progress)
+    with place_errors(run, storage_options):
+        done = compaction.compact(run, grace=grace, storage_options=options_of(storage_options), progress=progress)
     for error in done.damaged.values():
         click.echo(f"damaged, and left as it is: {error}", err=True)
-    click.echo(
-        f"{done.files_before} index files of {_megabytes(done.bytes_before)} are now "
-        f"{done.files_after} of {_megabytes(done.bytes_after)}"
-    )
+    before = f"{counted(done.files_before, 'index file')} of {_size(done.bytes_before)}"
+    if done.files_before == done.files_after:
+        click.echo(f"{before}: there is nothing to put together")
+    else:
+        click.echo(f"{before} are now {done.files_after} of {_size(done.bytes_after)}")
     if done.chunks_merged:
         click.echo(f"{done.chunks_merged} files of raw values are now {done.chunks_made}")
 
 
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

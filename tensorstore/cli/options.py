@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import click
 
+from ..errors import NotARun, RunNotFound, TensorTrialError
 from ..mode import ModeKeys
+from ..schema import RUN_FILE
+from ..storage import Storage, open_storage
 from ..trial import Trial, create_trial
+
+_LOOKED_INTO = 100
 
 _MODES = click.Choice([mode.name for mode in ModeKeys], case_sensitive=False)
 
@@ -26,7 +32,37 @@ mode_option = click.option(
 
 
 def open_trial(run: str, storage_options: Sequence[str], timeout: float | None = None) -> Trial:
-    return create_trial(run, timeout=timeout, storage_options=options_of(storage_options))
+    with place_errors(run, storage_options):
+        return create_trial(run, timeout=timeout, storage_options=options_of(storage_options))
+
+
+@contextmanager
+def place_errors(run: str, storage_options: Sequence[str]) -> Iterator[None]:
+    """Says of a place that is no run which runs are right below it."""
+    try:
+        yield
+    except (RunNotFound, NotARun) as exc:
+        below = _runs_below(open_storage(run, options_of(storage_options)))
+        if below:
+            reason = f"this is no run, but a folder with runs in it: name one of them, such as {', '.join(below[:3])}"
+            raise NotARun(exc.path, reason) from exc
+        if isinstance(exc, RunNotFound):
+            raise RunNotFound(exc.path, "there is no run here") from exc
+        raise
+
+
+def _runs_below(storage: Storage) -> list[str]:
+    return [name for name in sorted(storage.list(""))[:_LOOKED_INTO] if RUN_FILE in storage.list(name)]
+
+
+def tell_left_out(damaged: Mapping[str, TensorTrialError]) -> None:
+    for place, error in damaged.items():
+        reason = str(error).removeprefix(f"{getattr(error, 'path', place)}: ")
+        click.echo(f"left out: {place}: {reason}", err=True)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def options_of(storage_options: Sequence[str], hint: str = "--storage-option") -> dict[str, str] | None:

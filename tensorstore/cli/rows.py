@@ -5,11 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import click
 
+from ..duckdb_engine import query_errors
+from ..errors import StorageError
 from .console import console_for, print_table
 
 format_option = click.option(
@@ -26,45 +31,86 @@ output_option = click.option(
 
 
 def write_rows(relation: Any, form: str, output: str | None) -> None:
-    """Write the rows of a relation of DuckDB to the file `output`, or to standard output."""
-    with click.open_file(output or "-", "wb") as file:
-        if form in ("parquet", "arrow"):
-            _write_arrow(relation.to_arrow_table(), form, file)
-        else:
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-            _write_text(relation.columns, relation.fetchall(), form, text)
-            # Standard output is not ours to close.
-            text.detach()
+    """Write the rows of a relation of DuckDB to the file `output`, or to standard output.
+
+    All of them are there before the first is written, so a query that fails leaves the file as it was. Raises
+    QueryError, StorageError.
+    """
+    with query_errors():
+        rows = relation.to_arrow_table() if form in ("parquet", "arrow") else relation.fetchall()
+    if form == "table" and output is None:
+        _print(relation.columns, rows)
+        return
+    data = _arrow(rows, form) if form in ("parquet", "arrow") else _text(relation.columns, rows, form).encode()
+    if output is None:
+        click.get_binary_stream("stdout").write(data)
+        return
+    try:
+        Path(output).write_bytes(data)
+    except OSError as exc:
+        raise StorageError(output, f"the rows cannot be written: {exc.strerror}") from exc
 
 
-def _write_text(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str, file: TextIO) -> None:
+def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]], file: io.StringIO | None = None) -> None:
+    print_table(console_for(file), columns, [[_cell(value) for value in row] for row in rows])
+    if not rows:
+        click.echo(" (no rows)", file=file)
+
+
+def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
+    file = io.StringIO()
     if form == "csv":
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(rows)
+        writer.writerows([_csv_cell(value) for value in row] for row in rows)
     elif form == "json":
         for row in rows:
-            file.write(json.dumps(dict(zip(columns, row, strict=True)), default=str) + "\n")
+            file.write(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False) + "\n")
     else:
-        print_table(console_for(file), columns, [[_cell(value) for value in row] for row in rows])
+        _print(columns, rows, file)
+    return file.getvalue()
 
 
-def _write_arrow(table: Any, form: str, file: Any) -> None:
+def _arrow(table: Any, form: str) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    buffer = pa.BufferOutputStream()
     if form == "parquet":
-        buffer = pa.BufferOutputStream()  # a pipe cannot tell where in the file it is
         pq.write_table(table, buffer)
-        file.write(buffer.getvalue())
     else:
-        with pa.ipc.new_stream(file, table.schema) as stream:
+        with pa.ipc.new_stream(buffer, table.schema) as stream:
             stream.write_table(table)
+    return bytes(buffer.getvalue())
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, (bytes, bytearray)):
+    if isinstance(value, bytes | bytearray):
         return f"{len(value)} bytes"
+    return _csv_cell(value)
+
+
+def _csv_cell(value: Any) -> str:
+    """As an export into CSV has it."""
+    if isinstance(value, bool | list | dict):
+        return json.dumps(_plain(value), ensure_ascii=False)
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
     return "" if value is None else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: NaN and infinities, which it has not, and all that is no number become texts."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return float(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
