@@ -188,7 +188,13 @@ _VALUES: dict[str, Callable[[Any], Value]] = {
     "boolean": _boolean,
     "run": _text,
 }
-_TAKES = {"text": "text", "run": "the name of a run", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_TAKES = {
+    "text": "text",
+    "run": "the name of a run",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
 
 
 def _shown(value: Value) -> str:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import click
 
 from ..exports import export as export_runs
-from .options import options_of, storage_option
+from ..exports.tables import DEFAULT, SCHEMAS
+from .options import counted, options_of, storage_option, tell_left_out
 
 
 class _Since(click.ParamType[int | datetime]):
@@ -32,7 +33,8 @@ class _Since(click.ParamType[int | datetime]):
     "--table",
     "tables",
     multiple=True,
-    help="Export this table only. May be given several times. [default: all but findings and tensor_values]",
+    help=f"Export this table only: {', '.join(SCHEMAS)}. May be given several times. "
+    f"[default: all but {' and '.join(table for table in SCHEMAS if table not in DEFAULT)}]",
 )
 @click.option(
     "--since", type=_Since(), help="Leave out steps before this global step, or saved before this time (UTC)."
@@ -62,6 +64,10 @@ def export(
 
     Exporting again moves only what is new, also after an interruption. RUN may be several runs, a folder that has runs
     below it, or a quoted pattern.
+
+    \b
+    tensortrial export runs duckdb:warehouse.duckdb
+    tensortrial export 'runs/lr=*' csv:exported --table scalars --since 2026-01-31T12:00
     """
     done = export_runs(
         runs,
@@ -72,10 +78,9 @@ def export(
         progress=progress,
         **(options_of(target_options, "--target-option") or {}),
     )
-    for place, error in done.damaged.items():
-        click.echo(f"left out: {place}: {error}", err=True)
+    tell_left_out(done.damaged)
     for table, count in done.rows.items():
-        click.echo(f"{table}: {count} rows")
+        click.echo(f"{table}: {counted(count, 'row')}")
 
 
 def _in_utc(moment: datetime) -> datetime:

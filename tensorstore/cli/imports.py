@@ -73,6 +73,9 @@ def import_csv(
 
     SOURCE is a CSV or Parquet file, or a folder of such, TARGET where the new run shall be. Each column of numbers
     becomes a scalar.
+
+    \b
+    tensortrial import csv log.csv runs/old --step iteration --metadata lr=0.1
     """
     from ..importers.csv import import_run
 
@@ -131,10 +134,10 @@ def import_neptune(
 def import_tensorboard(
     source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
 ) -> None:
-    """Import TensorBoard's event files: scalars, histograms, texts and tensors.
+    """Import TensorBoard's event files.
 
-    SOURCE is an event file or a folder tree of such, TARGET where the new run shall be, or, of several, the folder for
-    them.
+    Scalars, histograms, texts and tensors become a run, or several. SOURCE is an event file or a folder tree of such,
+    TARGET where the new run shall be, or, of several, the folder for them.
     """
     from ..importers.tensorboard import import_runs
 

@@ -11,5 +11,8 @@ from .options import open_trial, run_argument, storage_option
 @run_argument
 @storage_option
 def mark_ended(run: str, storage_options: tuple[str, ...]) -> None:
-    """Say that a job that crashed will write no more, so that nobody waits for it."""
+    """Say that a crashed job will write no more.
+
+    Then nobody waits for it. A run that has ended stays as it is.
+    """
     open_trial(run, storage_options).mark_ended()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+
 import click
 
 from ..mode import ModeKeys
+from ..trial import Trial
 from .options import mode_option, open_trial, run_argument, storage_option
+from .ranges import ranges
 
 
 @click.command()
@@ -23,8 +27,30 @@ def names(
     collection: str | None,
     storage_options: tuple[str, ...],
 ) -> None:
-    """The names of saved tensors, one a line."""
+    """The names of saved tensors, one a line.
+
+    \b
+    tensortrial names runs/digits --collection gradients --step 100 --mode train
+    """
     trial = open_trial(run, storage_options)
+    _check_collection(trial, collection)
     found = trial.tensor_names(step=step, mode=ModeKeys[mode], regex=list(regex) or None, collection=collection)
     for name in found:
         click.echo(name)
+    if not found:
+        click.echo(_why_none(trial, step, ModeKeys[mode]), err=True)
+
+
+def _check_collection(trial: Trial, collection: str | None) -> None:
+    known = trial.collections()
+    if collection is not None and collection not in known:
+        near = difflib.get_close_matches(collection, known, 3) or sorted(known)
+        reason = f"the run has no collection {collection!r}; there is {', '.join(near)}"
+        raise click.BadParameter(reason, param_hint="--collection")
+
+
+def _why_none(trial: Trial, step: int | None, mode: ModeKeys) -> str:
+    if step is not None and step not in trial.steps(mode, show_incomplete_steps=True):
+        saved = ", ".join(ranges(trial.steps(mode))) or "none"
+        return f"nothing was saved at step {step} of mode {mode.name}; the steps are {saved}"
+    return f"none of the run's {len(trial.tensor_names())} tensors is meant by these options"

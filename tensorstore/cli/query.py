@@ -7,7 +7,7 @@ import click
 from ..named_queries import list_queries, named_query, query_text
 from ..named_queries import query as ask
 from ..runs import open_runs
-from .options import options_of, storage_option
+from .options import options_of, storage_option, tell_left_out
 from .rows import format_option, output_option, write_rows
 
 
@@ -16,7 +16,9 @@ from .rows import format_option, output_option, write_rows
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter. May be given several times.")
 @click.option("--list", "lists", is_flag=True, help="List the named queries; with NAME, describe that one.")
-@click.option("--dialect", help="Print the SQL for another engine, such as postgres or snowflake, and run nothing.")
+@click.option(
+    "--dialect", help="Print the SQL for another engine, such as postgres, spark or snowflake, and run nothing."
+)
 @format_option
 @output_option
 @storage_option
@@ -33,6 +35,10 @@ def query(
     """Ask runs a named query, such as losses or dead_layers.
 
     RUN is a run, a folder that has runs below it, or a quoted pattern; there may be several.
+
+    \b
+    tensortrial query best_runs --list
+    tensortrial query best_runs runs --param name=loss --param limit=3
     """
     values = options_of(param, "--param") or {}
     if lists or name is None:
@@ -45,8 +51,7 @@ def query(
             raise click.UsageError("name at least one RUN")
         opened = open_runs(runs, storage_options=options_of(storage_options))
         write_rows(ask(opened, name, **values), form, output)
-        for error in opened.damaged.values():
-            click.echo(f"left out: {error}", err=True)
+        tell_left_out(opened.damaged)
 
 
 def _describe(name: str | None) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -43,7 +44,7 @@ def write_rows(relation: Any, form: str, output: str | None) -> None:
         return
     data = _arrow(rows, form) if form in ("parquet", "arrow") else _text(relation.columns, rows, form).encode()
     if output is None:
-        click.get_binary_stream("stdout").write(data)
+        sys.stdout.buffer.write(data)
         return
     try:
         Path(output).write_bytes(data)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from ..errors import NotARun, RunNotFound, TensorTrialError
+from ..errors import NotARun, RunNotFound
 from ..runs import open_runs
-from .options import open_trial, options_of, storage_option
+from ..trial import create_trial
+from .options import options_of, storage_option, tell_left_out
 from .rows import format_option, output_option, write_rows
 
 
@@ -25,22 +27,21 @@ def sql(runs: tuple[str, ...], query: str, form: str, output: str | None, storag
     The views are tensors, reductions, scalars, steps, collections, findings and tensor_values; `SELECT * FROM
     reductions LIMIT 5` shows what is in one, `DESCRIBE tensors` its columns. RUN may be several runs, a folder that
     has runs below it, or a quoted pattern: the views then have the column run, and there is the view runs.
+
+    \b
+    tensortrial sql runs/digits "SELECT name, max(value) FROM scalars GROUP BY name"
+    tensortrial sql 'runs/lr=*' "FROM runs" --format csv --output runs.csv
     """
     write_rows(_ask(runs, query, storage_options), form, output)
 
 
 def _ask(places: Sequence[str], query: str, storage_options: Sequence[str]) -> Any:
     """The relation that answers a query on the one run, or on those that are found."""
+    options = options_of(storage_options)
     if len(places) == 1:
-        try:
-            return open_trial(places[0], storage_options).sql(query)
-        except (RunNotFound, NotARun) as exc:
-            alone: TensorTrialError = exc
-    try:
-        runs = open_runs(places, storage_options=options_of(storage_options))
-    except RunNotFound as exc:
-        raise alone if len(places) == 1 else exc from None
+        with suppress(RunNotFound, NotARun):
+            return create_trial(places[0], storage_options=options).sql(query)
+    runs = open_runs(places, storage_options=options)
     relation = runs.sql(query)
-    for error in runs.damaged.values():
-        click.echo(f"left out: {error}", err=True)
+    tell_left_out(runs.damaged)
     return relation

@@ -16,5 +16,8 @@ from .ranges import ranges
 @storage_option
 def steps(run: str, mode: str, incomplete: bool, storage_options: tuple[str, ...]) -> None:
     """The saved steps, as ranges: `0-90:10` means 0, 10, … 90."""
-    for text in ranges(open_trial(run, storage_options).steps(ModeKeys[mode], show_incomplete_steps=incomplete)):
+    found = open_trial(run, storage_options).steps(ModeKeys[mode], show_incomplete_steps=incomplete)
+    for text in ranges(found):
         click.echo(text)
+    if not found:
+        click.echo(f"no step of mode {ModeKeys[mode].name} is complete", err=True)

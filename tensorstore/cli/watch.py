@@ -43,10 +43,10 @@ def watch(
     form: str,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Follow a run with rules, and print what they find, until the job ends.
+    """Follow a run with rules until its job ends.
 
-    The exit status is 0 if no rule fired, 1 if one did, and 2 if one could not run: it lacked tensors, raised, or there
-    was no step.
+    What they find is printed as it is found. The exit status is 0 if no rule fired, 1 if one did, and 2 if one could
+    not run: it lacked tensors, raised, or there was no step.
 
     \b
     tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20

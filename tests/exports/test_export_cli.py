@@ -32,7 +32,7 @@ def test_it_says_what_it_moved(tmp_path: Path) -> None:
 
 def test_since_is_a_step_or_a_time(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", 3)
-    assert export(run, f"csv:{tmp_path}/x", "--since", 2, "--table", "steps").stdout == "steps: 1 rows\n"
+    assert export(run, f"csv:{tmp_path}/x", "--since", 2, "--table", "steps").stdout == "steps: 1 row\n"
     assert export(run, f"csv:{tmp_path}/y", "--since", "2030-01-01", "--table", "steps").stdout == "steps: 0 rows\n"
     assert "neither a global step nor a time" in export(run, "csv:x", "--since", "soon", status=2).stderr
 
@@ -54,7 +54,7 @@ def test_what_is_damaged_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs/b").mkdir()
     (tmp_path / "runs/b/run.json").write_text("{}")
     done = export(tmp_path / "runs", tmp_path / "x.duckdb")
-    assert "left out: " in done.stderr
+    assert done.stderr.count(str(tmp_path)) == 1
     assert "not a run" in done.stderr
     with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
         assert database.sql("select run from runs").fetchall() == [("a",)]

@@ -126,6 +126,13 @@ def test_what_must_be_given_is_said() -> None:
         tensortrial.query_text("compare_runs", "postgres", left="a")
 
 
+def test_a_run_that_was_not_opened_is_named(asked: tuple[Path, Answers]) -> None:
+    with pytest.raises(
+        InvalidQueryParameter, match="parameter right names no run that was opened, 'rigth'; there is right"
+    ):
+        tensortrial.query(asked[0], "compare_runs", left="left", right="rigth")
+
+
 def test_an_unknown_query_or_engine_gets_names_that_are_near() -> None:
     with pytest.raises(UnknownQuery, match="no query 'loses'; there is losses"):
         tensortrial.query("nowhere", "loses")

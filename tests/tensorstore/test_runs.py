@@ -119,8 +119,11 @@ def test_what_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             tensortrial.open_runs(nothing)
     with pytest.raises(ConfigurationError, match="empty"):
         tensortrial.open_runs([])
-    with pytest.raises(ConfigurationError, match="no run 'z'; there are a, b"):
+    with pytest.raises(ConfigurationError, match="no run 'z'; there is a, b"):
         tensortrial.open_runs("x").trial("z")
+    some = tensortrial.open_runs(["c", "nowhere"])
+    assert some.names == ["c"]
+    assert "no run here" in str(some.damaged["nowhere"])
 
 
 def test_what_is_broken_is_listed_and_left_out(tmp_path: Path) -> None:
