@@ -13,10 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, CorruptFile
 from ..storage import Storage, open_storage
 from .metrics import Points, Report, import_points, joined, log
-from .tables import column_like, find_tables, points_of_columns, points_of_rows, read_table, steps_of, times_of
+from .tables import (
+    column_like,
+    find_tables,
+    holds_times,
+    points_of_columns,
+    points_of_rows,
+    read_table,
+    steps_of,
+    times_of,
+)
 
 _STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
 _TIMES = ("timestamp", "_timestamp", "wall time", "wall_time", "time", "saved_at")
@@ -56,6 +65,8 @@ def import_run(
     wanted = {"step": step, "time": time, "name": name, "value": value}
     parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
     points = joined(parts, metadata)
+    if not len(points):
+        raise CorruptFile(_url(storage, paths), "there is no number in it that could be imported")
     return import_points(points, _url(storage, paths), "csv", open_storage(target, storage_options), progress)
 
 
@@ -71,6 +82,8 @@ def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multi
             raise ConfigurationError(f"{url} has no column {column!r} to be the {role}; it has {known}")
     step = wanted["step"] or column_like(table, _STEPS)
     time = wanted["time"] or column_like(table, _TIMES)
+    if time and not holds_times(table[time]):
+        report(f"{url}: the times, because its column {time!r} holds {table[time].type}")
     steps = np.arange(len(table)) if step is None else steps_of(table[step], url, multiplier)
     saved_at = times_of(table[time] if time else None, len(table))
     if wanted["name"] and wanted["value"]:

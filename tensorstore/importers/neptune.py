@@ -73,6 +73,8 @@ def import_runs(
     for path in paths:
         for run, points in _points(storage, path, step_multiplier, report):
             runs.setdefault(run, []).append(points)
+    if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
+        raise CorruptFile(storage.url, "there is no number in what Neptune exported here")
     return [
         import_points(
             joined(parts, metadata),

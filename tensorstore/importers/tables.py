@@ -21,6 +21,10 @@ from .metrics import Drawn, Integers, Points, Report
 
 KINDS = (".csv", ".parquet")
 
+_NUMBER = r"^(-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|-?inf|-?infinity)$"
+# A run numbers its folders with twelve digits.
+_STEPS_END = 10**12
+
 
 def find_tables(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
@@ -52,14 +56,9 @@ def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
 
 def read_table(storage: Storage, path: str) -> pa.Table:
     """Raises CorruptFile for a file that is neither CSV with a head nor Parquet."""
-    data, url = pa.BufferReader(storage.read(path)), f"{storage.url}/{path}"
+    data, url = storage.read(path), f"{storage.url}/{path}"
     try:
-        if path.lower().endswith(".parquet"):
-            table = pq.read_table(data)
-        else:
-            # An empty cell says that there was no number; `nan` is one.
-            convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-            table = pyarrow.csv.read_csv(data, convert_options=convert)
+        table = pq.read_table(pa.BufferReader(data)) if path.lower().endswith(".parquet") else _read_csv(data, url)
     except (pa.ArrowException, OSError) as exc:
         raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
@@ -67,6 +66,33 @@ def read_table(storage: Storage, path: str) -> pa.Table:
         raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")
     # What pandas writes before the first column, and gives no name, numbers the rows.
     return table.drop_columns([name for name in ("", "Unnamed: 0", "__index_level_0__") if name in table.column_names])
+
+
+def _read_csv(data: bytes, url: str) -> pa.Table:
+    try:
+        head = data.partition(b"\n")[0].decode()
+    except UnicodeDecodeError:
+        head = "\0"
+    if "\0" in head:
+        raise CorruptFile(url, "this is not text in UTF-8: save it as CSV in UTF-8")
+    delimiter = next((sign for sign in ",;\t" if sign in head), ",")
+    # An empty cell says that there was no number; `nan` is one.
+    convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
+    table = pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
+    names = table.column_names
+    # pandas numbers columns that have no names.
+    if all(map(_is_number, names)) and names != [str(number) for number in range(len(names))]:
+        raise CorruptFile(url, f"its first line must name the columns, and holds the numbers {', '.join(names[:3])}")
+    return table
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def column_like(table: pa.Table, names: Sequence[str]) -> str | None:
@@ -86,10 +112,10 @@ def points_of_columns(
     metrics, rows, values, others = list[str](), [], [], list[str]()
     histograms: list[Drawn] = []
     for column, name in names.items():
-        numbers = _numbers(table[column])
         if holds_histograms(table[column]):
             histograms += drawn_of(table[column], [name] * len(table), step, saved_at)
             continue
+        numbers = _told_numbers(table[column], column, path, report)
         if numbers is None:
             others.append(column)
             continue
@@ -116,7 +142,7 @@ def points_of_rows(
     names: pa.ChunkedArray, values: pa.ChunkedArray, step: Integers, saved_at: Integers, path: str, report: Report
 ) -> Points:
     """The points of a table with a row for each: `names` says of what, `values` holds the numbers."""
-    numbers = _numbers(values)
+    numbers = _told_numbers(values, "values", path, report)
     if numbers is None:
         raise CorruptFile(path, f"its column of values holds {values.type}, and not numbers")
     coded = names.cast(pa.string()).combine_chunks().dictionary_encode()
@@ -132,6 +158,20 @@ def points_of_rows(
         numbers.take(kept).to_numpy(zero_copy_only=False),
         saved_at[row],
     )
+
+
+def _told_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report) -> pa.Array | None:
+    """The column as float64; of texts, of which most are numbers, the others are reported. None for other columns."""
+    if not pa.types.is_string(column.type):
+        return _numbers(column)
+    texts = pc.utf8_trim_whitespace(column.combine_chunks())
+    is_number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER, ignore_case=True), False)
+    others = texts.filter(pc.and_(pc.invert(is_number), pc.is_valid(texts)))
+    if 2 * len(others) >= len(texts) - texts.null_count:
+        return None
+    if len(others):
+        report(f"{path}: {len(others)} cells of {name!r} that hold no number, such as {others[0].as_py()!r}")
+    return pc.if_else(is_number, texts, None).cast(pa.float64())
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
@@ -153,14 +193,18 @@ def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integer
         raise CorruptFile(path, f"its column of steps holds {column.type}, and not numbers: name another")
     given = numbers.to_numpy(zero_copy_only=False) * multiplier
     known = np.isfinite(given)
-    steps = np.where(known, np.round(given), -1).astype(np.int64)
-    bad = known & ((np.abs(steps - given) > 1e-6) | (steps < 0))
+    rounded = np.where(known, np.round(given), -1)
+    bad = known & ((np.abs(rounded - given) > 1e-6) | (rounded < 0) | (rounded >= _STEPS_END))
     if bad.any():
-        first = given[np.argmax(bad)] / multiplier
-        raise CorruptFile(
-            path, f"{first:g} is no step, which is a whole number from 0 on: choose a step_multiplier that makes it one"
-        )
-    return steps
+        first = given[np.argmax(bad)]
+        hint = "" if first < 0 or first >= _STEPS_END else ": choose a step_multiplier that makes it one"
+        raise CorruptFile(path, f"{first / multiplier:g} is no step, which is a whole number from 0 to 1e12{hint}")
+    return rounded.astype(np.int64)
+
+
+def holds_times(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind)) or _numbers(column) is not None
 
 
 def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:

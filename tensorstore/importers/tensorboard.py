@@ -19,7 +19,7 @@ from .. import __version__
 from ..claim import claim, claim_again, published_steps
 from ..collection import CollectionKeys
 from ..dtypes import dtype_name
-from ..errors import ConfigurationError, UnsupportedValue
+from ..errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..records import Numbers, Packed, Plan, Record, Step
@@ -63,14 +63,18 @@ def import_runs(
     step, and is the same where there is one mode only. What cannot be kept, such as images, audio and graphs, is
     counted and told to `report`, as is what cannot be read, such as the torn end of a job that was killed.
 
-    Calling it again goes on where an import was interrupted, or takes later steps. Raises RunNotFound, RunExists, and
-    ConfigurationError where the source has a mode that it had not before.
+    Calling it again goes on where an import was interrupted, or takes later steps. Raises RunNotFound, RunExists,
+    CorruptFile for a source with nothing to import, and ConfigurationError for one with a mode that it had not before.
     """
     storage, runs = find_runs(source, storage_options)
-    return [
-        _import_run(storage, run, _place(storage, run, runs, target, storage_options), metadata or {}, progress, report)
-        for run in runs
+    places = [_place(storage, run, runs, target, storage_options) for run in runs]
+    made = [
+        _import_run(storage, run, place, metadata or {}, progress, report)
+        for run, place in zip(runs, places, strict=True)
     ]
+    if not any(made):
+        raise CorruptFile(storage.url, "there is nothing in its event files that could be imported")
+    return [url for url in made if url]
 
 
 def _place(
@@ -86,7 +90,8 @@ def _place(
 
 def _import_run(
     storage: Storage, run: EventRun, target: Storage, metadata: Mapping[str, Any], progress: bool, report: Report
-) -> str:
+) -> str | None:
+    """The URL of the run that was made; None where there was nothing to make it of."""
     source = url_below(storage.url, run.name)
     if source == target.url:
         raise ConfigurationError(f"{source} cannot be imported into itself: choose another target")
@@ -94,6 +99,9 @@ def _import_run(
     reader = _read(storage, run, progress)
     for sentence in (*reader.damage, *_left_out(reader, source)):
         report(sentence)
+    if not reader.names and not reader.hyperparameters and earlier is None:
+        report(f"{source}: there is nothing in its event files that could be imported")
+        return None
     importing = _Import(reader, run, target, report, earlier)
     importing.run(source, metadata, progress)
     return target.url

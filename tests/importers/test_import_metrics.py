@@ -102,7 +102,12 @@ class TestATableOfCsv:
         [
             ("step,loss\n0.5,1\n", "0.5 is no step.*step_multiplier"),
             ("step,loss\n-1,1\n", "-1 is no step"),
+            ("step,loss\n1e20,1\n", "1e\\+20 is no step, which is a whole number from 0 to 1e12$"),
             ("step,loss\none,1\n", "column of steps holds string"),
+            ("step,note\n0,good\n", "no number in it"),
+            ("step,loss\n", "no number in it"),
+            ("0,2.5\n1,2.0\n", "first line must name the columns, and holds the numbers 0, 2.5"),
+            ("st\0ep,loss\n0,1\n", "not text in UTF-8"),
             ("step,loss,loss\n0,1,1\n", "several columns of the name 'loss'"),
             ("", "not a table of metrics"),
             ("step,loss\n0,1,2,3\n", "not a table of metrics"),
@@ -113,6 +118,31 @@ class TestATableOfCsv:
             import_run(_write(tmp_path / "log.csv", text), tmp_path / "run", progress=False)
         assert caught.value.path.endswith("log.csv")
         assert not (tmp_path / "run").exists()
+
+    def test_in_another_encoding_is_refused(self, tmp_path: Path) -> None:
+        for encoding in ("latin-1", "utf-16"):
+            (tmp_path / "log.csv").write_bytes("step,verlust é\n0,1\n".encode(encoding))
+            with pytest.raises(CorruptFile, match="not text in UTF-8"):
+                import_run(tmp_path / "log.csv", tmp_path / "run", progress=False)
+
+    def test_keeps_the_numbers_of_a_column_with_some_texts(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n0,n/a\n1, 2.5\n2,-1e-3\n3,\n4,nan\n5,.5\n")
+        told = list[str]()
+        values = _values(import_run(source, tmp_path / "run", progress=False, report=told.append), "loss")
+        assert list(values) == [1, 2, 4, 5]
+        assert (values[1], values[2], values[5]) == (2.5, -0.001, 0.5)
+        assert told == [f"{source}: 1 cells of 'loss' that hold no number, such as 'n/a'"]
+
+    @pytest.mark.parametrize("sign", [";", "\t"])
+    def test_takes_other_signs_between_cells(self, tmp_path: Path, sign: str) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss,note\n0,1,a\n1,2,b\n".replace(",", sign))
+        assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.0, 1: 2.0}
+
+    def test_with_times_that_are_none_says_so(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,time,loss\n0,yesterday,1\n")
+        told = list[str]()
+        import_run(source, tmp_path / "run", progress=False, report=told.append)
+        assert told == [f"{source}: the times, because its column 'time' holds string"]
 
     def test_takes_fractions_of_steps_multiplied(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "epoch,loss\n0.25,1\n0.5,2\n")

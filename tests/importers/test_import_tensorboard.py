@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tensortrial
 from tensortrial import modes
 from tensortrial.cli import main
-from tensortrial.errors import ConfigurationError, RunExists, RunNotFound
+from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
 from tensortrial.events import summary
 from tensortrial.events.tfrecord import framed
 from tensortrial.events.wire import bytes_field, double_field, doubles_field, varint_field
@@ -310,8 +310,19 @@ class TestBadInput:
         (tmp_path / "logs").mkdir()
         (tmp_path / "logs" / NAME).write_bytes(b"a text that only has the name of an event file")
         told: list[str] = []
-        import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        with pytest.raises(CorruptFile, match="nothing in its event files"):
+            import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
         assert "the length of a record does not match its checksum" in told[0]
+        assert not (tmp_path / "run").exists()
+
+    def test_a_run_of_nothing_is_left_out_beside_others(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs/a", numbers("loss", {0: 1}))
+        write(tmp_path / "logs/b", [])
+        told: list[str] = []
+        assert import_runs(tmp_path / "logs", tmp_path / "runs", progress=False, report=told.append) == [
+            str(tmp_path / "runs/a")
+        ]
+        assert told == [f"{tmp_path}/logs/b: there is nothing in its event files that could be imported"]
 
     def test_into_itself(self, tmp_path: Path) -> None:
         write(tmp_path / "logs", numbers("loss", {0: 1}))
