@@ -59,7 +59,8 @@ class Folder(Target):
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
-                count = self._write(sink.file, part.schema, part.reader())
+                schema = self._stream(part.schema)
+                count = self._write(sink.file, schema, part.reader(schema))
             self._check_alone(part)
             sink.publish()
         except AlreadyPublished as exc:
@@ -108,6 +109,10 @@ class Folder(Target):
                 if inside.endswith(self.suffix):
                     return inside
         return None
+
+    def _stream(self, schema: pa.Schema) -> pa.Schema:
+        """The types with which rows of a table come to `_write`."""
+        return schema
 
     @abstractmethod
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

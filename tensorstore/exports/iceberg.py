@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from ..errors import ExportError, MissingExtra, TableMismatch
-from .tables import GROWING
+from .parquet_file import write_parquet
+from .tables import GROWING, encoded
 from .target import Held, Part, Position, Target, differences, shown
 
 try:
@@ -62,6 +63,10 @@ class Iceberg(Target):
                 made = self._catalogue.create_table_if_not_exists(
                     (self._namespace, table), schema, properties=_PROPERTIES
                 )
+                changed = {key: value for key, value in _PROPERTIES.items() if made.properties.get(key) != value}
+                if changed:
+                    with made.transaction() as transaction:
+                        transaction.set_properties(changed)
             found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
             if difference := differences({field.name: _kind(field.type) for field in schema}, found):
                 raise TableMismatch(self._name, table, difference)
@@ -86,8 +91,6 @@ class Iceberg(Target):
             return note
 
     def write(self, part: Part) -> int:
-        rows = _Counted(part.reader())
-        first = next(rows, None)
         with self._translated():
             table = self._table(part.table)
             note = json.loads(table.properties.get(_NOTE + part.run, "{}"))
@@ -96,11 +99,8 @@ class Iceberg(Target):
                 raise self._not_alone()
             last_step[part.worker] = part.last_step
             changed = json.dumps({"identity": part.identity, "last_step": last_step})
-            with table.transaction() as transaction:
-                if first is not None:
-                    transaction.append(pa.RecordBatchReader.from_batches(part.schema, chain([first], rows)))
-                transaction.set_properties({_NOTE + part.run: changed})
-        return rows.count
+            add = _register if _takes_files(table) else _append
+            return add(table, part, {_NOTE + part.run: changed})
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
         with self._translated():
@@ -140,20 +140,64 @@ class Iceberg(Target):
             raise ExportError(self._name, f"{type(exc).__name__}: the catalogue refused it") from None
 
 
-class _Counted:
-    """Batches, counted by their rows."""
+def _takes_files(table: Table) -> bool:
+    """Whether a file with rows of one run is of one partition, which its statistics tell."""
+    run = table.schema().find_field("run").field_id
+    return all(field.source_id == run and field.transform.preserves_order for field in table.spec().fields)
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._next: Callable[[], pa.RecordBatch] = iter(batches).__next__
-        self.count = 0
 
-    def __iter__(self) -> _Counted:
-        return self
+def _register(table: Table, part: Part, note: dict[str, str]) -> int:
+    """Write the rows into a file of the table, and add the file as it is."""
+    with _data_file(table, part) as (path, count), table.transaction() as transaction:
+        if count:
+            transaction.add_files([path], check_duplicate_files=False)
+        transaction.set_properties(note)
+    return count
 
-    def __next__(self) -> pa.RecordBatch:
-        batch = self._next()
-        self.count += batch.num_rows
-        return batch
+
+def _append(table: Table, part: Part, note: dict[str, str]) -> int:
+    """Have pyiceberg write the rows, in as many files as there are partitions, which it does from memory."""
+    rows = part.reader().read_all()
+    with table.transaction() as transaction:
+        if len(rows):
+            transaction.append(rows)
+        transaction.set_properties(note)
+    return len(rows)
+
+
+@contextmanager
+def _data_file(table: Table, part: Part) -> Iterator[tuple[str, int]]:
+    """A new file in the table's folder with the rows of a part: its place, and how many. It goes again if there are
+    none, or if it is certain that the table will not name it."""
+    path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
+    schema = _with_ids(encoded(part.schema), table.schema().as_arrow())
+    count, is_wanted = 0, False
+    try:
+        with table.io.new_output(path).create() as file:
+            count = write_parquet(file, schema, part.reader(schema))
+        is_wanted = count > 0
+        yield path, count
+    except refused.CommitFailedException:
+        is_wanted = False
+        raise
+    finally:
+        if not is_wanted:
+            with suppress(OSError):
+                table.io.delete(path)
+
+
+def _with_ids(schema: pa.Schema, known: pa.Schema) -> pa.Schema:
+    """The same columns with the numbers by which Iceberg knows them."""
+    return pa.schema([_with_id(field, known.field(field.name)) for field in schema])
+
+
+def _with_id(field: pa.Field, known: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(_with_id(kind.value_field, known.type.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_with_id(each, known.type.field(each.name)) for each in kind])
+    return pa.field(field.name, kind, field.nullable, known.metadata)
 
 
 def _is(run: str) -> BooleanExpression:

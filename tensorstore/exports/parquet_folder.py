@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import ExportError
-from .batches import ROWS, gathered
 from .folder import Folder
+from .parquet_file import write_parquet
+from .tables import encoded
 
 _TAIL_BYTES = 64 << 10
 
@@ -21,13 +22,10 @@ class ParquetFolder(Folder):
     suffix = ".parquet"
 
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        count = 0
-        texts = [field.name for field in schema if field.type in (pa.string(), pa.list_(pa.string()))]
-        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, use_dictionary=texts) as writer:
-            for rows in gathered(batches, schema):
-                writer.write_table(rows, ROWS)
-                count += len(rows)
-        return count
+        return write_parquet(file, schema, batches)
+
+    def _stream(self, schema: pa.Schema) -> pa.Schema:
+        return encoded(schema)
 
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
         return {field.name: _spelled(field.type) for field in schema}

@@ -14,16 +14,18 @@ from ..chunk_values import ChunkFile
 from ..errors import CorruptFile
 from ..schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
 from ..storage import Storage
+from .tables import ENCODED, encoded
 
 _BATCH_ROWS = 1 << 17
 
 
 def index_rows(storage: Storage, path: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> Iterator[pa.Table]:
-    """The rows of an index file. Raises CorruptFile, and FileNotFoundError."""
-    schema = pa.schema([INDEX_SCHEMA.field(name) for name in columns])
+    """The rows of an index file, texts as dictionaries. Raises CorruptFile, and FileNotFoundError."""
+    schema = encoded(pa.schema([INDEX_SCHEMA.field(name) for name in columns]))
+    texts = [field.name for field in schema if field.type == ENCODED]
     data = storage.read(path)
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
         for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns), use_threads=False):
             yield pa.Table.from_batches([batch]).select(list(columns)).cast(schema)
     except (pa.ArrowException, OSError, ValueError, KeyError) as exc:

@@ -102,13 +102,13 @@ class Source:
             yield _Group(group)
 
     def _part(self, table: str, worker: str, after: int, group: _Group, since: Since) -> Part:
-        schema, span = GROWING[table], _Span(after, group.last_step, since)
+        span = _Span(after, group.last_step, since)
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             for rows in self._rows(table, worker, group, span):
                 yield from with_run(self.run, rows, schema)
 
-        return Part(table, self.run, self.identity, worker, after, group.last_step, schema, batches)
+        return Part(table, self.run, self.identity, worker, after, group.last_step, GROWING[table], batches)
 
     def _rows(self, table: str, worker: str, group: _Group, span: _Span) -> Iterator[pa.Table]:
         if table == "steps":

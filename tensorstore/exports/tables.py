@@ -11,6 +11,8 @@ from ..reductions import STATISTICS
 from ..schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
+ENCODED = pa.dictionary(pa.int32(), _TEXT)
+"""How texts that repeat are kept on their way."""
 _TIME = pa.timestamp("us", tz="UTC")
 _RUN = pa.field("run", _TEXT, nullable=False)
 _KEY = [INDEX_SCHEMA.field(name) for name in ("name", "mode", "mode_step", "global_step", "worker")]
@@ -91,9 +93,16 @@ OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
 """What makes rows of a table, without the run, from rows of the index."""
 
 
+def encoded(schema: pa.Schema) -> pa.Schema:
+    """The same columns, with texts as dictionaries: most texts are there many times."""
+    return pa.schema([field.with_type(ENCODED) if field.type == _TEXT else field for field in schema])
+
+
 def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a run, as batches of `schema`, whose first column says which run."""
-    columns = [pa.chunked_array([pa.repeat(pa.scalar(run, _TEXT), len(rows))]), *rows.columns]
+    """Rows of a run, as batches of `schema`, whose first column says which run. Texts may be dictionaries, here and
+    there."""
+    of_run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), [run])
+    columns = [pa.chunked_array([of_run]), *rows.columns]
     arrays = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
     for batch in pa.Table.from_arrays(arrays, schema=schema).to_batches():
         if batch.num_rows:

@@ -60,8 +60,8 @@ class Part:
     after: int
     last_step: int
     schema: pa.Schema
-    batches: Callable[[], Iterator[pa.RecordBatch]]
-    """Reads the rows, anew each time it is called; never one batch of no rows."""
+    batches: Callable[[pa.Schema], Iterator[pa.RecordBatch]]
+    """Reads the rows, anew each time it is called, as batches of a schema with these columns; never one of no rows."""
     failures: list[Exception] = field(default_factory=list)
     """What reading them came to, where the code that asked for them could not pass it on."""
 
@@ -70,13 +70,14 @@ class Part:
         """The same for the same rows, so that what was written twice can be told: digits alone."""
         return f"{self.after + 1:012d}-{self.last_step:012d}"
 
-    def reader(self) -> pa.RecordBatchReader:
-        """The rows as one stream, for libraries that take one."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._noting_failures())
+    def reader(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+        """The rows as one stream, for libraries that take one. `schema` asks for other types of the same columns."""
+        schema = schema or self.schema
+        return pa.RecordBatchReader.from_batches(schema, self._noting_failures(schema))
 
-    def _noting_failures(self) -> Iterator[pa.RecordBatch]:
+    def _noting_failures(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self.batches()
+            yield from self.batches(schema)
         except Exception as exc:
             self.failures.append(exc)
             raise

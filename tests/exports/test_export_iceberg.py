@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from exporting import ExportConformance, write_run, write_step
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.table import Transaction
+from pyiceberg.transforms import IdentityTransform
 from runs import Job
 
 import tensortrial
 from tensortrial.errors import ExportError
+from tensortrial.exports import source
 
 
 class TestIceberg(ExportConformance):
@@ -27,6 +32,10 @@ class TestIceberg(ExportConformance):
 
     def read(self, target: str, table: str) -> pa.Table:
         return self.catalogue(target).load_table(("tensortrial", table)).scan().to_arrow()
+
+    def files(self, target: str, table: str) -> list[Path]:
+        (folder,) = {Path(urlsplit(self.catalogue(target).load_table(("tensortrial", table)).location()).path)}
+        return list(folder.rglob("*.parquet"))
 
     def make_other(self, target: str) -> None:
         catalogue = self.catalogue(target)
@@ -48,17 +57,68 @@ class TestIceberg(ExportConformance):
         self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = write_run(tmp_path / "a", 2)
-        append = Transaction.append
+        add_files = Transaction.add_files
 
-        def interrupted(transaction: Any, rows: Any, **options: Any) -> None:
-            monkeypatch.setattr(Transaction, "append", append)
+        def interrupted(transaction: Any, paths: Any, **options: Any) -> None:
+            monkeypatch.setattr(Transaction, "add_files", add_files)
             self.export(run, target, tables=["steps"])
-            append(transaction, rows, **options)
+            add_files(transaction, paths, **options)
 
-        monkeypatch.setattr(Transaction, "append", interrupted)
+        monkeypatch.setattr(Transaction, "add_files", interrupted)
         with pytest.raises(ExportError, match="another export is under way"):
             self.export(run, target, tables=["steps"])
         self.check(run, target, "steps")
+        assert len(self.files(target, "steps")) == 1
+
+    def test_a_file_is_written_once_with_the_numbers_of_its_columns(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 3)
+        self.export(run, target, tables=["tensors", "scalars"])
+        table = self.catalogue(target).load_table("tensortrial.tensors")
+        (path,) = self.files(target, "tensors")
+        (row,) = table.inspect.files().to_pylist()
+        assert row["file_path"].endswith(path.name)
+        assert row["record_count"] == 15
+        # What Iceberg's own schema says of the file is what the file says: no reader has to guess by names.
+        ids = pyarrow_to_schema(pq.read_schema(path)).as_struct()
+        assert {field.name: field.field_id for field in ids.fields} == {
+            field.name: field.field_id for field in table.schema().fields
+        }
+        assert str(ids) == str(table.schema().as_struct())
+        assert len(table.scan("name = 'loss' and global_step >= 1").to_arrow()) == 2
+
+    def test_where_there_are_no_rows_there_is_no_file(self, tmp_path: Path, target: str) -> None:
+        self.export(write_run(tmp_path / "a", 2), target, since=100, tables=["tensors"])
+        assert not self.files(target, "tensors")
+
+    def test_nothing_is_left_of_what_was_not_finished(
+        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("the power went")
+
+        run = write_run(tmp_path / "a", 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "index_rows", broken)
+            with pytest.raises(RuntimeError, match="the power went"):
+                self.export(run, target, tables=["tensors"])
+        assert not self.files(target, "tensors")
+        self.export(run, target)
+        self.check(run, target, "tensors")
+
+    @pytest.mark.parametrize(("column", "value", "files"), [("run", "b", 1), ("mode", "TRAIN", 2)])
+    def test_a_table_may_be_partitioned(self, tmp_path: Path, target: str, column: str, value: str, files: int) -> None:
+        write_run(tmp_path / "runs/a", 2)
+        self.export(tmp_path / "runs", target)
+        catalogue = self.catalogue(target)
+        for name in ("steps", "tensors"):
+            with catalogue.load_table(("tensortrial", name)).update_spec() as spec:
+                spec.add_field(column, IdentityTransform(), "part")
+        write_run(tmp_path / "runs/b", 3)
+        self.export(tmp_path / "runs", target)
+        self.check(tmp_path / "runs", target, "steps", "tensors")
+        found = catalogue.load_table("tensortrial.tensors").inspect.files().to_pylist()
+        parts = [row["partition"]["part"] for row in found]
+        assert (parts.count(None), len(parts), value in parts) == (1, 1 + files, True)
 
     def test_what_was_exported_is_known_when_snapshots_are_gone(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 2)
