@@ -8,38 +8,29 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from tensortrial import __version__
-from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
 from tensortrial.collection import Collection, CollectionKeys
 from tensortrial.copies import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
-from tensortrial.events.event_log import EventLog
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Numbers, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
-from tensortrial.schema import RunInfo, WorkerInfo, path_component
-from tensortrial.storage import Storage, open_storage
-from tensortrial.writer import Writer
 
 from .collection_manager import CollectionManager
 from .planner import Planner
 from .rank import Rank
+from .recorded_run import RecordedRun
 from .shutdown import close_at_exit, closed, watch
 from .step_count import StepCount
-from .stop_request import StopRequest
 
 logger = logging.getLogger("tensortrial.hooks")
 
-CODECS = ("none", "lz4", "zstd")
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 _SM_METRICS = (CollectionKeys.SM_METRICS,)
@@ -95,10 +86,6 @@ class Recorder:
             raise ConfigurationError("a hook needs out_dir: where to save the run")
         if include_workers not in ("one", "all"):
             raise ConfigurationError(f"include_workers must be 'one' or 'all', not {include_workers!r}")
-        if codec not in CODECS:
-            raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
-        if flush_seconds is not None and flush_seconds < 0:
-            raise ConfigurationError(f"flush_seconds must be 0 or more, not {flush_seconds!r}")
         self.out_dir = os.fspath(out_dir)
         self.save_config = SaveConfig.parse(save_config)
         self.save_config.inherit(SaveConfig())
@@ -118,35 +105,37 @@ class Recorder:
         self.num_workers = rank.size if include_workers == "all" else 1
         self.errors_of_training = errors_of_training
         self.mode = ModeKeys.GLOBAL
-        self._framework, self._versions, self._metadata = framework, dict(versions), dict(metadata or {})
-        self._codec, self._flush_seconds = codec, flush_seconds
         exports = boolean("export_tensorboard", export_tensorboard)
-        self._planner = Planner(self.collections, self.reduction_config, exports)
-
-        self._storage = open_storage(self.out_dir, storage_options)
-        self._tensorboard: Storage | None = None
-        if exports:
-            folder = tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard"
-            self._tensorboard = open_storage(folder, storage_options)
-        elif tensorboard_dir:
+        if tensorboard_dir and not exports:
             logger.warning("no event files are written to tensorboard_dir: export_tensorboard=True asks for them")
+        self._planner = Planner(self.collections, self.reduction_config, exports)
+        self._run = RecordedRun(
+            self.out_dir,
+            self.collections,
+            worker=self.worker,
+            num_workers=self.num_workers,
+            framework=framework,
+            versions=versions,
+            metadata=metadata,
+            codec=codec,
+            flush_seconds=flush_seconds,
+            storage_options=storage_options,
+            tensorboard_dir=(tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
+        )
+
         self._lock = threading.RLock()
-        self._writer: Writer | None = None
-        self._claimed: WorkerInfo | None = None
         self._failure: str | None = None
         self._closed = False
         chosen = include_workers == "all" or rank.number == 0
         wanted = not boolean("dry_run", dry_run) and _switched_on()
         self._active = chosen and wanted
         self._follows = follows and wanted
-        self._progress = Progress()
-        self._resumes = resume
         if resume and (self._active or self._follows):
-            self._progress = progress(self._storage, self.worker, self.num_workers)
+            self._run.resume()
         elif self._active:
-            check_out_dir(self._storage, self.worker, self.num_workers)
+            self._run.check()
 
-        self._count = StepCount(self._progress)
+        self._count = StepCount(self._run.progress)
         self._step: Step | None = None
         self._step_is_adoptable = False
         self._holds = 0
@@ -154,7 +143,6 @@ class Recorder:
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refused: set[str] = set()
-        self._stop_request = StopRequest(self._storage)
         self.awaited: set[str] = set()
         """Models that a hook was told of, and that have not run yet."""
         self.saving = False
@@ -243,8 +231,8 @@ class Recorder:
         """Plan for a step, with the run claimed and readers told. Gives whether anything is due at it."""
         self.collections.complete()
         self._start()
-        if self._planner.look():
-            self._announce()
+        if self._planner.look() and self._active:
+            self._run.announce()
         return self._planner.turn_to(step)
 
     def next_is_due(self) -> bool:
@@ -269,7 +257,7 @@ class Recorder:
 
     def _stop_if_asked(self) -> None:
         """End the training by TrainingStopped, with the run closed, if a rule has asked for it in the run."""
-        reason = None if self._writer is None else self._stop_request.reason()
+        reason = self._run.reason_to_stop()
         if reason is None:
             return
         self.close()
@@ -282,13 +270,13 @@ class Recorder:
         step, self._step = self._step, None
         self.saving = False
         self._step_is_adoptable = False
-        if step is None or self._writer is None:
+        if step is None or not self._run.open:
             return
         # A step without any tensor leaves no trace.
         if step.records or self._handed_over:
             # Not kept by the step, which the writer knows until it is published: their memory is to serve again before.
             records, step.records = step.records, []
-            self._writer.put(step, records, closes=True)
+            self._run.put(step, records, closes=True)
         self._handed_over = self._waiting_bytes = 0
 
     # Tensors.
@@ -392,75 +380,28 @@ class Recorder:
     def _hand_over(self, nbytes: int) -> None:
         """Give the open step's records to the writer, once they and `nbytes` more are enough."""
         self._waiting_bytes += nbytes
-        if self._waiting_bytes >= _HAND_OVER_BYTES and self._writer is not None and self._step is not None:
+        if self._waiting_bytes >= _HAND_OVER_BYTES and self._run.open and self._step is not None:
             records, self._step.records = self._step.records, []
             self._handed_over += len(records)
             self._waiting_bytes = 0
-            self._writer.put(self._step, records)
+            self._run.put(self._step, records)
 
     # The run.
 
     def _start(self) -> None:
         """Claim the run, when the first step begins."""
-        if self._writer is not None:
+        if self._run.open:
             return
         self.collections.check()
-        if not self._active:
-            return
-        close_at_exit(self)
-        run = RunInfo(
-            created_at=_now(),
-            framework=self._framework,
-            num_workers=self.num_workers,
-            codec=self._codec,
-            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
-            metadata=self._metadata,
-        )
-        self._planner.look()
-        self._claimed = self._worker_info(_now())
-        first_flush = 0
-        if self._resumes:
-            first_flush = claim_again(self._storage, run, self._claimed)
-        else:
-            claim(self._storage, run, self._claimed)
-        self._writer = Writer(
-            self._storage,
-            self.worker,
-            codec=self._codec,
-            flush_seconds=self._flush_seconds,
-            first_flush=first_flush,
-            also_to=self._event_log(),
-        )
-
-    def _event_log(self) -> EventLog | None:
-        if self._tensorboard is None:
-            return None
-        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "")
-
-    def _worker_info(self, started_at: str) -> WorkerInfo:
-        return WorkerInfo(
-            self.worker,
-            self.num_workers,
-            started_at,
-            [collection.to_json() for collection in self.collections],
-            self.collections.saved_names,
-            session=self._progress.session,
-            first_global_step=self._progress.global_step,
-            first_mode_steps=dict(self._progress.mode_steps),
-        )
-
-    def _announce(self) -> None:
-        """Tell readers of collections that changed since the run was claimed."""
-        if self._claimed is not None and self._active:
-            info = self._worker_info(self._claimed.started_at)
-            if info != self._claimed:
-                self._claimed = info
-                update_claim(self._storage, info)
+        if self._active:
+            close_at_exit(self)
+            self._planner.look()
+            self._run.claim()
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
-        if self._writer is not None and self._active:
-            self._writer.flush()
+        if self._active:
+            self._run.flush()
 
     def close(self) -> None:
         """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine."""
@@ -472,7 +413,7 @@ class Recorder:
             self._closed = True
             self._warn_of_awaited()
             # The end of the run is written even if the last step could not be.
-            for finish in (self._close_step, self._close_writer):
+            for finish in (self._close_step, self._close_run):
                 try:
                     finish()
                 except Exception as exc:
@@ -491,18 +432,16 @@ class Recorder:
                 ", ".join(sorted(self.awaited)),
             )
 
-    def _close_writer(self) -> None:
-        # Let go of: its error holds the frames of the training step in which it was raised.
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close(self._failure)
+    def _close_run(self) -> None:
+        self._run.close(self._failure)
 
     def forget(self) -> None:
         """In a forked child: the run belongs to the process that began it."""
         self._lock = threading.RLock()
         self._active = self._follows = self.saving = False
         self._closed = True
-        self._writer = self._step = None
+        self._step = None
+        self._run.forget()
 
     # Failures.
 
@@ -557,7 +496,3 @@ def strict() -> bool:
 
 def _switched_on() -> bool:
     return all(os.environ.get(name, "1").lower() not in ("0", "false") for name in _OFF_VARIABLES)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()

@@ -136,9 +136,9 @@ def test_no_packed_value_is_overwritten_before_its_row_group_is_written(tmp_path
             assert plan is not None
             recorder.record(plan, value)
         recorder.end_step()
-        assert recorder._writer is not None
+        assert recorder._run._writer is not None
         deadline = time.monotonic() + 10
-        while recorder._writer._queued_bytes and time.monotonic() < deadline:
+        while recorder._run._writer._queued_bytes and time.monotonic() < deadline:
             time.sleep(0.001)
     recorder.close()
     trial = tensortrial.create_trial(tmp_path / "run")
