@@ -36,7 +36,7 @@ def saying(self, part):
     return write_part(self, part)
 
 job._Job._write_part = saying
-tensortrial.export({runs!r}, {target!r}, progress=False)
+tensortrial.export({runs!r}, {target!r}, progress=False, **{options!r})
 """
 
 
@@ -97,8 +97,12 @@ class ExportConformance(ABC):
         """What the view of that name says."""
         return tensortrial.open_runs(runs).sql(f"select * from {table}").to_arrow_table()
 
+    def options(self, target: str) -> dict[str, Any]:
+        """What an export needs to be told beside the URL."""
+        return {}
+
     def export(self, runs: Any, target: str, **options: Any) -> tensortrial.Export:
-        return tensortrial.export(runs, target, progress=False, **options)
+        return tensortrial.export(runs, target, progress=False, **self.options(target), **options)
 
     def check(self, runs: Any, target: str, *tables: str, without: tuple[str, ...] = ()) -> None:
         for table in tables:
@@ -207,7 +211,7 @@ class ExportConformance(ABC):
             write_step(job)
             job.writer.flush()
         run = tmp_path / "a"
-        program = SLOWLY.format(runs=str(run), target=target)
+        program = SLOWLY.format(runs=str(run), target=target, options=self.options(target))
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for _ in range(25):

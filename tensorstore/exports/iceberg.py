@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from ..errors import ExportError, MissingExtra, TableMismatch
+from . import urls
+from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
 from .tables import GROWING, encoded
 from .target import Held, Part, Position, Target, differences, shown
@@ -21,7 +21,6 @@ from .target import Held, Part, Position, Target, differences, shown
 try:
     import sqlalchemy.exc
     from pyiceberg import exceptions as refused
-    from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.expressions import BooleanExpression, EqualTo, Reference
     from pyiceberg.expressions.literals import literal
     from pyiceberg.table import Table
@@ -48,13 +47,9 @@ class Iceberg(Target):
         place = url.partition(":")[2]
         self._name = f"iceberg:{shown(place)}"
         self._namespace = namespace
-        if "://" in place:
-            properties |= {"type": "sql", "uri": place, "warehouse": warehouse or _beside(place)}
-            place = "tensortrial"
-        elif warehouse:
-            properties["warehouse"] = warehouse
+        self._secrets = secrets(place, properties)
         with self._translated():
-            self._catalogue: Catalog = load_catalog(place.strip("/") or None, **properties)
+            self._catalogue = open_catalogue(place, warehouse, properties)
             self._catalogue.create_namespace_if_not_exists(namespace)
 
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
@@ -63,13 +58,12 @@ class Iceberg(Target):
                 made = self._catalogue.create_table_if_not_exists(
                     (self._namespace, table), schema, properties=_PROPERTIES
                 )
-                changed = {key: value for key, value in _PROPERTIES.items() if made.properties.get(key) != value}
-                if changed:
-                    with made.transaction() as transaction:
-                        transaction.set_properties(changed)
             found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
             if difference := differences({field.name: _kind(field.type) for field in schema}, found):
                 raise TableMismatch(self._name, table, difference)
+            if missing := {key: value for key, value in _PROPERTIES.items() if made.properties.get(key) != value}:
+                with self._translated(), made.transaction() as transaction:
+                    transaction.set_properties(missing)
 
     def held(self, run: str) -> Held | None:
         notes = {table: self._note(table, run) for table in GROWING}
@@ -131,13 +125,14 @@ class Iceberg(Target):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except ExportError:
+        except (ExportError, MissingExtra):
             raise
         except refused.CommitFailedException as exc:
             raise self._not_alone() from exc
         except self._errors as exc:
-            # The text of a driver may hold the URL that it was given, and a password in it.
-            raise ExportError(self._name, f"{type(exc).__name__}: the catalogue refused it") from None
+            said = str(exc.orig if isinstance(exc, sqlalchemy.exc.DBAPIError) else exc)
+            # Not `from` the error, whose text may hold a password.
+            raise ExportError(self._name, urls.without(self._secrets, said)) from None
 
 
 def _takes_files(table: Table) -> bool:
@@ -202,14 +197,6 @@ def _with_id(field: pa.Field, known: pa.Field) -> pa.Field:
 
 def _is(run: str) -> BooleanExpression:
     return EqualTo(term=Reference("run"), value=literal(run))
-
-
-def _beside(uri: str) -> str:
-    """Where a catalogue in a file keeps tables if nobody says where: beside it."""
-    parts = urlsplit(uri)
-    if parts.scheme != "sqlite":
-        raise ExportError(shown(uri), "say where the files of new tables go: warehouse='s3://bucket/folder'")
-    return Path(parts.path).absolute().parent.as_uri()
 
 
 def _kind(kind: pa.DataType) -> str:

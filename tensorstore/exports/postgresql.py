@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
 
 from ..errors import ExportError, MissingExtra, TableMismatch
 from ..reductions import STATISTICS
+from . import urls
 from .batches import ahead, gathered
 from .json_text import as_json
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
@@ -24,7 +25,6 @@ except ModuleNotFoundError as exc:
 
 _SENT_ROWS = 1 << 13
 """So few are encoded and sent at once: the server stores some while the next are encoded, in half the time."""
-_SECRETS = ("password", "sslpassword")
 
 
 class PostgreSQL(Target):
@@ -38,14 +38,14 @@ class PostgreSQL(Target):
 
     def __init__(self, url: str, schema: str = "") -> None:
         self._name = shown(url)
-        parts = _split(url, self._name)
+        parts = urls.split(url, self._name)
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
         self._schema = schema or parameters.pop("schema", "") or "public"
         parameters.pop("schema", None)
-        self._secrets = _secrets(parts.password, parameters)
+        self._secrets = urls.secrets(parts)
         with self._translated():
-            uri = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(parameters), ""))
-            self._connection = dbapi.connect(uri)
+            # Without a server there are two slashes all the same, for libpq's own one.
+            self._connection = dbapi.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
         try:
             self._lock()
         except BaseException:
@@ -155,28 +155,8 @@ class PostgreSQL(Target):
             self._refuse(str(exc))
 
     def _refuse(self, message: str) -> NoReturn:
-        for secret in self._secrets:
-            message = message.replace(secret, "***")
         # Not `from` the driver's own error, which would be shown with what is left out here.
-        raise ExportError(self._name, message.strip()) from None
-
-
-def _split(url: str, name: str) -> SplitResult:
-    """The parts of the URL. What is not encoded in a password would be taken for the name of a server, and told."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = None
-    if parts is None or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query + parts.fragment:
-        reason = "in the user and the password of a URL, signs such as @ / ? # [ must be written as %40 %2F %3F %23 %5B"
-        raise ExportError(name, reason)
-    return parts
-
-
-def _secrets(password: str | None, parameters: Mapping[str, str]) -> list[str]:
-    """What must not be told, as it is and as it was written."""
-    given = [password, *(parameters.get(name) for name in _SECRETS)]
-    return sorted({text for each in given if each for text in (each, unquote(each))}, key=len, reverse=True)
+        raise ExportError(self._name, urls.without(self._secrets, message)) from None
 
 
 def _quoted(name: str) -> str:

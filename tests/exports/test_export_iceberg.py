@@ -1,7 +1,10 @@
-"""Exports into Apache Iceberg, with a catalogue in SQLite."""
+"""Exports into Apache Iceberg, with a catalogue in SQLite, and in a real PostgreSQL server."""
 
 from __future__ import annotations
 
+import sys
+import traceback
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,33 +12,30 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from adbc_driver_postgresql import dbapi
 from exporting import ExportConformance, write_run, write_step
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import pyarrow_to_schema
-from pyiceberg.table import Transaction
+from pyiceberg.table import StaticTable, Transaction
 from pyiceberg.transforms import IdentityTransform
 from runs import Job
 
 import tensortrial
-from tensortrial.errors import ExportError
+from tensortrial.errors import ExportError, MissingExtra
 from tensortrial.exports import source
 
 
-class TestIceberg(ExportConformance):
-    @pytest.fixture
-    def target(self, tmp_path: Path) -> str:
-        return f"iceberg:sqlite:///{tmp_path}/lake.db"
-
+class IcebergConformance(ExportConformance):
+    @abstractmethod
     def catalogue(self, target: str) -> Any:
-        uri = target.removeprefix("iceberg:")
-        return load_catalog("tensortrial", type="sql", uri=uri, warehouse=Path(uri.partition("///")[2]).parent.as_uri())
+        """The catalogue, as pyiceberg opens it."""
 
     def read(self, target: str, table: str) -> pa.Table:
         return self.catalogue(target).load_table(("tensortrial", table)).scan().to_arrow()
 
     def files(self, target: str, table: str) -> list[Path]:
-        (folder,) = {Path(urlsplit(self.catalogue(target).load_table(("tensortrial", table)).location()).path)}
-        return list(folder.rglob("*.parquet"))
+        place = urlsplit(self.catalogue(target).load_table(("tensortrial", table)).location()).path
+        return list(Path(place).rglob("*.parquet"))
 
     def make_other(self, target: str) -> None:
         catalogue = self.catalogue(target)
@@ -135,16 +135,112 @@ class TestIceberg(ExportConformance):
         self.export(write_run(tmp_path / "a", 1), target, namespace="mine", tables=["steps"])
         assert len(self.catalogue(target).load_table("mine.steps").scan().to_arrow()) == 1
 
-    def test_a_catalogue_that_is_elsewhere_needs_a_warehouse(self, tmp_path: Path) -> None:
-        with pytest.raises(ExportError, match="say where the files of new tables go") as caught:
-            self.export(write_run(tmp_path / "a", 1), "iceberg:postgresql+psycopg2://me:secret@127.0.0.1:1/x")
-        assert "secret" not in str(caught.value)
 
-    def test_a_catalogue_that_there_is_not_is_said(self, tmp_path: Path) -> None:
-        with pytest.raises(ExportError, match="iceberg:nowhere"):
-            self.export(write_run(tmp_path / "a", 1), "iceberg:nowhere")
+class TestIceberg(IcebergConformance):
+    """A catalogue in SQLite."""
+
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> str:
+        return f"iceberg:sqlite:///{tmp_path}/lake/lake.db"
+
+    def catalogue(self, target: str) -> Any:
+        file = Path(target.removeprefix("iceberg:sqlite:///"))
+        file.parent.mkdir(exist_ok=True)
+        return load_catalog("tensortrial", type="sql", uri=f"sqlite:///{file}", warehouse=file.parent.as_uri())
 
     def test_a_file_that_is_no_catalogue_is_refused(self, tmp_path: Path, target: str) -> None:
-        (tmp_path / "lake.db").write_text("not a database" * 100)
-        with pytest.raises(ExportError, match="the catalogue refused it"):
+        (tmp_path / "lake").mkdir()
+        (tmp_path / "lake/lake.db").write_text("not a database" * 100)
+        with pytest.raises(ExportError, match="file is not a database"):
             tensortrial.export(write_run(tmp_path / "a", 1), target, progress=False)
+
+    def test_a_relative_path_is_that_of_tables_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = write_run(tmp_path / "a", 1)
+        monkeypatch.chdir(tmp_path)
+        tensortrial.export(run, "iceberg:sqlite:///new/lake.db", tables=["steps"], progress=False)
+        assert (tmp_path / "new/lake.db").exists()
+        assert len(list((tmp_path / "new/tensortrial/steps/data").glob("*.parquet"))) == 1
+
+
+@pytest.mark.slow
+class TestIcebergInPostgreSQL(IcebergConformance):
+    """A catalogue in a PostgreSQL server, and the tables' files in a folder."""
+
+    @pytest.fixture
+    def target(self, postgres: Any, tmp_path: Path) -> str:
+        return f"iceberg:{postgres.new_database()}"
+
+    @pytest.fixture(autouse=True)
+    def _has_a_warehouse(self, tmp_path: Path) -> None:
+        self.warehouse = (tmp_path / "warehouse").as_uri()
+
+    def options(self, target: str) -> dict[str, Any]:
+        return {"warehouse": self.warehouse}
+
+    def catalogue(self, target: str) -> Any:
+        uri = target.removeprefix("iceberg:").replace("postgresql:", "postgresql+psycopg2:")
+        return load_catalog("tensortrial", type="sql", uri=uri, warehouse=self.warehouse)
+
+
+def test_a_catalogue_may_be_in_postgresql(tmp_path: Path, postgres: Any) -> None:
+    url = postgres.new_database()
+    warehouse = (tmp_path / "warehouse").as_uri()
+    run = write_run(tmp_path / "a", 2)
+    for rows in (2, 0):
+        done = tensortrial.export(run, f"iceberg:{url}", warehouse=warehouse, tables=["steps"], progress=False)
+        assert done.rows["steps"] == rows
+    with dbapi.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute("select table_namespace, table_name, metadata_location from iceberg_tables")
+        ((namespace, table, place),) = cursor.fetchall()
+    assert (namespace, table) == ("tensortrial", "steps")
+    assert place.startswith(f"{warehouse}/tensortrial/steps/metadata/")
+    assert len(StaticTable.from_metadata(place).scan().to_arrow()) == 2
+
+
+def test_postgresql_without_its_driver_names_the_extra(
+    tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(MissingExtra, match=r"psycopg2, which is not installed: pip install 'tensortrial\[warehouse\]'"):
+        tensortrial.export(
+            write_run(tmp_path / "a", 1), f"iceberg:{postgres.url()}", warehouse=tmp_path.as_uri(), progress=False
+        )
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("nowhere", "iceberg:nowhere: pyiceberg's configuration has no catalogue 'nowhere'"),
+        ("sqlite://", "names no file; write iceberg:sqlite:///lake/catalogue.db"),
+        ("sqlite:///:memory:", "names no file"),
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "say where the files of new tables go"),
+        ("nodatabase://me:hunter2@127.0.0.1:1/x", "say where the files of new tables go"),
+    ],
+)
+def test_a_catalogue_that_cannot_be_is_refused(tmp_path: Path, place: str, reason: str) -> None:
+    with pytest.raises(ExportError, match=reason) as caught:
+        tensortrial.export(write_run(tmp_path / "a", 1), f"iceberg:{place}", progress=False)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "Connection refused"),
+        ("postgres://me:hunter2@127.0.0.1:1/x", "Connection refused"),
+        ("postgresql://me@127.0.0.1:1/x?password=hunter2", "Connection refused"),
+        ("postgresql://me:hunter2@127.0.0.1:1/x?wrong=1", 'invalid connection option "wrong"'),
+        ("postgresql://me:hunter2@hunter2@127.0.0.1:1/x", "must be written as %40"),
+        ("postgresql://me:x/hunter2@127.0.0.1:1/x", "must be written as %40"),
+        ("mysql://me:hunter2@127.0.0.1:1/x", "the driver of mysql is not installed"),
+        ("nodatabase://me:hunter2@127.0.0.1:1/x", "nodatabase"),
+    ],
+)
+def test_a_server_that_refuses_is_said_without_a_password(tmp_path: Path, place: str, reason: str) -> None:
+    with pytest.raises(ExportError, match=reason) as caught:
+        tensortrial.export(
+            write_run(tmp_path / "a", 1), f"iceberg:{place}", warehouse=tmp_path.as_uri(), progress=False
+        )
+    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)
+    assert "hunter2" not in told.replace(place, "")
+    assert "hunter2" not in str(caught.value)

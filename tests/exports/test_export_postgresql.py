@@ -6,6 +6,7 @@ import json
 import traceback
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -61,6 +62,20 @@ class TestPostgreSQL(ExportConformance):
     def test_an_unknown_option_is_named(self, tmp_path: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="no option 'shema'; it has schema"):
             self.export(write_run(tmp_path / "a", 1), target, shema="x")
+
+
+def test_a_url_without_a_server_means_that_of_the_surroundings(
+    tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = urlsplit(postgres.new_database())
+    monkeypatch.setenv("PGHOST", str(url.hostname))
+    monkeypatch.setenv("PGPORT", str(url.port))
+    monkeypatch.setenv("PGUSER", str(url.username))
+    monkeypatch.setenv("PGPASSWORD", str(url.password))
+    monkeypatch.setenv("PGDATABASE", url.path.strip("/"))
+    run = write_run(tmp_path / "a", 2)
+    for target, rows in ((f"postgresql://{url.path}", 2), ("postgresql://", 0), ("postgresql:", 0)):
+        assert tensortrial.export(run, target, tables=["steps"], progress=False).rows["steps"] == rows
 
 
 @pytest.fixture(scope="module")

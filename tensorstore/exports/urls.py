@@ -1,0 +1,36 @@
+"""URLs of databases, which may hold a password: their parts, and what is not told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from ..errors import ExportError
+
+_SECRETS = ("password", "sslpassword")
+
+
+def split(url: str, name: str) -> SplitResult:
+    """The parts of the URL. What is not encoded in a password would be taken for the name of a server, and told."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    if parts is None or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query + parts.fragment:
+        reason = "in the user and the password of a URL, signs such as @ / ? # [ must be written as %40 %2F %3F %23 %5B"
+        raise ExportError(name, reason)
+    return parts
+
+
+def secrets(parts: SplitResult) -> list[str]:
+    """What must not be told of a URL, as it is and as it was written."""
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    given = [parts.password, *(parameters.get(name) for name in _SECRETS)]
+    return [text for each in given if each for text in (each, unquote(each))]
+
+
+def without(secrets: Iterable[str], message: str) -> str:
+    """A message with nothing of that in it."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        message = message.replace(secret, "***")
+    return message.strip()
