@@ -154,7 +154,7 @@ class FileError(TensorTrialError):
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
-        super().__init__(f"{path}: {message}")
+        super().__init__(f"{path}: {message}" if path else message)
 
 
 class CorruptFile(FileError, ValueError):

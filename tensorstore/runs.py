@@ -18,7 +18,7 @@ from . import arrow
 from .catalogue import collection_row
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Database, Engine, FilesView, RunFile
-from .errors import ConfigurationError, CorruptFile, MissingChunk, RunNotFound, TensorTrialError
+from .errors import ConfigurationError, CorruptFile, MissingChunk, RunNotFound, StorageError, TensorTrialError
 from .flushes import widest
 from .index_files import list_index
 from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, RunInfo
@@ -153,13 +153,15 @@ class Runs:
     def _find(self, place: str | Storage) -> list[Storage]:
         if isinstance(place, Storage):
             return [place]
+        search, found = _Search(self._options), list[Storage]()
         try:
-            if found := list(_runs_at(place, self._options)):
-                return found
-            self.damaged[place] = RunNotFound(place, "there is no run here, nor in the folders below")
+            found = list(search.at(place))
         except TensorTrialError as exc:
-            self.damaged[place] = exc
-        return []
+            search.damaged[place] = exc
+        if not found and not search.damaged:
+            search.damaged[place] = RunNotFound(place, "there is no run here, nor in the folders below")
+        self.damaged.update(search.damaged)
+        return found
 
     def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
@@ -298,14 +300,42 @@ def _spelled(place: str | Storage) -> str:
     return place if isinstance(place, str) else place.url
 
 
-def _runs_at(place: str, options: Mapping[str, Any] | None) -> Iterator[Storage]:
+class _Search:
     """The runs at a place: itself, those below it, or those that a pattern finds."""
-    head, *pattern = _split(place)
-    if pattern:
-        for found in _matching(head, pattern, options):
-            yield from _below(found, options, _DEPTH)
-    else:
-        yield from _below(place, options, _DEPTH)
+
+    def __init__(self, options: Mapping[str, Any] | None) -> None:
+        self._options = options
+        self.damaged: dict[str, TensorTrialError] = {}
+        """Folders that could not be looked into."""
+
+    def at(self, place: str) -> Iterator[Storage]:
+        head, *pattern = _split(place)
+        for found in self._matching(head, pattern) if pattern else [place]:
+            yield from self._below(found, _DEPTH)
+
+    def _matching(self, folder: str, pattern: Sequence[str]) -> Iterator[str]:
+        if not pattern:
+            yield folder
+            return
+        for name in self._entries(open_storage(folder, self._options)):
+            if fnmatch.fnmatchcase(name, pattern[0]):
+                yield from self._matching(f"{folder.rstrip('/')}/{name}", pattern[1:])
+
+    def _below(self, place: str, depth: int) -> Iterator[Storage]:
+        storage = open_storage(place, self._options)
+        names = self._entries(storage)
+        if RUN_FILE in names:
+            yield storage
+        elif depth:
+            for name in names:
+                yield from self._below(f"{place.rstrip('/')}/{name}", depth - 1)
+
+    def _entries(self, storage: Storage) -> list[str]:
+        try:
+            return [name for name in storage.list("") if not name.startswith(".")]
+        except StorageError as exc:
+            self.damaged[storage.url] = exc
+            return []
 
 
 def _split(place: str) -> list[str]:
@@ -316,29 +346,6 @@ def _split(place: str) -> list[str]:
     if first < len(parts) and "*" not in place and "?" not in place and open_storage(place).exists_any():
         first = len(parts)
     return ["/".join(parts[:first]) or ("/" if place.startswith("/") else "."), *parts[first:]]
-
-
-def _matching(folder: str, pattern: Sequence[str], options: Mapping[str, Any] | None) -> Iterator[str]:
-    if not pattern:
-        yield folder
-        return
-    for name in _entries(open_storage(folder, options)):
-        if fnmatch.fnmatchcase(name, pattern[0]):
-            yield from _matching(f"{folder.rstrip('/')}/{name}", pattern[1:], options)
-
-
-def _below(place: str, options: Mapping[str, Any] | None, depth: int) -> Iterator[Storage]:
-    storage = open_storage(place, options)
-    names = _entries(storage)
-    if RUN_FILE in names:
-        yield storage
-    elif depth:
-        for name in names:
-            yield from _below(f"{place.rstrip('/')}/{name}", options, depth - 1)
-
-
-def _entries(storage: Storage) -> list[str]:
-    return [name for name in storage.list("") if not name.startswith(".")]
 
 
 def _short_names(urls: Sequence[str]) -> dict[str, str]:

@@ -33,6 +33,10 @@ def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any]
         return LocalStorage(_folder(rest))
     kind = S3Storage if protocol == "s3" else FsspecStorage
     if protocol == "s3":
+        if "@" in rest.partition("/")[0]:
+            raise ConfigurationError(
+                "an s3:// URL has no place for credentials: pass key and secret as storage_options"
+            )
         options = s3_options(options)
     try:
         return kind(canonical_url(url), protocol, f"{protocol}://{rest}", options)

@@ -272,7 +272,7 @@ def _translation(exc: Exception, path: str, action: Action, where: str) -> Excep
 
 
 def _sentence(exc: Exception, action: Action, where: str) -> str:
-    place = f" ({where})" if where else ""
+    place = f" ({told})" if (told := where or _named(exc, action)) else ""
     number, kind = getattr(exc, "errno", None), type(exc).__name__
     holder = "the bucket" if where else "the file system"
     if number in (errno.ENOSPC, errno.EDQUOT):
@@ -286,6 +286,14 @@ def _sentence(exc: Exception, action: Action, where: str) -> str:
     if isinstance(exc, FileNotFoundError) and where:
         return f"cannot {action}, the bucket does not exist{place}"
     return f"cannot {action}{place}: {_reason(exc)}"
+
+
+def _named(exc: Exception, action: Action) -> str:
+    """The file that the file system speaks of; of one that is written the folder, because it is not yet called so."""
+    name = getattr(exc, "filename", None)
+    if not isinstance(name, str):
+        return ""
+    return os.path.dirname(name) if action == "write" else name
 
 
 def _reason(exc: Exception) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,25 @@ def test_what_is_broken_is_listed_and_left_out(tmp_path: Path) -> None:
     chunk.unlink()
     assert runs.sql("select count(*) from tensor_values").fetchall() == [(0,)]
     assert isinstance(runs.damaged[str(chunk)], MissingChunk)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_listed_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("open", "shut"):
+        write(tmp_path / name, 0)
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if str(path).endswith("shut"):  # no mode keeps out root, as whom tests may run
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    runs = tensortrial.open_runs(tmp_path)
+    assert runs.names == ["open"]
+    assert list(runs.damaged) == [str(tmp_path / "shut")]
+    assert f"refuses the list ({tmp_path}/shut): Permission denied" in str(runs.damaged[str(tmp_path / "shut")])
 
 
 def test_findings_of_many_runs(tmp_path: Path) -> None:

@@ -419,6 +419,18 @@ class TestMemory(StorageContract):
         return lambda: open_storage(name)
 
 
+def test_credentials_in_a_url_of_s3_are_refused_and_not_told() -> None:
+    with pytest.raises(ConfigurationError, match="no place for credentials") as caught:
+        open_storage("s3://KEY:hunter2@bucket/run")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_error_of_the_file_system_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=rf"run.json: cannot write \({tmp_path}/file"):
+        open_storage(tmp_path / "file").create("run.json", b"")
+
+
 @pytest.mark.s3
 class S3Contract(StorageContract):
     """What every object store must do besides."""
