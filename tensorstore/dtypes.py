@@ -108,12 +108,17 @@ def to_bytes(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def from_bytes(data: bytes | bytearray | memoryview, dtype: str, shape: tuple[int, ...]) -> Array:
-    """The array that was stored as `data`. It shares the memory of `data` and is writable when that is."""
-    kind = parse_dtype(dtype)
-    if kind.itemsize == 0 and not data:
-        return np.empty(shape, kind)
-    return np.frombuffer(data, dtype=kind).reshape(shape)
+def from_rows(data: Array, dtype: str, shape: tuple[int, ...]) -> list[Array]:
+    """The arrays that were stored as the rows of `data`, (count, nbytes) of uint8. They share its memory, and are
+    writable when it is. Raises ValueError where the dtype or the shape does not fit."""
+    kind, (count, nbytes) = parse_dtype(dtype), data.shape
+    if kind.itemsize == 0:
+        if nbytes:
+            raise ValueError(f"{nbytes} bytes are no values without any")
+        return [np.empty(shape, kind) for _ in range(count)]
+    if count == 1 or not shape:
+        return [row.view(kind).reshape(shape) for row in data]
+    return list(data.view(kind).reshape(count, *shape))
 
 
 def as_scalar(array: Array) -> float | None:

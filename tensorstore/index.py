@@ -47,6 +47,8 @@ _TILE = "tile"
 _GROWING = ["saved_at", "offset", "row"]
 # Statistics hardly ever repeat; looking whether they do would take a third of the time of a small flush.
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in STATISTICS and name not in _GROWING]
+# Where these are the same in all rows of a row group, or missing in all, its reader need not decode them.
+_OFTEN_THE_SAME = ["worker", "dtype", "nbytes", "scalar", "chunk", "row_group", "parts"]
 _SORTED = ["name", "mode", "mode_step", "global_step"]
 
 
@@ -211,7 +213,7 @@ def _write(sink: Sink, table: pa.Table, footer: Mapping[bytes, bytes], row_group
         compression_level=1,
         use_dictionary=_REPEATING,
         column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
-        write_statistics=_SORTED,
+        write_statistics=[*_SORTED, *_OFTEN_THE_SAME],
         store_schema=False,
     ) as writer:
         writer.add_key_value_metadata(footer)

@@ -27,6 +27,12 @@ _READ_WHOLE = 1 << 20
 
 _PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
 _REST = [*STATISTICS, "histogram"]
+_KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
+# Where Parquet has a column among its leaves: a histogram has two.
+_LEAVES = {
+    name: place
+    for place, name in enumerate(field.name for field in INDEX_SCHEMA for _ in range(field.type.num_fields or 1))
+}
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
@@ -100,10 +106,9 @@ class _IndexFile:
         self._is_small = storage.size(path) <= _READ_WHOLE
         parquet = self._opened()
         self._footer = footer = parquet.metadata
-        columns = {footer.row_group(0).column(place).path_in_schema: place for place in range(4)}
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        self._names = [_ends(group.column(columns["name"])) for group in groups]
-        self._steps = [_ends(group.column(columns["global_step"])) for group in groups]
+        self._names = [_ends(_statistics(group, "name")) for group in groups]
+        self._steps = [_ends(_statistics(group, "global_step")) for group in groups]
 
     def _opened(self, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
         # A small file is read in one go, and its bytes are not kept; of another one Arrow asks for each column. Its
@@ -121,6 +126,17 @@ class _IndexFile:
             if (step is None or of_steps is None or of_steps[0] <= step <= of_steps[1])
             and (names is None or of_names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
+
+    def cells(self, group: int, columns: Sequence[str]) -> tuple[list[Cells], int]:
+        """What gives the cells of these columns of a row group, and how many bytes it keeps for that."""
+        metadata = self._footer.row_group(group)
+        known = {name: cell for name in columns if (cell := _same(_statistics(metadata, name), name))}
+        read = [name for name in columns if name not in known]
+        # Arrow's own memory is given back at once: to take fresh memory for all row groups of a run would cost several
+        # times as much as to decode them.
+        kept = {name: _always(*cell) for name, cell in known.items()}
+        kept.update(zip(read, map(_cells, self.read(group, read)), strict=True))
+        return [kept[name][0] for name in columns], sum(nbytes for _, nbytes in kept.values())
 
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
         table = self._opened(self._footer).read_row_group(group, columns=list(columns), use_threads=False)
@@ -172,11 +188,9 @@ class _RowGroup:
         return self._read(_REST)
 
     def _read(self, columns: Sequence[str]) -> list[Cells]:
-        # Arrow's own memory is given back at once: to take fresh memory for all row groups of a run would cost several
-        # times as much as to decode them.
-        kept = [_cells(column) for column in self._file.read(self._number, columns)]
-        self.nbytes += sum(nbytes for _, nbytes in kept)
-        return [cells for cells, _ in kept]
+        cells, nbytes = self._file.cells(self._number, columns)
+        self.nbytes += nbytes
+        return cells
 
 
 def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
@@ -269,7 +283,24 @@ def _compact(values: Array) -> Array:
     return values.copy()
 
 
-def _ends(column: Any) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column chunk, where its statistics say them."""
-    statistics = column.statistics
+def _statistics(group: pq.RowGroupMetaData, name: str) -> pq.Statistics | None:
+    """What the footer says of the cells of a column, if anything."""
+    column = group.column(_LEAVES[name])
+    return column.statistics if column.path_in_schema == name else None
+
+
+def _ends(statistics: pq.Statistics | None) -> tuple[Any, Any] | None:
+    """The least and the greatest cell, where the footer says them."""
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
+
+
+def _same(statistics: pq.Statistics | None, name: str) -> tuple[Any] | None:
+    """The cell that all rows have, where the footer says so. Of 0.0 and -0.0 it would not tell which."""
+    if statistics is None or not statistics.has_null_count:
+        return None
+    if not statistics.num_values and INDEX_SCHEMA.field(name).nullable:
+        return (None,)
+    kind = _KINDS.get(INDEX_SCHEMA.field(name).type)
+    if kind is None or statistics.null_count or not statistics.has_min_max or statistics.min != statistics.max:
+        return None
+    return (statistics.min,) if type(statistics.min) is kind else None

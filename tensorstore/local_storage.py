@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from .appending import append_all
 from .errors import AlreadyPublished
-from .storage_seam import Blocks, ByteRange, Paths, Sink, Storage, Tails, check_path, join, translated
+from .storage_seam import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
 
 _T = TypeVar("_T")
 
@@ -37,6 +38,9 @@ _TRUSTED_LENGTH = 1 << 20
 
 _LONGEST_READ = 1 << 20
 """Neighbours are read together up to this many bytes: what is cut out of them is still in the processor's cache."""
+
+_BUFFERS = 1024
+"""No more can be filled by one call."""
 
 _PATTERN = re.compile(r"([*?\[])")
 
@@ -112,6 +116,21 @@ class LocalStorage(Storage):
                 begin = ranges[place].start - start
                 found[place] = data if len(places) == 1 else data[begin : begin + ranges[place].length]
         return found
+
+    def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
+        got = [0] * len(ranges)
+        opened, file = "", None
+        for (path, start, _), places in _successive(ranges):
+            try:
+                if file is None or path != opened:
+                    opened, file = path, self._open_files.get(self._full(path))
+                counts = _fill_all(file.number, start, [buffers[place] for place in places])
+            except OSError:
+                with translated(path, "read"):
+                    raise
+            for place, count in zip(places, counts, strict=True):
+                got[place] = count
+        return got
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
@@ -330,6 +349,45 @@ def _pread_owned(number: int, start: int, length: int) -> bytearray:
     view.release()
     del data[got:]
     return data
+
+
+def _fill(number: int, start: int, buffer: Buffer) -> int:
+    """Read until the buffer is full or the file ends, and give how many bytes it got."""
+    got = 0
+    while got < len(buffer) and (count := os.preadv(number, [buffer[got:]], start + got)):
+        got += count
+    return got
+
+
+def _fill_all(number: int, start: int, buffers: Sequence[Buffer]) -> Counts:
+    """The same with several buffers, from what lies one after another in the file."""
+    sizes = list(map(len, buffers))
+    if os.preadv(number, buffers, start) == sum(sizes):
+        return sizes
+    starts = accumulate(sizes[:-1], initial=start)
+    return [_fill(number, *each) for each in zip(starts, buffers, strict=True)]
+
+
+def _successive(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
+    """The ranges in the order of files, those that lie one after another as one, with their places in `ranges`."""
+    whole, places = ByteRange("", 0, 0), list[int]()
+    for place in sorted(range(len(ranges)), key=ranges.__getitem__):
+        path, start, length = ranges[place]
+        end = whole.start + whole.length
+        if (
+            path == whole.path
+            and start == end
+            and end + length - whole.start <= _LONGEST_READ
+            and len(places) < _BUFFERS
+        ):
+            places.append(place)
+            whole = ByteRange(path, whole.start, whole.length + length)
+            continue
+        if places:
+            yield whole, places
+        whole, places = ranges[place], [place]
+    if places:
+        yield whole, places
 
 
 def _neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from .errors import StorageError, TensorTrialError
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,9 @@ Action = Literal["read", "write", "list", "delete"]
 # Aliases, because inside a class with a method `list` that name is the method.
 Paths: TypeAlias = list[str]
 Blocks: TypeAlias = list[bytes | bytearray]
+Counts: TypeAlias = list[int]
+# An array of uint8, to read into. Its type does not tell that it is a buffer to os.preadv.
+Buffer: TypeAlias = Any
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
 
 
@@ -99,6 +104,14 @@ class Storage(ABC):
 
         A bytearray is the caller's own, to keep and to write to.
         """
+
+    def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
+        """Read each range into the buffer of its length, and give how many bytes each got. A file that ends
+        early gives fewer; the caller checks."""
+        blocks = self.read_ranges(ranges)
+        for buffer, block in zip(buffers, blocks, strict=True):
+            buffer[: len(block)] = np.frombuffer(block, np.uint8)
+        return list(map(len, blocks))
 
     def prefetch(self, paths: Sequence[str]) -> None:
         """A query will read these files: fetch together what it would fetch one by one. On a disk there is nothing to

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .chunk_values import read_bytes
-from .dtypes import Array, as_scalar, from_bytes, parse_dtype
+from .chunk_values import read_blocks
+from .dtypes import Array, as_scalar, from_rows, parse_dtype
 from .errors import CorruptFile
 from .index import SavedTensor
 from .schema import INDEX
@@ -19,8 +19,12 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:
 
     Raises MissingChunk or CorruptFile, naming the chunk.
     """
-    data = iter(read_bytes(storage, [row for row in rows if row.scalar is None]))
-    return [_shaped(row, next(data)) if row.scalar is None else _from_scalar(row) for row in rows]
+    found = {place: _from_scalar(row) for place, row in enumerate(rows) if row.scalar is not None}
+    raw = [place for place in range(len(rows)) if place not in found] if found else range(len(rows))
+    for places, data in read_blocks(storage, [rows[place] for place in raw] if found else rows):
+        alike = [raw[place] for place in places]
+        found.update(zip(alike, _shaped(rows[alike[0]], data), strict=True))
+    return [found[place] for place in range(len(rows))]
 
 
 def _from_scalar(row: SavedTensor) -> Array:
@@ -40,11 +44,12 @@ def _from_scalar(row: SavedTensor) -> Array:
         ) from exc
 
 
-def _shaped(row: SavedTensor, data: memoryview) -> Array:
+def _shaped(row: SavedTensor, data: Array) -> list[Array]:
+    """The arrays of values that are alike, and like the one of `row`, from the bytes of each."""
     try:
         if any(length < 0 for length in row.shape):
             raise ValueError(f"no shape is {row.shape}")
-        return from_bytes(data, row.dtype, tuple(row.shape))
+        return from_rows(data, row.dtype, tuple(row.shape))
     except ValueError as exc:
         raise CorruptFile(
             str(row.chunk),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tensortrial.chunk import COMPRESSED_ROW_GROUP_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, ChunkWriter, Places
 from tensortrial.copies import Arenas
-from tensortrial.dtypes import dtype_name, from_bytes, in_stored_dtype, parse_dtype, storable
+from tensortrial.dtypes import dtype_name, from_rows, in_stored_dtype, parse_dtype, storable
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Kind, Packed, Plan, Record, Step
 from tensortrial.schema import TENSORS_SCHEMA
@@ -192,7 +192,7 @@ def test_packed_values_are_the_page_that_pyarrow_reads(
     offsets = [int(offset) for each in places if each.offsets is not None for offset in each.offsets]
     assert [data[offset : offset + len(value)] for offset, value in zip(offsets, expected, strict=True)] == expected
     for value, dtype, stored in zip(values, table["dtype"].to_pylist(), expected, strict=True):
-        found = from_bytes(stored, dtype, value.shape)
+        (found,) = from_rows(np.frombuffer(stored, np.uint8)[None], dtype, value.shape)
         assert (found.shape, found.tobytes()) == (value.shape, storable(value).tobytes())
 
 

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from runs import Job
 
 import tensortrial
-from tensortrial.dtypes import as_scalar, dtype_name, from_bytes, parse_dtype, storable, to_bytes
+from tensortrial.dtypes import as_scalar, dtype_name, from_rows, parse_dtype, storable, to_bytes
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 
 ML_DTYPES = [
@@ -55,7 +55,9 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 def round_trip(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     stored = storable(array)
-    return from_bytes(bytearray(to_bytes(stored)), dtype_name(stored.dtype), stored.shape)
+    data = np.frombuffer(bytearray(to_bytes(stored)), np.uint8)
+    (array,) = from_rows(data[None], dtype_name(stored.dtype), stored.shape)
+    return array
 
 
 def canonical(dtype: np.dtype[Any]) -> Any:
