@@ -18,7 +18,7 @@ from .errors import CorruptFile
 from .index import SavedTensor
 from .reductions import STATISTICS
 from .schema import INDEX_SCHEMA
-from .storage import Storage
+from .storage import ByteRange, Storage
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
@@ -26,6 +26,7 @@ _KEPT_FOOTERS = 256
 _READ_WHOLE = 1 << 20
 
 _PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
+_KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram"]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
 # Where Parquet has a column among its leaves: a histogram has two.
@@ -68,6 +69,7 @@ class IndexRows:
                     group = self._group(file, number)
                     rows += group.rows(group.positions(names, step), statistics)
                     self._count(group)
+                file.put_away()
             except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
                 raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
         return rows
@@ -103,20 +105,27 @@ class _IndexFile:
     def __init__(self, storage: Storage, path: str) -> None:
         self.path = path
         self._storage = storage
-        self._is_small = storage.size(path) <= _READ_WHOLE
-        parquet = self._opened()
-        self._footer = footer = parquet.metadata
+        self._footer: pq.FileMetaData = None
+        self._footer = footer = self._parquet.metadata
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         self._names = [_ends(_statistics(group, "name")) for group in groups]
         self._steps = [_ends(_statistics(group, "global_step")) for group in groups]
 
-    def _opened(self, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        # A small file is read in one go, and its bytes are not kept; of another one Arrow asks for each column. Its
-        # threads take longer than many small reads of a file that is near.
+    @cached_property
+    def _parquet(self) -> pq.ParquetFile:
+        # A small file is read in one go; of another one Arrow asks for each column. Its threads take longer than many
+        # small reads of a file that is near.
+        size = self._storage.size(self.path)
+        if size <= _READ_WHOLE:
+            (data,) = self._storage.read_ranges([ByteRange(self.path, 0, size)])
+            return pq.ParquetFile(pa.BufferReader(data), metadata=self._footer, read_dictionary=_TEXTS)
         file = ChunkFile(self._storage, self.path)
-        source = pa.BufferReader(file.read()) if self._is_small else file
-        together = not (self._is_small or self._storage.is_local)
-        return pq.ParquetFile(source, metadata=footer, read_dictionary=_TEXTS, pre_buffer=together)
+        together = not self._storage.is_local
+        return pq.ParquetFile(file, metadata=self._footer, read_dictionary=_TEXTS, pre_buffer=together)
+
+    def put_away(self) -> None:
+        """Give back the bytes of the file. They are read again if another column is asked for."""
+        self.__dict__.pop("_parquet", None)
 
     def groups_with(self, names: Collection[str] | None, step: int | None) -> list[int]:
         """The row groups that may hold any of the names at the step."""
@@ -127,8 +136,8 @@ class _IndexFile:
             and (names is None or of_names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
-    def cells(self, group: int, columns: Sequence[str]) -> tuple[list[Cells], int]:
-        """What gives the cells of these columns of a row group, and how many bytes it keeps for that."""
+    def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
+        """What gives the cells of each of these columns of a row group, and how many bytes they keep for that."""
         metadata = self._footer.row_group(group)
         known = {name: cell for name in columns if (cell := _same(_statistics(metadata, name), name))}
         read = [name for name in columns if name not in known]
@@ -136,10 +145,10 @@ class _IndexFile:
         # times as much as to decode them.
         kept = {name: _always(*cell) for name, cell in known.items()}
         kept.update(zip(read, map(_cells, self.read(group, read)), strict=True))
-        return [kept[name][0] for name in columns], sum(nbytes for _, nbytes in kept.values())
+        return {name: kept[name][0] for name in columns}, sum(nbytes for _, nbytes in kept.values())
 
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
-        table = self._opened(self._footer).read_row_group(group, columns=list(columns), use_threads=False)
+        table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
         return [_checked(column, table[column]) for column in columns]
 
 
@@ -148,7 +157,7 @@ class _RowGroup:
 
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
-        names, steps = file.read(number, ["name", "global_step"])
+        names, steps = file.read(number, _KEYS)
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
         self._names = _compact(arrow.numpy_of(names.indices))
         self._steps = _compact(arrow.numpy_of(steps))
@@ -181,13 +190,17 @@ class _RowGroup:
 
     @cached_property
     def _place(self) -> list[Cells]:
-        return self._read(_PLACE)
+        words, names, steps = list(self._codes), self._names, self._steps
+        cells = self._read([name for name in _PLACE if name not in _KEYS])
+        cells["name"] = lambda positions: [words[code] for code in names[positions].tolist()]
+        cells["global_step"] = lambda positions: steps[positions].tolist()
+        return [cells[name] for name in _PLACE]
 
     @cached_property
     def _rest(self) -> list[Cells]:
-        return self._read(_REST)
+        return list(self._read(_REST).values())
 
-    def _read(self, columns: Sequence[str]) -> list[Cells]:
+    def _read(self, columns: Sequence[str]) -> dict[str, Cells]:
         cells, nbytes = self._file.cells(self._number, columns)
         self.nbytes += nbytes
         return cells

@@ -48,7 +48,7 @@ class Tensor:
         return self._reader.read([row])[0]
 
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, Array]:
-        """The raw value of every step that has one, by step."""
+        """The raw value of every step that has one, by step. Small ones share memory; see `Trial.values`."""
         return self.trial.values([self.name], mode=mode, worker=worker)[self.name]
 
     def shape(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[int, ...]:

@@ -249,8 +249,9 @@ class Trial:
     ) -> dict[str, dict[int, Array]]:
         """Raw values of many tensors at many steps, read together: `{name: {step: array}}`.
 
-        What was not saved raw at a step is left out. `steps` defaults to all. Raises TensorUnavailable for a name that
-        was saved at no step.
+        What was not saved raw at a step is left out. `steps` defaults to all. Values of up to 64 kB lie together in
+        pieces of memory of up to 4 MB, each of which stays as long as one of its arrays does: copy an array to keep it
+        alone. Raises TensorUnavailable for a name that was saved at no step.
         """
         self.reader.look()
         names = list(dict.fromkeys(names))

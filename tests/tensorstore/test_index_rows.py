@@ -93,6 +93,24 @@ def test_rows_are_those_that_sql_finds(
             assert [(row.name, row.global_step) for row in rows] == [(name, number)] * (name in step)
 
 
+def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for scalar in (0.0, -0.0):
+            job.step({"a": scalar, "b": scalar})
+    trial = tensortrial.create_trial(tmp_path)
+    read, decoded = index_rows._IndexFile.read, list[str]()
+    monkeypatch.setattr(
+        index_rows._IndexFile,
+        "read",
+        lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
+    )
+    rows = [trial.reader.catalogue.rows("a", step) for step in range(2)]
+    assert [(row.worker, row.dtype, row.nbytes, str(row.scalar), row.chunk) for (row,) in rows] == [
+        ("worker_0", "float64", 8, scalar, None) for scalar in ("0.0", "-0.0")
+    ]
+    assert sorted(decoded) == ["global_step", "mode_step", "name", "offset", "row", "scalar", "shape"]
+
+
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_index, "_ROWS", 0)
     monkeypatch.setattr(index_rows, "_KEPT_GROUPS", 3)

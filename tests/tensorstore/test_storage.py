@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -156,6 +157,25 @@ class StorageContract:
         expected = [part[a : a + n] for a, n in wanted for part in (data[::-1], data)]
         assert storage.read_ranges(ranges) == expected
         assert storage.read_ranges([]) == []
+
+    def test_ranges_are_read_into_memory_that_is_there(self, storage: Storage) -> None:
+        data = secrets.token_bytes(3_000_000)
+        storage.create("v/a", data)
+        storage.create("v/b", data[::-1])
+        # Some lie one after another, more than one call takes; some lie apart, or overlap, or go past the end.
+        wanted = [(start, 700) for start in range(100, 2_800_000, 700)] + [(5, 10), (0, 12), (12, 4), (2_999_990, 700)]
+        ranges = [ByteRange(path, *each) for each in wanted[::-1] for path in ("v/b", "v/a")]
+        memory = np.zeros((len(ranges), 704), np.uint8)
+        buffers = [row[:length] for row, (_, _, length) in zip(memory, ranges, strict=True)]
+        got = storage.read_into(ranges, buffers)
+        expected = [part[a : a + n] for a, n in wanted[::-1] for part in (data[::-1], data)]
+        assert got == [len(each) for each in expected]
+        assert [bytes(buffer[:count]) for buffer, count in zip(buffers, got, strict=True)] == expected
+        assert not memory[:, 700:].any()
+        assert storage.read_into([], []) == []
+        with pytest.raises(FileNotFoundError) as caught:
+            storage.read_into([ByteRange("v/a", 0, 1), ByteRange("v/nope", 0, 1)], buffers[:2])
+        assert caught.value.filename == "v/nope"
 
     def test_names_with_a_dot_are_not_listed(self, storage: Storage) -> None:
         for path in ("i/.hidden", "i/a/.hidden", "i/.sub/x", "i/a/x", "i/top", "i/a/deep/er"):

@@ -11,6 +11,7 @@ from runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 import tensortrial
 from tensortrial.errors import (
     ConfigurationError,
+    CorruptFile,
     InvalidWorker,
     StepNotYetAvailable,
     StepUnavailable,
@@ -85,6 +86,44 @@ def test_values(trial: Trial) -> None:
     assert {step: value[0, 1] for step, value in w.values(mode=EVAL, worker="worker_10").items()} == {0: 11, 1: 13}
     assert trial.tensor("reduced").values() == {}
     assert trial.tensor("w").values(PREDICT) == {}
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 5000, 40_000])
+def test_values_that_share_memory_are_apart_in_it(tmp_path: Path, size: int) -> None:
+    with Job(tmp_path) as job:
+        for number in range(150):
+            job.step(
+                {
+                    "a": np.full(size, number, np.uint8),
+                    "b": np.full(size, number, np.complex128),
+                    "c": np.uint64(2**63 + number),
+                }
+            )
+    trial = tensortrial.create_trial(tmp_path)
+    for name, dtype in (("a", np.uint8), ("b", np.complex128)):
+        values = trial.tensor(name).values()
+        for step, value in values.items():
+            assert (value.dtype, value.shape, value.flags.c_contiguous) == (dtype, (size,), True)
+            assert value.ctypes.data % 16 == 0 or not size
+            assert (value == step).all()
+            value[...] = 200 - step
+        assert all((value == 200 - step).all() for step, value in values.items())
+    assert trial.tensor("c").values() == {step: 2**63 + step for step in range(150)}
+
+
+def test_one_value_of_many_that_is_not_where_the_index_says(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for number in range(5):
+            job.step({"a": np.full(10, float(number)), "b": np.zeros(3)})
+    (chunk,) = tmp_path.glob("tensors/**/*.parquet")
+    data = bytearray(chunk.read_bytes())
+    place = data.index(np.full(10, 3.0).tobytes())
+    for spoilt in (data[: place - 4] + b"\x51" + data[place - 3 :], data[: place + 79]):
+        chunk.write_bytes(spoilt)
+        tensor = tensortrial.create_trial(tmp_path).tensor("a")
+        with pytest.raises(CorruptFile, match="'a' at step 3"):
+            tensor.values()
+        assert (tensor.value(2) == 2).all()
 
 
 def test_shapes(trial: Trial) -> None:
