@@ -30,6 +30,7 @@ from __future__ import annotations
 import difflib
 import functools
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -38,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ConfigurationError
+from .sums import Floats, squares, total
 
 REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
 COUNTS = ("nan_count", "inf_count", "zero_count")
@@ -47,16 +49,12 @@ COMPLEX_STATISTICS: frozenset[str] = frozenset(
 )
 
 Array: TypeAlias = npt.NDArray[Any]
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 _ALIASES = {"l1_norm": "l1", "l2_norm": "l2", "abs_l1_norm": "abs_l1", "abs_l2_norm": "abs_l2", "var": "variance"}
 
-# Two float64 blocks (values, magnitudes) stay in a second-level cache of 512 KiB; the cost of the calls is small.
-_BLOCK = 16384
-# OpenBLAS spreads a dot product of more than 10000 elements over threads, which would take cores from the training.
-_DOT = 8192
-_ONES: Floats = np.ones(_DOT)
-_ONES.flags.writeable = False
+# A float32 block and its float64 one stay in a second-level cache of 1 MiB; the calls cost a tenth of the time.
+_BLOCK = 65536
+_BINNED = 16384  # a histogram takes several arrays of this size
 # sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
 CANCELLATION = 1e-6
 # Rows multiplied without looking at exponents. Data with exponents under 1022 / 16 cannot overflow or vanish in them.
@@ -258,9 +256,9 @@ _SLOT_OF_ONE = (
 def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     """Statistics of at least two real numbers."""
     partial = _Partial()
-    magnitudes: Floats = np.empty(min(array.size, _BLOCK))
+    scratch = _memory(1)
     for source, block in _native_blocks(array) if plan.native else _blocks(array):
-        part = _measure(source, block, magnitudes[: block.size], plan)
+        part = _measure(source, block, scratch[: block.size], plan)
         if part.count == array.size:
             partial = part
         else:
@@ -291,16 +289,24 @@ def _blocks(array: Array, size: int = _BLOCK) -> Iterator[tuple[Array, Floats]]:
             yield source, source
         return
     native = dtype == np.float32  # numpy compares these as fast as it converts them
-    if flat.size <= size:
-        block = flat.astype(np.float64)
-        yield (flat if native else block), block
-        return
-    buffer: Floats = np.empty(size)
+    buffer = _memory(0)
     for start in range(0, flat.size, size):
         source = flat[start : start + size]
         block = buffer[: source.size]
         np.copyto(block, source, casting="unsafe")
         yield (source if native else block), block
+
+
+def _memory(number: int) -> Floats:
+    """Return one of the calling thread's two blocks of memory: the pages of fresh memory, which the operating system
+    has to find and clear, cost as much as all the rest."""
+    memory: tuple[Floats, Floats] | None = getattr(_of_thread, "memory", None)
+    if memory is None:
+        memory = _of_thread.memory = np.empty(_BLOCK), np.empty(_BLOCK)
+    return memory[number]
+
+
+_of_thread = threading.local()
 
 
 def _native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
@@ -349,16 +355,17 @@ def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan) -> _Par
             part.nans = int(np.count_nonzero(np.isnan(block)))
             part.infs = int(np.count_nonzero(np.isinf(block)))
     if plan.total:
-        part.total = _sum(block)
+        part.total = total(block)
     if plan.squares:
-        part.squares = _squares(block)
+        part.squares = squares(block)
     if plan.spread:
         part.spread = _centred_squares(block, part.total, part.squares, scratch)
-    if plan.magnitude or plan.abs_low:
-        _measure_magnitudes(block, part, scratch, plan)
     # Without the extremes, low is +inf and high -inf, which says nothing of the signs.
     if plan.zeros and not (plan.extremes and (part.low > 0 or part.high < 0)):
         part.zeros = int(np.count_nonzero(np.equal(block, 0)))
+    if plan.magnitude or plan.abs_low:
+        # In the place of the block, which nobody looks at again, where it is not the tensor's own memory.
+        _measure_magnitudes(block, part, scratch if source is block else block, plan)
     return part
 
 
@@ -366,42 +373,22 @@ def _measure_magnitudes(block: Floats, part: _Partial, scratch: Floats, plan: _P
     same = plan.extremes and part.low >= 0
     magnitudes = block if same else np.absolute(block, out=scratch)
     if plan.magnitude:
-        part.magnitude = part.total if same and plan.total else _sum(magnitudes)
+        part.magnitude = part.total if same and plan.total else total(magnitudes)
     if plan.abs_low:
         part.abs_low = float(np.minimum.reduce(magnitudes))
     if plan.abs_spread:
         part.abs_spread = _centred_squares(magnitudes, part.magnitude, part.squares, scratch)
 
 
-def _sum(block: Floats) -> float:
-    if block.size <= _DOT:
-        return float(block.dot(_ONES[: block.size]))
-    total = 0.0
-    for start in range(0, block.size, _DOT):
-        part = block[start : start + _DOT]
-        total += float(part.dot(_ONES[: part.size]))
-    return total
-
-
-def _squares(block: Floats) -> float:
-    if block.size <= _DOT:
-        return float(block.dot(block))
-    total = 0.0
-    for start in range(0, block.size, _DOT):
-        part = block[start : start + _DOT]
-        total += float(part.dot(part))
-    return total
-
-
-def _centred_squares(block: Floats, total: float, squares: float, scratch: Floats) -> float:
+def _centred_squares(block: Floats, plain: float, squared: float, scratch: Floats) -> float:
     """Return sum((x - mean)^2) of a block; from the sums alone unless they would cancel. `scratch` may be the block."""
-    mean = total / block.size
-    spread = squares - total * mean
-    if CANCELLATION * squares < spread < math.inf:
+    mean = plain / block.size
+    spread = squared - plain * mean
+    if CANCELLATION * squared < spread < math.inf:
         return spread
     centred = np.subtract(block, mean, out=scratch)
     # The last term takes out what the rounding of the mean has put in.
-    spread, residue = _squares(centred), _sum(centred)
+    spread, residue = squares(centred), total(centred)
     return max(spread - residue * residue / block.size, 0.0) if spread < math.inf else spread
 
 
@@ -544,7 +531,7 @@ def _histogram(array: Array, low: float, high: float, bins: int) -> tuple[list[f
         low, high = max(low * scale, -_HALF_RANGE), min(high * scale, _HALF_RANGE)
     edges: Floats = np.linspace(low, high, bins + 1)
     counts = np.zeros(bins, np.int64)
-    for _, block in _blocks(array):
+    for _, block in _blocks(array, _BINNED):
         counts += _bin(block if scale == 1.0 else block * scale, edges)
     return (edges / scale).tolist(), counts.tolist()
 

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .reductions import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, Array, Floats, statistics
+from .reductions import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, Array, statistics
+from .sums import Floats
 
 SMALL_ELEMENTS = 4096
 """Of larger ones, numpy's calls are not what takes the time."""
