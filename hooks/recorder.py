@@ -18,7 +18,7 @@ from tensortrial.copies import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Numbers, Plan, Record, Step
+from tensortrial.records import Lender, Numbers, Plan, Record, Step
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
@@ -295,8 +295,10 @@ class Recorder:
         dtype: str | None = None,
         shape: tuple[int, ...] | None = None,
         ready: Callable[[], object] | None = None,
+        lender: Lender | None = None,
     ) -> None:
-        """Keep a tensor at the open step. The array is copied, unless it is `owned`: nobody else writes to it.
+        """Keep a tensor at the open step. The array is copied, unless it is `owned`: nobody else writes to it, until
+        the `lender` gets it back.
 
         Statistics that the hook took on the tensor's own device come with `dtype` and `shape`; `value` is then ignored
         where the plan wants no raw value. What still travels from a device comes with `ready`, which waits for it, and
@@ -313,8 +315,10 @@ class Recorder:
         packed = value.nbytes < (SMALL_BYTES if owned else PACKED_BYTES) and plan.only_raw and value.size != 1
         if packed and ready is None and statistics is None:
             self._pack(plan, in_stored_dtype(value), name)
+            if lender is not None:
+                lender.give_back(value)
             return
-        kept, copies = storable(value), None
+        kept, copies = storable(value), lender
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept, copies = self._copies.copy(value), self._copies

@@ -15,6 +15,7 @@ from tensortrial.records import Plan
 from .hook import guarded
 from .numbering import Numbering
 from .recorder import Recorder
+from .torch_copies import TorchCopies
 from .torch_device import Batch, Ready, copy_later
 from .torch_tensors import host_dtype, local_part, tensors_in
 
@@ -33,6 +34,7 @@ class Capture:
         self._full_tensors = full_tensors
         self._numbering = Numbering()
         self._batches: dict[torch.device, Batch] = {}
+        self._copies = TorchCopies()
 
     def values(self, path: str, direction: str, value: Any) -> None:
         """All tensors in what a module took (`input`) or gave (`output`)."""
@@ -81,7 +83,11 @@ class Capture:
         self._batches.clear()
 
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
-        # On the CPU the writer's thread computes the statistics from the copy.
+        if self._is_host(tensor) and tensor.numel():
+            # The writer's thread computes the statistics from the copy.
+            copy = self._copies.copy(tensor)
+            self.recorder.record(plan, copy.array, owned=True, lender=copy)
+            return
         if not plan.statistics or self._is_host(tensor):
             value, ready = copy_later(tensor)
             self.recorder.record(plan, value, owned=True, ready=ready)

@@ -46,7 +46,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
             tensor = tensor.to_local()
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
     except (RuntimeError, TypeError, ValueError) as exc:
-        raise _unsupported(tensor, exc) from exc
+        raise unsupported(tensor, exc) from exc
 
 
 def host_copy(tensor: torch.Tensor) -> Array:
@@ -58,7 +58,7 @@ def host_copy(tensor: torch.Tensor) -> Array:
         # shared from then on, and FSDP could not free it (1 us a call that numpy's copy of a small tensor saves).
         return as_numpy(tensor.clone(memory_format=torch.contiguous_format))
     except (RuntimeError, TypeError, ValueError) as exc:
-        raise _unsupported(tensor, exc) from exc
+        raise unsupported(tensor, exc) from exc
 
 
 def host_dtype(tensor: torch.Tensor) -> str:
@@ -91,7 +91,8 @@ def as_numpy(tensor: torch.Tensor) -> Array:
     return tensor.contiguous().view(same_size).numpy().view(parse_dtype(name))
 
 
-def _unsupported(tensor: torch.Tensor, exc: Exception) -> UnsupportedValue:
+def unsupported(tensor: torch.Tensor, exc: Exception) -> UnsupportedValue:
+    """What to raise for a tensor whose values cannot be had."""
     return UnsupportedValue(
         f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device} cannot be read: {exc}"
     )

@@ -47,7 +47,7 @@ class Copies:
             if memory is not None:
                 self._free_bytes -= nbytes
         if memory is None:
-            memory = np.frombuffer(_fresh(nbytes), np.uint8)
+            memory = np.frombuffer(fresh_memory(nbytes), np.uint8)
         copy: Array = np.ndarray(array.shape, array.dtype, memory)
         np.copyto(copy, array)
         return copy
@@ -114,12 +114,13 @@ class Arenas:
         try:
             memory = self._spare.pop()
         except IndexError:
-            return _fresh(self._nbytes)
+            return fresh_memory(self._nbytes)
         memory.seek(0)
         return memory
 
 
-def _fresh(nbytes: int) -> mmap.mmap:
+def fresh_memory(nbytes: int) -> mmap.mmap:
+    """Memory that nobody has touched yet."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # of a system that was built without

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from .copies import LENGTH_BYTES, Arena, Arenas, Copies
+from .copies import LENGTH_BYTES, Arena, Arenas
 from .dtypes import Array
 from .errors import UnsupportedValue
 from .mode import ModeKeys
@@ -47,6 +48,13 @@ class Kind:
     nbytes: int
 
 
+class Lender(Protocol):
+    """Whose memory a value lies in."""
+
+    def give_back(self, copy: Array) -> None:
+        """Use the memory of `copy` again. Nobody may read it any more. May be called from any thread."""
+
+
 @dataclass(slots=True)
 class Record:
     """One tensor at one step."""
@@ -63,7 +71,7 @@ class Record:
     shape: tuple[int, ...] | None = None
     ready: Callable[[], object] | None = None
     """Returns when value and statistics have arrived from a device; called before either is looked at."""
-    copies: Copies | None = None
+    copies: Lender | None = None
     """Who made `value`, and takes its memory back."""
     histogram: tuple[list[float], list[int]] | None = None
     """Its edges and counts, where whoever recorded the tensor has drawn it already and has no value to draw it from."""
