@@ -1,10 +1,11 @@
-"""Named queries on Apache Spark, over the tables that an export makes."""
+"""Named queries on Apache Spark: over the tables that an export makes, and with Spark as the engine of opened runs."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from asked_runs import Rows, answers, same_rows, write_runs
 from pyspark.sql import SparkSession
 
 import tensortrial
+from tensortrial.spark_engine import SparkEngine
 
 Answers = dict[str, tuple[dict[str, Any], Rows]]
+QUERIES = sorted(tensortrial.list_queries())
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +32,36 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def asked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What each query must answer; the runs are tables of the session."""
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
+    """The folder of the runs, and what each query must answer."""
     folder = tmp_path_factory.mktemp("runs")
-    saved = write_runs(folder)
-    runs = tensortrial.open_runs(folder)
+    return folder, answers(write_runs(folder))
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, asked: tuple[Path, Answers]) -> SparkSession:
+    """A session that has the runs as tables."""
+    runs = tensortrial.open_runs(asked[0])
     for view in ("runs", "tensors", "scalars", "steps"):
         spark.createDataFrame(runs.sql(f"select * from {view}").to_arrow_table()).createOrReplaceTempView(view)
-    return answers(saved)
+    return spark
 
 
-@pytest.mark.parametrize("name", sorted(tensortrial.list_queries()))
-def test_on_spark(name: str, spark: SparkSession, asked: Answers) -> None:
-    parameters, expected = asked[name]
-    found = [tuple(row) for row in spark.sql(tensortrial.query_text(name, "spark", **parameters)).collect()]
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, asked: tuple[Path, Answers]) -> tensortrial.Runs:
+    """The runs where they lie, with Spark as their engine."""
+    return tensortrial.open_runs(asked[0], engine=SparkEngine(spark))
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_over_tables(name: str, tables: SparkSession, asked: tuple[Path, Answers]) -> None:
+    parameters, expected = asked[1][name]
+    found = [tuple(row) for row in tables.sql(tensortrial.query_text(name, "spark", **parameters)).collect()]
+    assert same_rows(found, expected), found
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_as_the_engine(name: str, runs: tensortrial.Runs, asked: tuple[Path, Answers]) -> None:
+    parameters, expected = asked[1][name]
+    found = tensortrial.query(runs, name, **parameters).fetchall()
     assert same_rows(found, expected), found
