@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .arrow import column, numbers, numpy_of, texts
 from .chunk import ChunkWriter, Places
 from .chunk_values import ChunkFile, read_bytes
 from .errors import CorruptFile, MissingChunk
@@ -73,15 +74,16 @@ def merge_chunks(
     """
     done = MergedChunks(rows)
     if rows["chunk"].null_count == len(rows):
-        return done  # before pyarrow imports pandas: every job of few steps comes here as it closes
+        return done
     small = _Small(storage, rows, worker, spoilt)
     folders = [(folder, chunks) for folder, chunks in small.by_folder().items() if len(chunks) > 1]
     if most_bytes is not None and sum(small.sizes[chunk] for _, chunks in folders for chunk in chunks) > most_bytes:
         return None
     try:
         for folder, chunks in folders:
-            mask = pc.is_in(done.rows["chunk"], value_set=pa.array(chunks, pa.string()))
-            copy = _Copy(storage, rows, np.flatnonzero(mask.to_numpy()), worker, f"{folder}/{_name(flushes)}", codec)
+            mask = pc.is_in(done.rows["chunk"].combine_chunks(), value_set=texts(chunks))
+            positions = numpy_of(pc.indices_nonzero(mask))
+            copy = _Copy(storage, rows, positions, worker, f"{folder}/{_name(flushes)}", codec)
             try:
                 copy.run()
             finally:
@@ -113,9 +115,9 @@ def _name(flushes: Flushes) -> str:
     return f"{flushes.first:08d}-{flushes.last:08d}"
 
 
-def _moved(rows: pa.Table, mask: pa.ChunkedArray, places: Sequence[pa.Array]) -> pa.Table:
+def _moved(rows: pa.Table, mask: pa.Array, places: Sequence[pa.Array]) -> pa.Table:
     for name, replacements in zip(_PLACES, places, strict=True):
-        column = pc.replace_with_mask(rows[name].combine_chunks(), mask.combine_chunks(), replacements)
+        column = pc.replace_with_mask(rows[name].combine_chunks(), mask, replacements)
         rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
     return rows
 
@@ -125,13 +127,13 @@ class _Small:
 
     def __init__(self, storage: Storage, rows: pa.Table, worker: str, spoilt: Collection[str]) -> None:
         self._storage = storage
-        counts = rows.select(["chunk", "parts"]).group_by("chunk").aggregate([("parts", "sum")]).to_pylist()
-        self._rows_of = {row["chunk"]: row["parts_sum"] for row in counts}
+        raw = rows.select(["chunk", "parts"]).filter(rows["chunk"].is_valid())
+        chunks = raw["chunk"].combine_chunks().dictionary_encode()
+        counts = np.bincount(numpy_of(chunks.indices), numpy_of(raw["parts"].combine_chunks()))
+        self._rows_of = dict(zip(chunks.dictionary.to_pylist(), counts.tolist(), strict=True))
         self._steps = set(rows["global_step"].unique().to_pylist())
         # A foreign index might name any file.
-        self._chunks = [
-            chunk for chunk in self._rows_of if chunk and chunk not in spoilt and is_chunk_of(chunk, worker)
-        ]
+        self._chunks = [chunk for chunk in self._rows_of if chunk not in spoilt and is_chunk_of(chunk, worker)]
         self.sizes: dict[str, int] = {}
 
     def by_folder(self) -> dict[str, list[str]]:
@@ -174,7 +176,7 @@ class _Copy:
         self._storage = storage
         self._rows = rows.select(_SAVED)
         self._worker, self._stem, self._codec = worker, stem, codec
-        self._order = positions[_tiled(self._rows.take(positions))]
+        self._order = positions[_tiled(self._rows.take(numbers(positions, pa.int64())))]
         self._kinds: dict[tuple[Any, ...], Kind] = {}
         self._steps: dict[int, Step] = {}
         self._writer: tuple[str, ChunkWriter] | None = None
@@ -183,8 +185,9 @@ class _Copy:
 
     def run(self) -> None:
         try:
-            for batch in _batches(self._rows["nbytes"].to_numpy()[self._order]):
-                rows = [SavedTensor(**row) for row in self._rows.take(self._order[batch]).to_pylist()]
+            for batch in _batches(_numbers_of(self._rows, "nbytes")[self._order]):
+                taken = self._rows.take(numbers(self._order[batch], pa.int64()))
+                rows = [SavedTensor(**row) for row in taken.to_pylist()]
                 for row, data in zip(rows, read_bytes(self._storage, rows), strict=True):
                     self._append(row, data)
             self._finish()
@@ -196,14 +199,13 @@ class _Copy:
         """Where the values are now, in the order of the rows: the columns of the index that say so."""
         back = np.argsort(self._order)
         found = [self._places[place] for place in back.tolist()]
-        cells = [
-            [chunk for chunk, _ in found],
-            [place.offset for _, place in found],
-            [place.row_group for _, place in found],
-            [place.row for _, place in found],
-            [place.parts for _, place in found],
+        return [
+            texts([chunk for chunk, _ in found]),
+            *(
+                column([getattr(place, name) for _, place in found], INDEX_SCHEMA.field(name).type)
+                for name in _PLACES[1:]
+            ),
         ]
-        return [pa.array(column, INDEX_SCHEMA.field(name).type) for name, column in zip(_PLACES, cells, strict=True)]
 
     def _append(self, row: SavedTensor, data: memoryview) -> None:
         if self._writer is None:
@@ -241,12 +243,16 @@ class _Copy:
 
 def _tiled(rows: pa.Table) -> Numbers:
     """The order of rows in tiles of steps, in each of them by name and then by step."""
-    steps, of_step = np.unique(rows["global_step"].to_numpy(), return_inverse=True)
-    sizes = np.bincount(of_step, rows["nbytes"].to_numpy(), len(steps))
+    steps, of_step = np.unique(_numbers_of(rows, "global_step"), return_inverse=True)
+    sizes = np.bincount(of_step, _numbers_of(rows, "nbytes"), len(steps))
     tiles = (np.cumsum(sizes) - sizes) // _TILE_BYTES
     names = rows["name"].combine_chunks().dictionary_encode()
     rank = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), object)))
-    return np.lexsort((of_step, rank[names.indices.to_numpy()], tiles[of_step]))
+    return np.lexsort((of_step, rank[numpy_of(names.indices)], tiles[of_step]))
+
+
+def _numbers_of(rows: pa.Table, name: str) -> Numbers:
+    return numpy_of(rows[name].combine_chunks())
 
 
 def _batches(sizes: Numbers) -> Iterator[slice]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Job
@@ -57,3 +58,22 @@ assert trial.tensor("a").reduction_value(0, "min") == 1
 assert not {{"pandas", "torch"}} & set(sys.modules), "somebody imported pandas"
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_closing_does_without_pandas(tmp_path: Path) -> None:
+    """Also where the few flushes of a run, and their raw values, are put together as it closes."""
+    pytest.importorskip("pandas")
+    program = f"""
+import sys
+import numpy as np
+sys.path.insert(0, {str(Path(runs.__file__).parent)!r})
+from runs import Job
+job = Job({str(tmp_path / "run")!r})
+for step in range(4):
+    job.step({{"a": np.full((100, 100), step)}})
+    job.writer.flush()
+job.close()
+assert "pandas" not in sys.modules, "somebody imported pandas"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert len(list(tmp_path.glob("run/tensors/**/*.parquet"))) == 1
