@@ -69,11 +69,11 @@ import numpy as np
 sys.path.insert(0, {str(Path(runs.__file__).parent)!r})
 from runs import Job
 job = Job({str(tmp_path / "run")!r})
-for step in range(4):
+for step in range(30):
     job.step({{"a": np.full((100, 100), step)}})
     job.writer.flush()
 job.close()
 assert "pandas" not in sys.modules, "somebody imported pandas"
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-    assert len(list(tmp_path.glob("run/tensors/**/*.parquet"))) == 1
+    assert len(list(tmp_path.glob("run/tensors/**/*-*.parquet"))) == 1
