@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from ..errors import ExportError, TableMismatch
+from ..errors import ConfigurationError, ExportError, TableMismatch
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
 
 
@@ -24,6 +24,8 @@ class DuckDBFile(Target):
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._path = unquote(parts.netloc + parts.path)
+        if self._path in ("", "/", ":memory:"):
+            raise ConfigurationError("duckdb: names no file; write duckdb:warehouse.duckdb")
         try:
             self._database = duckdb.connect(self._path)
         except duckdb.Error as exc:

@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ..errors import AlreadyPublished, ConfigurationError, ExportError, TableMismatch
+from ..errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
 from ..schema import path_component
-from ..storage import open_storage, translated
+from ..storage import Storage, canonical_url, open_storage, translated
 from .tables import GROWING
 from .target import LEDGER, Held, Part, Position, Target, differences
+
+
+def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "exports") -> Storage:
+    """The storage that a URL of a target names: `csv:exports`, `csv:s3://bucket/exports`."""
+    scheme, _, place = url.partition(":")
+    place = place if "://" in place else place.removeprefix("//")
+    if not place:
+        raise ConfigurationError(
+            f"{scheme}: names no folder; write {scheme}:{example}, or {scheme}:s3://bucket/{example}"
+        )
+    if "://" not in canonical_url(place):
+        for option in storage_options:
+            raise ConfigurationError(f"{scheme}: has no option {option!r} for a folder on a disk")
+    return open_storage(place, storage_options)
 
 
 class Folder(Target):
@@ -32,28 +47,30 @@ class Folder(Target):
     """Of its files, with the dot."""
 
     def __init__(self, url: str, **storage_options: Any) -> None:
-        scheme, _, place = url.partition(":")
-        place = place if "://" in place else place.removeprefix("//")
-        if not place:
-            example = f"{scheme}:exports, or {scheme}:s3://bucket/exports"
-            raise ConfigurationError(f"{scheme}: names no folder; write {example}")
-        self._storage = open_storage(place, storage_options)
-        self._name = f"{scheme}:{self._storage.url}"
+        self._storage = open_folder(url, storage_options)
+        self._name = f"{url.partition(':')[0]}:{self._storage.url}"
 
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         for table, schema in tables.items():
-            path = self._any_file(table)
-            if path is not None and (difference := differences(self._columns(schema), self._read_columns(path))):
+            with self._named():
+                path = self._any_file(table)
+                difference = differences(self._columns(schema), self._read_columns(path)) if path else []
+            if difference:
                 raise TableMismatch(self._name, table, difference)
 
     def held(self, run: str) -> Held | None:
         try:
-            identity = json.loads(self._storage.read(_note(run)))["identity"]
+            with self._named():
+                identity = json.loads(self._storage.read(_note(run)))["identity"]
+                return Held(identity, {place: last for table in GROWING for place, last in self._positions(table, run)})
         except FileNotFoundError:
             return None
-        return Held(identity, {place: last for table in GROWING for place, last in self._positions(table, run)})
 
     def write(self, part: Part) -> int:
+        with self._named():
+            return self._write_file(part)
+
+    def _write_file(self, part: Part) -> int:
         self._note_run(part.run, part.identity)
         path = f"{_folder(part.table, part.run)}/{path_component(part.worker)}/{part.name}{self.suffix}"
         sink = self._storage.sink(path)
@@ -72,7 +89,8 @@ class Folder(Target):
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
         file = pa.BufferOutputStream()
         self._write(file, rows.schema, rows.to_batches())
-        self._storage.replace(f"{_folder(table, run)}{self.suffix}", memoryview(file.getvalue()))
+        with self._named():
+            self._storage.replace(f"{_folder(table, run)}{self.suffix}", memoryview(file.getvalue()))
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -113,6 +131,14 @@ class Folder(Target):
     def _stream(self, schema: pa.Schema) -> pa.Schema:
         """The types with which rows of a table come to `_write`."""
         return schema
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say of the folder what its storage says of a file."""
+        try:
+            yield
+        except StorageError as exc:
+            raise ExportError(self._name, str(exc)) from exc
 
     @abstractmethod
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -47,7 +48,7 @@ class Iceberg(Target):
         place = url.partition(":")[2]
         self._name = f"iceberg:{shown(place)}"
         self._namespace = namespace
-        self._secrets = secrets(place, properties)
+        self._secrets = secrets(place, properties) + urls.secrets(urlsplit(warehouse))
         with self._translated():
             self._catalogue = open_catalogue(place, warehouse, properties)
             self._catalogue.create_namespace_if_not_exists(namespace)

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -53,9 +54,10 @@ def export(
     steps before a global step, or saved before a time. `options` go to the target.
 
     Raises ExportError for a target that cannot be reached, TableMismatch for a table that is there with other columns,
-    ConfigurationError for a table that there is not, RunNotFound.
+    ConfigurationError for a table that there is not and a `since` that is neither, RunNotFound.
     """
     wanted = _checked(tables)
+    _check_since(since)
     opened = _opened(runs, storage_options)
     place = open_target(os.fspath(target), options)
     try:
@@ -65,12 +67,19 @@ def export(
 
 
 def _checked(tables: Iterable[str] | None) -> list[str]:
+    if not isinstance(tables, Iterable | None):
+        raise ConfigurationError(f"tables are names, and not {tables!r}")
     wanted = list(DEFAULT if tables is None else [tables] if isinstance(tables, str) else tables)
     for table in wanted:
         if table not in SCHEMAS:
             near = difflib.get_close_matches(table, SCHEMAS, 2, 0.4) or sorted(SCHEMAS)
             raise ConfigurationError(f"there is no table {table!r} to export; there is {', '.join(near)}")
     return wanted
+
+
+def _check_since(since: object) -> None:
+    if isinstance(since, bool) or not isinstance(since, int | datetime | None):
+        raise ConfigurationError(f"since takes a global step, or a datetime, and not {since!r}")
 
 
 def _opened(runs: Runs | Places, storage_options: Mapping[str, Any] | None) -> Runs:
@@ -92,7 +101,7 @@ class _Job:
         held = {source.run: self._held(source) for source in sources}
         growing = [table for table in self._tables if table in GROWING]
         total = sum(source.rows(table, held[source.run]) for source in sources for table in growing)
-        with progress_bar(total, progress, "export", "row") as advance:
+        with progress_bar(total, progress and total > 0, "export", "row") as advance:
             for source in sources:
                 self._replace(source.run)
                 for table in growing:

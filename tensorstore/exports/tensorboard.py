@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ConfigurationError, ExportError, StorageError
+from ..errors import ExportError, StorageError
 from ..events.summary import event, first_event, shown
 from ..events.tfrecord import framed
 from ..mode import ModeKeys
 from ..reductions import STATISTICS
 from ..schema import path_component
-from ..storage import Sink, Storage, open_storage
+from ..storage import Sink, Storage
+from .folder import open_folder
 from .tables import SCHEMAS
 from .target import Held, Part, Position, Target
 
@@ -38,13 +39,7 @@ class TensorBoardFolder(Target):
     derives = frozenset(SCHEMAS) - {"tensors", "tensor_values"}
 
     def __init__(self, url: str, **storage_options: Any) -> None:
-        place = url.partition(":")[2]
-        place = place if "://" in place else place.removeprefix("//")
-        if not place:
-            raise ConfigurationError(
-                "tensorboard: names no folder; write tensorboard:logs, or tensorboard:s3://bucket/logs"
-            )
-        self._storage: Storage = open_storage(place, storage_options)
+        self._storage = open_folder(url, storage_options, "logs")
 
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         if "tensor_values" in tables:

@@ -10,7 +10,13 @@ import pytest
 from exporting import ExportConformance, write_run
 
 import tensortrial
-from tensortrial.errors import ExportError
+from tensortrial.errors import ConfigurationError, ExportError
+
+
+@pytest.mark.parametrize("target", ["duckdb:", "duckdb://", "duckdb:///", "duckdb::memory:"])
+def test_a_target_without_a_file_is_refused(tmp_path: Path, target: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"duckdb: names no file; write duckdb:warehouse\.duckdb"):
+        tensortrial.export(write_run(tmp_path / "a", 1), target, progress=False)
 
 
 class TestDuckDBFile(ExportConformance):

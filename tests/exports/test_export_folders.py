@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ class FolderConformance(ExportConformance):
         assert not list((self.path(target) / "tensors").rglob("*.*"))
         self.export(run, target)
         self.check(run, target, "tensors")
+
+    def test_a_place_that_is_no_folder_is_named(self, tmp_path: Path, target: str) -> None:
+        self.path(target).write_text("a file")
+        with pytest.raises(ExportError, match=f"^{re.escape(target)}: .*") as caught:
+            self.export(write_run(tmp_path / "a", 1), target)
+        assert "not a directory" in str(caught.value).lower()
+
+    def test_a_folder_on_a_disk_has_no_options(self, tmp_path: Path, target: str) -> None:
+        with pytest.raises(ConfigurationError, match="has no option 'endpoint_url' for a folder on a disk"):
+            self.export(write_run(tmp_path / "a", 1), target, endpoint_url="http://localhost:1")
+        assert not self.path(target).exists()
 
     def test_a_target_without_a_folder_is_refused(self, tmp_path: Path, target: str) -> None:
         scheme = target.partition(":")[0]

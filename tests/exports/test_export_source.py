@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from exporting import in_utc, same, write_run, write_step
 from runs import Job
 
 import tensortrial
-from tensortrial.errors import MissingChunk
+from tensortrial.errors import ConfigurationError, MissingChunk
 
 
 def values(target: Path) -> dict[tuple[int, str], bytes]:
@@ -134,3 +136,26 @@ def test_many_runs_go_together(tmp_path: Path) -> None:
     assert (done.rows["runs"], done.rows["tensors"]) == (3, 30)
     with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
         assert database.sql("select distinct run from tensors order by run").fetchall() == [("a",), ("b",), ("c",)]
+
+
+@pytest.mark.parametrize("since", ["nonsense", True, 1.5, [], date(2026, 1, 31)])
+def test_since_that_is_no_step_and_no_time_is_refused_before_anything_is_made(tmp_path: Path, since: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"since takes a global step, or a datetime, and not {re.escape(repr(since))}"
+    ):
+        tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", since=since, progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_that_are_no_names_are_refused(tmp_path: Path) -> None:
+    tables: Any = 5
+    with pytest.raises(ConfigurationError, match="tables are names, and not 5"):
+        tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", tables=tables, progress=False)
+
+
+def test_no_bar_is_shown_where_nothing_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "a", 1)
+    tensortrial.export(run, f"csv:{tmp_path}/out")
+    assert "export" in capsys.readouterr().err
+    tensortrial.export(run, f"csv:{tmp_path}/out")
+    assert capsys.readouterr().err == ""
