@@ -22,7 +22,7 @@ from .runs import Places, Runs, open_runs
 Value = str | int | float | bool
 
 _PARAMETER = re.compile(
-    r"\$(?P<name>\w+) (?P<type>text|integer|number|boolean|run)(?: (?P<default>'[^']*'|[^\s:]+))?: (?P<what>.+)"
+    r"\$(?P<name>\w+) (?P<type>text|integer|number|boolean|run|scalar)(?: (?P<default>'[^']*'|[^\s:]+))?: (?P<what>.+)"
 )
 
 
@@ -32,7 +32,7 @@ class Parameter:
 
     name: str
     type: str
-    """text, integer, number or boolean; or run, which is the name of one of the runs that are asked."""
+    """text, integer, number or boolean; or run or scalar: the name of one that is there."""
     default: Value | None
     """None for one that must be given."""
     meaning: str
@@ -101,10 +101,21 @@ def query(runs: Runs | Places, name: str, /, **parameters: Any) -> Answer:
     values = asked.values(parameters)
     opened = runs if isinstance(runs, Runs) else open_runs(runs)
     for parameter in asked.parameters:
-        if parameter.type == "run" and (run := str(values[parameter.name])) not in opened.names:
-            told = f"names no run that was opened, {run!r}; there is {opened.near(run)}"
-            raise InvalidQueryParameter(name, parameter.name, told)
+        if parameter.type in _NAMES:
+            _check_name(opened, asked, parameter, str(values[parameter.name]))
     return opened.sql(asked.sql, values)
+
+
+def _check_name(runs: Runs, asked: NamedQuery, parameter: Parameter, given: str) -> None:
+    view, column = _NAMES[parameter.type]
+    if runs.sql(f"select 1 from {view} where {column} = $given limit 1", {"given": given}).fetchall():
+        return
+    known = [name for (name,) in runs.sql(f"select distinct {column} from {view} order by 1").fetchall()]
+    # Nothing may have been saved yet.
+    if known:
+        near = difflib.get_close_matches(given, known, 3, 0.5) or known[:10]
+        told = f"names no {parameter.type} that is there, {given!r}; there is {', '.join(near)}"
+        raise InvalidQueryParameter(asked.name, parameter.name, told)
 
 
 def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
@@ -187,10 +198,14 @@ _VALUES: dict[str, Callable[[Any], Value]] = {
     "number": _number,
     "boolean": _boolean,
     "run": _text,
+    "scalar": _text,
 }
+# The view and the column in which such names are.
+_NAMES = {"run": ("runs", "run"), "scalar": ("scalars", "name")}
 _TAKES = {
     "text": "text",
     "run": "the name of a run",
+    "scalar": "the name of a scalar",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",

@@ -96,14 +96,10 @@ class Runs:
     def trial(self, name: str) -> Trial:
         """One of the runs, opened by itself. Raises ConfigurationError for a name that is none of `names`."""
         if name not in self._runs:
-            raise ConfigurationError(f"no run {name!r}; there is {self.near(name)}")
+            near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
+            raise ConfigurationError(f"no run {name!r}; there is {', '.join(near)}")
         url = self._runs[name].storage.url
         return create_trial(url, name, storage_options=self._options, engine=self._engine)
-
-    def near(self, name: str) -> str:
-        """Names of runs like one that none has, to be told; or else the first ones."""
-        near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
-        return ", ".join(near) + ("" if len(near) < 20 else ", …")
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
         """The answer to one SELECT on the views of all runs, as a DuckDB relation, or as what the engine gives.

@@ -1,6 +1,6 @@
 -- Which runs came to the best value of a scalar, and at which step?
 -- Parameters:
---   $name text 'loss': the scalar
+--   $name scalar 'loss': the scalar
 --   $mode text '%': the mode, as LIKE has it
 --   $largest boolean false: whether the largest value is the best; else the smallest is
 --   $limit integer 20: so many runs, the best first

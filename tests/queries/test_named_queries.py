@@ -9,9 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlglot
 from asked_runs import Rows, answers, same_rows, write_runs
+from runs import Job
 
 import tensortrial
 from tensortrial.errors import ConfigurationError, InvalidQueryParameter, RunNotFound, UnknownQuery
@@ -113,7 +115,7 @@ def test_the_largest_can_be_the_best(asked: tuple[Path, Answers]) -> None:
         ({"limit": 2.5}, "parameter limit takes a whole number, and not 2.5"),
         ({"limit": True}, "parameter limit takes a whole number, and not True"),
         ({"largest": "perhaps"}, "parameter largest takes true or false, and not 'perhaps'"),
-        ({"name": 3}, "parameter name takes text, and not 3"),
+        ({"name": 3}, "parameter name takes the name of a scalar, and not 3"),
     ],
 )
 def test_a_wrong_parameter_is_named(parameters: dict[str, Any], sentence: str) -> None:
@@ -128,9 +130,24 @@ def test_what_must_be_given_is_said() -> None:
 
 def test_a_run_that_was_not_opened_is_named(asked: tuple[Path, Answers]) -> None:
     with pytest.raises(
-        InvalidQueryParameter, match="parameter right names no run that was opened, 'rigth'; there is right"
+        InvalidQueryParameter, match="parameter right names no run that is there, 'rigth'; there is right"
     ):
         tensortrial.query(asked[0], "compare_runs", left="left", right="rigth")
+
+
+def test_a_scalar_that_is_not_there_is_named(asked: tuple[Path, Answers]) -> None:
+    with pytest.raises(
+        InvalidQueryParameter, match="parameter name names no scalar that is there, 'los'; there is loss"
+    ):
+        tensortrial.query(asked[0], "best_runs", name="los")
+
+
+def test_what_is_not_finite_is_seen_in_statistics(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for value in (1.0, float("nan")):
+            job.step({"weight": np.full(3, value), "nothing": np.zeros(0)}, statistics=("mean",))
+    found = tensortrial.query(tmp_path, "first_non_finite").fetchall()
+    assert [(row[2], row[6]) for row in found] == [("weight", 1)]
 
 
 def test_an_unknown_query_or_engine_gets_names_that_are_near() -> None:
