@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .arrow import lists, numbers, spread, structs, texts
@@ -175,6 +174,8 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     A question for one tensor and one for one step shall both find their rows close together. So the rows are laid out
     in tiles of steps, in each of them by name, and the minima and maxima of the small row groups tell where to look.
     """
+    import pyarrow.compute as pc  # takes 20 ms, which nobody who opens a run need wait for
+
     steps = table["global_step"].combine_chunks()
     table = table.append_column(_TILE, pc.divide(steps, numbers(np.full(len(steps), _TILE_STEPS), pa.int64())))
     order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in (_TILE, "name", "global_step")])

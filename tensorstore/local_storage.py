@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate
 from typing import Any, TypeVar
 
 from .appending import append_all
@@ -118,18 +117,20 @@ class LocalStorage(Storage):
         return found
 
     def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
-        got = [0] * len(ranges)
+        got = [length for _, _, length in ranges]
         opened, file = "", None
-        for (path, start, _), places in _successive(ranges):
+        for places in _successive(ranges):
+            path, start, _ = ranges[places[0]]
             try:
                 if file is None or path != opened:
                     opened, file = path, self._open_files.get(self._full(path))
-                counts = _fill_all(file.number, start, [buffers[place] for place in places])
+                count = os.preadv(file.number, [buffers[place] for place in places], start)
+                if count != ranges[places[-1]].end - start:
+                    for place in places:
+                        got[place] = _fill(file.number, ranges[place].start, buffers[place])
             except OSError:
                 with translated(path, "read"):
                     raise
-            for place, count in zip(places, counts, strict=True):
-                got[place] = count
         return got
 
     def list(self, folder: str) -> Paths:
@@ -359,35 +360,20 @@ def _fill(number: int, start: int, buffer: Buffer) -> int:
     return got
 
 
-def _fill_all(number: int, start: int, buffers: Sequence[Buffer]) -> Counts:
-    """The same with several buffers, from what lies one after another in the file."""
-    sizes = list(map(len, buffers))
-    if os.preadv(number, buffers, start) == sum(sizes):
-        return sizes
-    starts = accumulate(sizes[:-1], initial=start)
-    return [_fill(number, *each) for each in zip(starts, buffers, strict=True)]
-
-
-def _successive(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """The ranges in the order of files, those that lie one after another as one, with their places in `ranges`."""
-    whole, places = ByteRange("", 0, 0), list[int]()
+def _successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
+    """The places of ranges that lie one after another in a file."""
+    run, path, begin, end = list[int](), "", 0, 0
     for place in sorted(range(len(ranges)), key=ranges.__getitem__):
-        path, start, length = ranges[place]
-        end = whole.start + whole.length
-        if (
-            path == whole.path
-            and start == end
-            and end + length - whole.start <= _LONGEST_READ
-            and len(places) < _BUFFERS
-        ):
-            places.append(place)
-            whole = ByteRange(path, whole.start, whole.length + length)
-            continue
-        if places:
-            yield whole, places
-        whole, places = ranges[place], [place]
-    if places:
-        yield whole, places
+        of, start, length = ranges[place]
+        if run and start == end and of == path and end + length - begin <= _LONGEST_READ and len(run) < _BUFFERS:
+            run.append(place)
+        else:
+            if run:
+                yield run
+            run, path, begin = [place], of, start
+        end = start + length
+    if run:
+        yield run
 
 
 def _neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:

@@ -42,6 +42,11 @@ class ByteRange(NamedTuple):
     length: int
     """How many bytes it has. Of a file that ends before, only what is there is given."""
 
+    @property
+    def end(self) -> int:
+        """Where the part ends, in bytes from the file's start."""
+        return self.start + self.length
+
 
 class Sink(ABC):
     """A new file that appears under its name whole, at `publish`, or never."""
