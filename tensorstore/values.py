@@ -19,11 +19,14 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:
 
     Raises MissingChunk or CorruptFile, naming the chunk.
     """
+    if len(rows) == 1 and rows[0].scalar is None:  # what every `value()` asks for
+        return _shaped(rows[0], read_blocks(storage, rows)[0].data)
     found = {place: _from_scalar(row) for place, row in enumerate(rows) if row.scalar is not None}
-    raw = [place for place in range(len(rows)) if place not in found] if found else range(len(rows))
-    for places, data in read_blocks(storage, [rows[place] for place in raw] if found else rows):
-        alike = [raw[place] for place in places]
-        found.update(zip(alike, _shaped(rows[alike[0]], data), strict=True))
+    raw = [place for place in range(len(rows)) if place not in found]
+    if raw:
+        for places, data in read_blocks(storage, [rows[place] for place in raw]):
+            alike = [raw[place] for place in places]
+            found.update(zip(alike, _shaped(rows[alike[0]], data), strict=True))
     return [found[place] for place in range(len(rows))]
 
 
