@@ -7,14 +7,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .arrow import lists, numbers, spread, structs, texts
+from .arrow import lists, numbers, numpy_of, spread, structs, texts
 from .chunk import Places
 from .dtypes import Array
 from .errors import CorruptFile, UnknownFormat
@@ -160,7 +161,7 @@ class IndexSummary:
 def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
     """Write the rows of `steps`, in their order, into one index file. The sink is not published yet."""
     table, summary = indexed_rows(worker, steps)
-    _write(sink, table, _footer(summary), _ROW_GROUP_ROWS)
+    _write(sink, [table], _footer(summary), _ROW_GROUP_ROWS)
 
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep]) -> tuple[pa.Table, IndexSummary]:
@@ -174,13 +175,22 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     A question for one tensor and one for one step shall both find their rows close together. So the rows are laid out
     in tiles of steps, in each of them by name, and the minima and maxima of the small row groups tell where to look.
     """
-    import pyarrow.compute as pc  # takes 20 ms, which nobody who opens a run need wait for
-
-    steps = table["global_step"].combine_chunks()
-    table = table.append_column(_TILE, pc.divide(steps, numbers(np.full(len(steps), _TILE_STEPS), pa.int64())))
-    order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in (_TILE, "name", "global_step")])
+    tiles = numpy_of(table["global_step"].combine_chunks()) // _TILE_STEPS
+    table = table.append_column(_TILE, numbers(tiles, pa.int64()))
+    table = table.sort_by([(key, "ascending") for key in (_TILE, "name", "global_step")]).drop_columns([_TILE])
     footer = {**_footer(summary), FOOTER_COMPACTED: f"{time.time():.3f}".encode()}
-    _write(sink, table.drop_columns([_TILE]).take(order), footer, _COMPACTED_ROW_GROUP_ROWS)
+    cuts = [0, *_cuts(np.sort(tiles)), len(table)]
+    _write(sink, [table.slice(a, b - a) for a, b in pairwise(cuts)], footer, _COMPACTED_ROW_GROUP_ROWS)
+
+
+def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:
+    """Before which rows a tile begins whose row groups are its own: one with names of two tiles, of the last and the
+    first ones, would be read for every name. Small tiles share a row group."""
+    cuts = [0]
+    for border in (np.flatnonzero(np.diff(tiles)) + 1).tolist():
+        if min(border - cuts[-1], len(tiles) - border) >= _COMPACTED_ROW_GROUP_ROWS // 2:
+            cuts.append(border)
+    return cuts[1:]
 
 
 def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
@@ -206,10 +216,10 @@ def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
 
 
-def _write(sink: Sink, table: pa.Table, footer: Mapping[bytes, bytes], row_group_rows: int) -> None:
+def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes], row_group_rows: int) -> None:
     with pq.ParquetWriter(
         sink.file,
-        table.schema,
+        pieces[0].schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=_REPEATING,
@@ -218,9 +228,10 @@ def _write(sink: Sink, table: pa.Table, footer: Mapping[bytes, bytes], row_group
         store_schema=False,
     ) as writer:
         writer.add_key_value_metadata(footer)
-        # Row groups of nearly the same size: a small rest would cost its reader as much as a whole one.
-        groups = max(1, round(len(table) / row_group_rows))
-        writer.write_table(table, row_group_size=max(1, -(-len(table) // groups)))
+        for piece in pieces:
+            # Row groups of nearly the same size: a small rest would cost its reader as much as a whole one.
+            groups = max(1, round(len(piece) / row_group_rows))
+            writer.write_table(piece, row_group_size=max(1, -(-len(piece) // groups)))
 
 
 def _table(worker: str, steps: Sequence[IndexedStep]) -> pa.Table:

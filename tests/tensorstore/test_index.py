@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import EPOCH, EVAL, TRAIN, Job
 
+from tensortrial import index
 from tensortrial.errors import CorruptFile, UnknownFormat
-from tensortrial.index import IndexSummary, StepSummary, read_summary
+from tensortrial.index import IndexSummary, StepSummary, read_summary, write_compacted
 from tensortrial.schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, INDEX_SCHEMA
+from tensortrial.storage import open_storage
 
 GOOD = {
     FOOTER_FORMAT: b"1",
@@ -165,3 +167,31 @@ def test_equal_steps_share_their_names(tmp_path: Path) -> None:
     metadata = pq.read_metadata(path).metadata
     assert len(json.loads(metadata[FOOTER_NAMES])) == 1
     assert len(metadata[FOOTER_STEPS]) < 20_000
+
+
+@pytest.mark.parametrize(("per_step", "steps"), [(3, 1000), (40, 300), (300, 300), (1, 1)])
+def test_a_row_group_of_a_compacted_file_holds_whole_tiles_or_names_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_step: int, steps: int
+) -> None:
+    monkeypatch.setattr(index, "_COMPACTED_ROW_GROUP_ROWS", 4096)
+    step_of_row = np.repeat(np.arange(steps), per_step)
+    cells = {pa.string(): "", pa.list_(pa.int64()): [], pa.list_(pa.string()): []}
+    columns = {
+        field.name: pa.repeat(
+            pa.scalar(None if field.nullable else cells.get(field.type, 0), field.type), len(step_of_row)
+        )
+        for field in INDEX_SCHEMA
+    }
+    names = [f"w{number:03}" for number in range(per_step)] * steps
+    columns |= {"global_step": pa.array(step_of_row), "name": pa.array(names)}
+    table = pa.table(columns, INDEX_SCHEMA)
+    sink = open_storage(tmp_path).sink("compacted")
+    write_compacted(sink, table, IndexSummary(len(table), [], [], []))
+    sink.publish()
+    file = pq.ParquetFile(tmp_path / "compacted")
+    groups = [file.read_row_group(number, ["global_step", "name"]) for number in range(file.num_row_groups)]
+    assert all(2048 <= len(group) <= 6144 for group in groups) or len(groups) == 1
+    for group in groups:
+        tiles = set(group["global_step"].to_numpy() // 128)
+        assert len(tiles) == 1 or set(group["name"].to_pylist()) == set(names)
+    assert sum(len(group) for group in groups) == len(table)
