@@ -1,8 +1,10 @@
 """What an export costs beside what the target itself takes for the same rows.
 
 PostgreSQL is compared with a COPY, in binary, of the same bytes from a file on the server; a DuckDB file with DuckDB's
-own `create table as` from the index files; Parquet, Delta Lake, Iceberg and CSV with pyarrow's writers, from memory.
-All write one table, `tensors`, of a compacted index. PostgreSQL is started by this program, or is at --postgres URL.
+own `create table as` from the index files; Parquet, Delta Lake, Iceberg and CSV with pyarrow's writers, which have the
+same rows in memory, and write them into one file with the options that an export has: on our side alone are opening
+the run, reading and decoding its files, adding the run's name, and the commit. All write one table, `tensors`, of a
+compacted index. PostgreSQL is started by this program, or is at --postgres URL.
 
     python benchmarks/export.py [--rows 1000000] [--postgres postgresql://…]
 """
@@ -25,6 +27,9 @@ from common import header, line, scratch, seconds
 from growth import write
 
 import tensortrial
+from tensortrial.exports.batches import ROWS
+from tensortrial.exports.parquet_file import write_options
+from tensortrial.exports.tables import SCHEMAS
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from servers import running_postgres
@@ -45,14 +50,16 @@ def main() -> None:
         with server(given.postgres) as url:
             compare("PostgreSQL, to COPY of the same bytes", "1.5", *to_postgres(run, url))
         compare("DuckDB file, to DuckDB's own", "", *to_duckdb(run, folder))
-        compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder))
-        compare("Delta Lake, to Parquet of pyarrow's own", "1", *to_lake(run, folder, f"delta:{folder}/out"))
+        compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder, given.rows))
+        compare(
+            "Delta Lake, to Parquet of pyarrow's own", "1", *to_lake(run, folder, f"delta:{folder}/out", given.rows)
+        )
         compare(
             "Iceberg, to Parquet of pyarrow's own",
             "1",
-            *to_lake(run, folder, f"iceberg:sqlite:///{folder}/out/lake.db"),
+            *to_lake(run, folder, f"iceberg:sqlite:///{folder}/out/lake.db", given.rows),
         )
-        compare("CSV, to pyarrow's own", "", *to_csv(run, folder))
+        compare("CSV, to pyarrow's own", "", *to_csv(run, folder, given.rows))
         line("the same again, nothing being new", f"{seconds(lambda: export(run, f'csv:{folder}/out')):.2f} s")
 
 
@@ -105,31 +112,30 @@ def to_duckdb(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[]
     return ours, theirs
 
 
-def to_parquet(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
-    return to_lake(run, folder, f"parquet:{folder}/out")
+def to_parquet(run: Path, folder: Path, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
+    return to_lake(run, folder, f"parquet:{folder}/out", count)
 
 
-def to_lake(run: Path, folder: Path, target: str) -> tuple[Callable[[], float], Callable[[], float]]:
+def to_lake(run: Path, folder: Path, target: str, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
     def ours() -> float:
         shutil.rmtree(folder / "out", ignore_errors=True)
         (folder / "out").mkdir()
         return seconds(lambda: export(run, target))
 
     def theirs() -> float:
-        rows = exported(folder)
-        texts = [field.name for field in rows.schema if field.type in (pa.string(), pa.list_(pa.string()))]
-        options = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts}
-        return seconds(lambda: pq.write_table(rows, folder / "peer.parquet", 131_072, **options))
+        rows = exported(folder, count)
+        return seconds(lambda: pq.write_table(rows, folder / "peer.parquet", ROWS, **write_options(rows.schema)))
 
     return ours, theirs
 
 
-def to_csv(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+def to_csv(run: Path, folder: Path, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
     def theirs() -> float:
         paths = (folder / "out/tensors").rglob("*.csv")
         parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
         tables = [pyarrow.csv.read_csv(path, parse_options=parse) for path in paths]
         rows = pa.concat_tables(tables, promote_options="permissive")
+        assert len(rows) == count
         return seconds(lambda: pyarrow.csv.write_csv(rows, folder / "peer.csv"))
 
     return lambda: fresh_folder(run, folder, "csv"), theirs
@@ -140,8 +146,10 @@ def fresh_folder(run: Path, folder: Path, kind: str) -> float:
     return seconds(lambda: export(run, f"{kind}:{folder}/out"))
 
 
-def exported(folder: Path) -> pa.Table:
-    return pa.concat_tables([pq.ParquetFile(path).read() for path in (folder / "out").rglob("tensors/**/*.parquet")])
+def exported(folder: Path, count: int) -> pa.Table:
+    rows = pa.concat_tables([pq.ParquetFile(path).read() for path in (folder / "out").rglob("tensors/**/*.parquet")])
+    assert len(rows) == count
+    return rows.cast(pa.schema(list(SCHEMAS["tensors"])))
 
 
 @contextmanager

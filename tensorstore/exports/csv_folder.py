@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from .batches import ahead
 from .folder import Folder
 from .json_text import as_json, is_nested
 
@@ -24,10 +25,9 @@ class CSVFolder(Folder):
         count = 0
         texts = pa.schema([(field.name, _type(field.type)) for field in schema])
         with pyarrow.csv.CSVWriter(file, texts) as writer:
-            for batch in batches:
-                columns = [_written(column) for column in batch.columns]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=texts))
-                count += batch.num_rows
+            for rows in ahead(_written(batch, texts) for batch in batches):
+                writer.write_batch(rows)
+                count += rows.num_rows
         return count
 
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
@@ -39,12 +39,21 @@ class CSVFolder(Folder):
 
 
 def _type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if is_nested(kind) or pa.types.is_binary(kind) else kind
+    is_text = is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_timestamp(kind)
+    return pa.string() if is_text else kind
 
 
-def _written(column: pa.Array) -> pa.Array:
+def _written(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_cells(column) for column in batch.columns], schema=schema)
+
+
+def _cells(column: pa.Array) -> pa.Array:
     if is_nested(column.type):
         return as_json(column)
+    if pa.types.is_timestamp(column.type):
+        # Arrow takes a microsecond for each that is in UTC, and all tensors of a step have the same.
+        times = column.dictionary_encode()
+        return times.dictionary.cast(pa.string()).take(times.indices)
     if pa.types.is_binary(column.type):
         return pa.array([value and value.hex() for value in column.to_pylist()], pa.string())
     return column

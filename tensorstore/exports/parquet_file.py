@@ -26,20 +26,23 @@ def write_parquet(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch
     Parquet does, and not as Arrow does, so that every reader finds texts again.
     """
     count = 0
-    columns = [name for field in schema if (name := _dictionary_column(field))]
-    with pq.ParquetWriter(
-        file,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=columns or False,
-        write_batch_size=_PIECE,
-        store_schema=False,
-    ) as writer:
+    with pq.ParquetWriter(file, schema, **write_options(schema)) as writer:
         for rows in ahead(gathered(batches, schema)):
             writer.write_table(rows.unify_dictionaries(), ROWS)
             count += len(rows)
     return count
+
+
+def write_options(schema: pa.Schema) -> dict[str, Any]:
+    """How pyarrow shall write rows of a schema."""
+    columns = [name for field in schema if (name := _dictionary_column(field))]
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": columns or False,
+        "write_batch_size": _PIECE,
+        "store_schema": False,
+    }
 
 
 def _dictionary_column(field: pa.Field) -> str:
