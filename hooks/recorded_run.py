@@ -13,7 +13,7 @@ from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progr
 from tensortrial.errors import ConfigurationError
 from tensortrial.events.event_log import EventLog
 from tensortrial.records import Numbers, Packed, Record, Step
-from tensortrial.schema import RunInfo, WorkerInfo, path_component
+from tensortrial.schema import RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage import Storage, open_storage
 from tensortrial.writer import Writer
 
@@ -53,7 +53,7 @@ class RecordedRun:
             raise ConfigurationError(f"flush_seconds must be 0 or more, not {flush_seconds!r}")
         self.worker, self.num_workers = worker, num_workers
         self._collections = collections
-        self._framework, self._versions, self._metadata = framework, dict(versions), dict(metadata or {})
+        self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
         self._codec, self._flush_seconds = codec, flush_seconds
         self._storage = open_storage(out_dir, storage_options)
         self._tensorboard: Storage | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from .errors import NotARun, UnknownFormat
+from .errors import ConfigurationError, NotARun, UnknownFormat
 from .reductions import STATISTICS
 
 FORMAT = 1
@@ -148,6 +149,26 @@ def path_component(worker: str) -> str:
     quoted = quote(worker, safe="")
     # '..' would lead out of the run, and names that begin with a dot are passed over.
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+
+
+def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metadata of a run as JSON can say it: arrays and numbers of numpy, and tensors, as numbers; NaN, infinities and
+    what else JSON has not as texts. Raises ConfigurationError for what is no mapping."""
+    if not isinstance(metadata, Mapping | None):
+        raise ConfigurationError(f"metadata is a mapping such as {{'lr': 0.1}}, and not {metadata!r}")
+    return {str(key): _plain(value) for key, value in (metadata or {}).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return checked_metadata(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 @dataclass(frozen=True)

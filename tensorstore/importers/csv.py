@@ -67,7 +67,7 @@ def import_run(
     points = joined(parts, metadata)
     if not len(points):
         raise CorruptFile(_url(storage, paths), "there is no number in it that could be imported")
-    return import_points(points, _url(storage, paths), "csv", open_storage(target, storage_options), progress)
+    return import_points(points, _url(storage, paths), "csv", open_storage(target, storage_options), progress, report)
 
 
 def _url(storage: Storage, paths: list[str]) -> str:

@@ -23,7 +23,7 @@ from ..errors import UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..records import Numbers, Plan, Record, Step
-from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
+from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..storage import Storage
 from ..writer import Writer
 from .target import SOURCE, begun, writing
@@ -102,7 +102,7 @@ def joined(parts: Sequence[Points], metadata: Mapping[str, Any] | None = None) -
         np.concatenate([np.empty(0, np.int64), *(part.step for part in parts)]),
         np.concatenate([np.empty(0, np.float64), *(part.value for part in parts)]),
         np.concatenate([np.empty(0, np.int64), *(part.saved_at for part in parts)]),
-        together | dict(metadata or {}),
+        together | checked_metadata(metadata),
         [drawn for part in parts for drawn in part.histograms],
     )
 
@@ -112,12 +112,18 @@ def log(sentence: str) -> None:
     logger.warning("left out of the import: %s", sentence)
 
 
-def import_points(points: Points, source: str, framework: str, target: Storage, progress: bool = True) -> str:
+def import_points(
+    points: Points, source: str, framework: str, target: Storage, progress: bool = True, report: Report = log
+) -> str:
     """Make a run of `points` at `target`, and return its URL. A run of the same `source` that is there is continued
-    with later steps. Raises RunExists when the target holds another run, UnsupportedValue for a name that no tensor
-    can have."""
+    with later steps; earlier ones that it lacks are told to `report`. Raises RunExists when the target holds another
+    run, UnsupportedValue for a name that no tensor can have."""
     resumes = begun(target, source) is not None
-    done = max((step.global_step for step in published_steps(target, WORKER)), default=-1) if resumes else -1
+    published = np.array([step.global_step for step in published_steps(target, WORKER)] if resumes else [], np.int64)
+    done = int(published.max(initial=-1))
+    if late := len(np.setdiff1d(points.step[points.step <= done], published)):
+        later = f"{target.url} has later steps already than {late} that the source has got since"
+        report(f"{later}: import it to another target to have them")
     ended = resumes and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}
     left = points.by_step().after(done)
     if ended and not len(left):

@@ -82,6 +82,7 @@ def import_runs(
             "neptune",
             open_storage(url_below(target, run), storage_options),
             progress,
+            report,
         )
         for run, parts in runs.items()
     ]

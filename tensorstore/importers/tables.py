@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..errors import CorruptFile, RunNotFound
+from ..errors import ConfigurationError, CorruptFile, RunNotFound
 from ..storage import Storage, open_storage
 from .histograms import drawn_of, holds_histograms
 from .metrics import Drawn, Integers, Points, Report
@@ -77,7 +77,10 @@ def _read_csv(data: bytes, url: str) -> pa.Table:
         raise CorruptFile(url, "this is not text in UTF-8: save it as CSV in UTF-8")
     delimiter = next((sign for sign in ",;\t" if sign in head), ",")
     # An empty cell says that there was no number; `nan` is one.
-    convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+    # Where commas are free, they may stand in numbers.
+    row = data.partition(b"\n")[2].partition(b"\n")[0]
+    point = "," if delimiter == ";" and b"," in row and b"." not in row else "."
+    convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, decimal_point=point)
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
     table = pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
     names = table.column_names
@@ -186,6 +189,8 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
 
 def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integers:
     """The steps that a column holds, multiplied; -1 where there is none. Raises CorruptFile for what is no step."""
+    if multiplier < 1:
+        raise ConfigurationError(f"step_multiplier is a whole number from 1 on, and not {multiplier}")
     numbers = _numbers(column)
     if numbers is None:
         if column.null_count == len(column):

@@ -23,7 +23,7 @@ from ..errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..records import Numbers, Packed, Plan, Record, Step
-from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
+from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..storage import Storage, open_storage
 from ..writer import Writer
 from .metrics import Report, log
@@ -69,7 +69,7 @@ def import_runs(
     storage, runs = find_runs(source, storage_options)
     places = [_place(storage, run, runs, target, storage_options) for run in runs]
     made = [
-        _import_run(storage, run, place, metadata or {}, progress, report)
+        _import_run(storage, run, place, checked_metadata(metadata), progress, report)
         for run, place in zip(runs, places, strict=True)
     ]
     if not any(made):

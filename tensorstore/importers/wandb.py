@@ -56,6 +56,7 @@ def import_runs(
             "wandb",
             open_storage(url_below(target, run), storage_options),
             progress,
+            report,
         )
         for run, parts in runs.items()
     ]

@@ -213,3 +213,32 @@ class TestRefused:
         with pytest.raises(InvalidCollectionConfiguration, match=r"mine.*'\(relu'"):
             tt.Hook.create_from_json_file(write({"CollectionConfigurations": [entry]}))
         assert tt.get_hook() is None
+
+
+def test_metadata_is_kept_as_json_has_it(tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+
+    given = {
+        "lr": np.float32(0.5),
+        "layers": np.array([3, 4]),
+        "decay": torch.tensor(0.25),
+        "bad": float("nan"),
+        "at": tmp_path,
+        7: {"deep": (np.int64(1),)},
+    }
+    with_metadata = tt.Hook(tmp_path / "run", metadata=given)
+    with_metadata.register_module(torch.nn.Linear(2, 2))
+    with_metadata.save_scalar("loss", 1.0)
+    with_metadata.close()
+    kept = tt.create_trial(tmp_path / "run").info.metadata
+    assert kept == {
+        "lr": 0.5,
+        "layers": [3, 4],
+        "decay": 0.25,
+        "bad": "nan",
+        "at": str(tmp_path),
+        "7": {"deep": [1]},
+    }
+    with pytest.raises(ConfigurationError, match="metadata is a mapping"):
+        tt.Hook(tmp_path / "other", metadata=5)  # type: ignore[arg-type]

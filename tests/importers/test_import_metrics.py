@@ -6,6 +6,7 @@ import csv
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -137,6 +138,28 @@ class TestATableOfCsv:
     def test_takes_other_signs_between_cells(self, tmp_path: Path, sign: str) -> None:
         source = _write(tmp_path / "log.csv", "step,loss,note\n0,1,a\n1,2,b\n".replace(",", sign))
         assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.0, 1: 2.0}
+
+    def test_takes_commas_in_numbers(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step;loss\n0;1,5\n1;0,25\n")
+        assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.5, 1: 0.25}
+
+    def test_says_which_steps_come_too_late(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
+        run = import_run(source, tmp_path / "run", progress=False)
+        _write(source, "step,loss\n3,3\n5,1\n9,2\n")
+        told = list[str]()
+        import_run(source, run, progress=False, report=told.append)
+        assert _values(run, "loss") == {5: 1.0, 9: 2.0}
+        (sentence,) = told
+        assert sentence.startswith(f"{run} has later steps already than 1 that the source has got since")
+
+    def test_refuses_a_multiplier_and_metadata_that_are_none(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
+        wrong: list[dict[str, Any]] = [{"step_multiplier": 0}, {"metadata": 5}]
+        for options in wrong:
+            with pytest.raises(ConfigurationError, match="and not"):
+                import_run(source, tmp_path / "run", progress=False, **options)
+        assert not (tmp_path / "run").exists()
 
     def test_with_times_that_are_none_says_so(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,time,loss\n0,yesterday,1\n")
