@@ -4,6 +4,9 @@ Prints milliseconds, the best of the repetitions, each measured by turns in the 
 `statistics`. numpy's calls one by one read the memory nine times over and more, and some of them in float32; one
 `numpy.sum` and one `numpy.copyto` are what a single pass over the memory costs at least.
 
+Then the same for everything that a step of a model gives (weights, gradients, outputs of modules), taken as the writer
+takes it, in the CPU time of one thread: beside one pass over the same memory by torch and by numpy, and one copy.
+
     python benchmarks/reductions.py --megabytes 16 --repeat 30
 """
 
@@ -11,13 +14,16 @@ from __future__ import annotations
 
 import argparse
 import functools
+import statistics as medians
 import time
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from training import MODELS, build_gpt, build_resnet
 
 from tensortrial.reductions import STATISTICS, statistics
+from tensortrial.small_reductions import can_join, statistics_of_many
 
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
 Array = npt.NDArray[np.float32]
@@ -55,6 +61,56 @@ def measure(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, fl
     return best
 
 
+def arrays_of_a_step(name: str) -> list[Array]:
+    """Copies of the weights, gradients and outputs of a model at one step."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model, x, y = build_gpt() if name == "gpt" else build_resnet()
+    tensors: list[torch.Tensor] = []
+    for module in model.modules():
+        module.register_forward_hook(lambda module, taken, given: tensors.append(given))
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    for parameter in model.parameters():
+        tensors += [parameter, parameter.grad]
+    return [tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors]
+
+
+def of_all(arrays: list[Array]) -> None:
+    """The nine of many arrays, as the writer takes them."""
+    for array in arrays:
+        if not can_join(array):
+            statistics(array, NINE)
+    statistics_of_many([array for array in arrays if can_join(array)], NINE)
+
+
+def measure_model(name: str, repeat: int) -> None:
+    """Print what the nine of a model's step take, in multiples of a pass over the memory."""
+    import torch
+
+    arrays = arrays_of_a_step(name)
+    tensors = [torch.from_numpy(array) for array in arrays]
+    targets = [np.empty_like(array) for array in arrays]
+    calls = {
+        "the nine of each": lambda: of_all(arrays),
+        "limit: one torch.sum of each": lambda: [tensor.sum() for tensor in tensors],
+        "limit: one numpy.sum of each": lambda: [array.sum() for array in arrays],
+        "limit: one numpy.copyto of each": lambda: list(map(np.copyto, targets, arrays)),
+    }
+    taken: dict[str, list[float]] = {call: [] for call in calls}
+    for _ in range(repeat):
+        for call, times in taken.items():
+            begun = time.thread_time()
+            calls[call]()
+            times.append(time.thread_time() - begun)
+    print(f"{MODELS[name]}: {len(arrays)} tensors, {sum(array.nbytes for array in arrays) / 1e6:.1f} MB")
+    ours = medians.median(taken["the nine of each"])
+    for call, times in taken.items():
+        median = medians.median(times)
+        print(f"{call:34}{median * 1e3:9.3f} ms of CPU  {median / ours:7.2f} x the nine")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,6 +138,8 @@ def main() -> None:
     for size in (1, 10, 100, 1000, 10_000):
         taken = measure({"": functools.partial(hundred_times, array[:size])}, options.repeat)[""]
         print(f"the nine of {size:6} elements {taken * 10:16.1f} us")
+    for name in MODELS:
+        measure_model(name, options.repeat)
 
 
 if __name__ == "__main__":
