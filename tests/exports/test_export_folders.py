@@ -19,7 +19,8 @@ import tensortrial
 from tensortrial.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.json_text import as_json
-from tensortrial.exports.tables import SCHEMAS
+from tensortrial.exports.parquet_file import write_parquet
+from tensortrial.exports.tables import SCHEMAS, encoded
 
 
 class FolderConformance(ExportConformance):
@@ -153,6 +154,17 @@ class TestCSVFolder(FolderConformance):
             job.step(dict.fromkeys(names, 1.0), collections=tuple(names))
         self.export(tmp_path / "a", target)
         self.check(tmp_path / "a", target, "tensors", "collections")
+
+
+def test_a_file_holds_more_texts_than_a_dictionary_does(tmp_path: Path) -> None:
+    schema = pa.schema([("name", pa.string()), ("number", pa.int64())])
+    names = [f"a long name, number {number}" * 4 if number % 7 else None for number in range(150_000)]
+    rows = pa.table({"name": names, "number": range(len(names))}, schema)
+    coded = encoded(schema)
+    batches = [batch.cast(coded) for batch in rows.to_batches(20_000)]
+    with (tmp_path / "x.parquet").open("wb") as file:
+        assert write_parquet(file, coded, batches) == len(names)
+    assert pq.ParquetFile(tmp_path / "x.parquet").read().equals(rows)
 
 
 def test_lists_and_structs_become_json() -> None:
