@@ -71,11 +71,11 @@ class TorchCopies:
     def take_back(self, copy: Copy) -> None:
         nbytes = copy.array.nbytes
         with self._lock:
-            if self._free_bytes + nbytes > self._limit:
-                # Of shapes, perhaps, that do not come any more.
+            if self._free_bytes + nbytes > self._limit and not self._free.get(copy.key):
+                # Full of other shapes, which perhaps do not come any more.
                 self._free.clear()
                 self._free_bytes = 0
-            if nbytes <= self._limit:
+            if self._free_bytes + nbytes <= self._limit:
                 self._free.setdefault(copy.key, []).append(copy)
                 self._free_bytes += nbytes
 

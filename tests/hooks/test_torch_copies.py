@@ -36,6 +36,10 @@ def test_no_more_is_kept_than_the_limit() -> None:
     for copy in [copies.copy(torch.zeros(LARGE // 4)) for _ in range(5)]:
         copy.give_back(copy.array)
         assert copies._free_bytes <= 2 * LARGE
+    assert copies._free_bytes == 2 * LARGE, "what is there already stays"
+    other = copies.copy(torch.zeros(LARGE // 8))
+    other.give_back(other.array)
+    assert copies._free_bytes == LARGE // 2, "shapes that may not come any more make room"
     huge = copies.copy(torch.zeros(LARGE))
     huge.give_back(huge.array)
     assert copies._free_bytes <= 2 * LARGE
