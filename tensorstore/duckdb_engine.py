@@ -18,7 +18,7 @@ from tensortrial.queries import load
 
 from . import arrow
 from .engine import Database, FilesView, Rows, RunFile
-from .errors import QueryError, QueryRefused
+from .errors import QueryError, QueryRefused, RunClosed
 from .schema import FINDINGS, INDEX, TENSORS
 from .storage import Storage
 
@@ -47,7 +47,7 @@ class DuckDBDatabase(Database):
     """A database in memory."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
-        self._duckdb = duckdb.connect(":memory:")
+        self._connection: duckdb.DuckDBPyConnection | None = duckdb.connect(":memory:")
         filesystems: dict[str, Any] = {}
         for storage in storages:
             filesystem = storage.duckdb_filesystem
@@ -78,6 +78,12 @@ class DuckDBDatabase(Database):
             "set lock_configuration = true",
         ):
             self.execute(statement)
+
+    @property
+    def _duckdb(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None:
+            raise RunClosed
+        return self._connection
 
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
         """Every statement but the user's passes here."""
@@ -177,7 +183,9 @@ class DuckDBDatabase(Database):
             return cursor.sql(query, params=parameters)
 
     def close(self) -> None:
-        self._duckdb.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 @contextmanager

@@ -149,6 +149,13 @@ class WorkerClaimed(RunError, FileExistsError):
     """Another process writes to the run under the same worker name."""
 
 
+class RunClosed(TensorTrialError, ValueError):
+    """A trial, or many runs, were asked after they were closed."""
+
+    def __init__(self) -> None:
+        super().__init__("this was closed, and answers nothing any more: open it again by create_trial or open_runs")
+
+
 class FileError(TensorTrialError):
     """One file of a run is bad; the rest stays readable. `path` says which."""
 

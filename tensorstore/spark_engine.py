@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from . import spark_sql
 from .engine import Database, FilesView, Rows, RunFile, rows_of
-from .errors import ConfigurationError, MissingExtra, QueryError
+from .errors import ConfigurationError, MissingExtra, QueryError, RunClosed
 from .storage import Storage
 
 try:
@@ -88,6 +88,7 @@ class SparkDatabase(Database):
     def __init__(self, session: SparkSession, dialect: str) -> None:
         self._session = session
         self._dialect = dialect
+        self._closed = False
         self._tables: dict[str, pa.Table] = {}
         self._changed: set[str] = set()
         self._views: set[str] = set()
@@ -142,6 +143,8 @@ class SparkDatabase(Database):
         return SparkAnswer(self._run(spark_sql.select(query, self._views, self._dialect), parameters))
 
     def _run(self, text: str, parameters: dict[str, Any] | None) -> pa.Table:
+        if self._closed:
+            raise RunClosed
         self._send_tables()
         try:
             return self._session.sql(text, args=parameters or None).toArrow()
@@ -188,6 +191,7 @@ class SparkDatabase(Database):
             self._session.catalog.dropTempView(view)
         self._tables.clear()
         self._views.clear()
+        self._closed = True
 
 
 def _is_one_of(column: pa.ChunkedArray, values: Sequence[str]) -> Any:

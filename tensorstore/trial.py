@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from .availability import StepState
 from .catalogue import StepRange
@@ -315,6 +315,12 @@ class Trial:
     def close(self) -> None:
         """Release the catalogue's memory. The trial answers nothing afterwards."""
         self.reader.catalogue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, path={self.path!r})"

@@ -24,6 +24,7 @@ from tensortrial.errors import (
     MissingCollectionFiles,
     NoMoreData,
     NotARun,
+    RunClosed,
     RunNotFound,
     StepNotYetAvailable,
     StepUnavailable,
@@ -275,8 +276,13 @@ def test_range_steps(tmp_path: Path, first: int | None, end: int | None) -> None
 
 
 def test_a_closed_trial(trial: Trial) -> None:
-    trial.close()
+    with trial as opened:
+        assert opened.steps()
     assert "run" in repr(trial)
+    trial.close()  # twice is fine
+    for ask in (lambda: trial.tensor_names(step=0), lambda: trial.sql("select 1")):
+        with pytest.raises(RunClosed, match="open it again by create_trial"):
+            ask()
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
