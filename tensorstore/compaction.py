@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from .chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
-from .errors import AlreadyPublished, CorruptFile, FileError, MissingChunk
+from .errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk
 from .flushes import Flushes, flushes_of, folder_of, range_path, widest
 from .index import IndexSummary, joined, read_rows, write_compacted
 from .index_files import list_index, read_summaries
@@ -73,8 +73,11 @@ def compact(
     it has ended, all. Raw values in files of 64 MB and more stay where they are. `progress` shows a bar where tqdm is
     installed.
 
-    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat, and StorageError.
+    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat, StorageError, and ConfigurationError for a
+    negative `grace`.
     """
+    if grace < 0:
+        raise ConfigurationError(f"grace is a number of seconds, 0 or more, and not {grace!r}")
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
     return _Compactor(storage, codec, grace, progress).run()

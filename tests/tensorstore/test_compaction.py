@@ -29,7 +29,7 @@ from servers import ObjectStore
 import tensortrial
 from tensortrial import small_index
 from tensortrial.compaction import Compaction, compact
-from tensortrial.errors import CorruptFile, NotARun, RunNotFound
+from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
 from tensortrial.flushes import Flushes, flushes_of, widest
 from tensortrial.local_storage import LocalStorage
 from tensortrial.storage import open_storage
@@ -132,6 +132,12 @@ def test_an_ended_run_has_one_file_for_each_folder(tmp_path: Path) -> None:
     assert done.bytes_after == sum(path.stat().st_size for path in tmp_path.glob("index/*/*/*.parquet"))
     assert rows_of(tmp_path) == before
     assert compact(tmp_path, grace=0) == Compaction(3, done.bytes_after, 3, done.bytes_after)
+
+
+def test_a_grace_is_not_negative(tmp_path: Path) -> None:
+    Job(tmp_path).close()
+    with pytest.raises(ConfigurationError, match="grace is a number of seconds, 0 or more, and not -1"):
+        compact(tmp_path, grace=-1)
 
 
 def test_of_a_run_that_goes_on_only_what_is_over_is_compacted(tmp_path: Path) -> None:
