@@ -233,6 +233,24 @@ class ExportConformance(ABC):
         with pytest.raises(ConfigurationError, match="no table 'tensor' to export; there is tensors"):
             self.export(write_run(tmp_path / "a", 1), target, tables=["tensor"])
 
+    def test_a_run_keeps_its_name(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "one/a", flush_seconds=0) as job:
+            write_step(job)
+            job.writer.flush()
+            self.export(tmp_path, target)
+            before = {table: self.read(target, table) for table in ("tensors", "runs")}
+            assert set(before["tensors"]["run"].to_pylist()) == {"a"}
+            # From now on it is called one/a.
+            write_run(tmp_path / "two/a", 2)
+            write_step(job)
+            job.writer.flush()
+            assert tensortrial.open_runs(tmp_path).names == ["one/a", "two/a"]
+            for rows in (3, 0):
+                assert self.export(tmp_path, target).rows["steps"] == rows
+        runs = [row["run"] for row in self.read(target, "steps").to_pylist()]
+        assert sorted(runs) == ["a", "a", "two/a", "two/a"]
+        assert sorted(self.read(target, "runs")["run"].to_pylist()) == ["a", "two/a"]
+
     def test_a_copy_of_a_run_is_that_run(self, tmp_path: Path, target: str) -> None:
         self.export(write_run(tmp_path / "one/a", 2), target)
         shutil.copytree(tmp_path / "one", tmp_path / "two")

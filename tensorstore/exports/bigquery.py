@@ -81,6 +81,10 @@ class BigQuery(Target):
             return None
         return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
 
+    def names(self) -> set[tuple[str, str]]:
+        with self._translated():
+            return {tuple(row) for row in self._run(f"select distinct identity, run from {self._table(LEDGER)}")}
+
     def write(self, part: Part) -> int:
         place = (
             f"run = {_literal(part.run)} and table_name = {_literal(part.table)} and worker = {_literal(part.worker)}"

@@ -56,6 +56,9 @@ class DeltaLake(Target):
         last_step = {Position(table, worker): self._last_step(run, table, worker) for _, _, table, worker in places}
         return Held(places[0][1], last_step)
 
+    def names(self) -> set[tuple[str, str]]:
+        return {(identity, run) for run, identity, _, _ in self._places}
+
     @cached_property
     def _places(self) -> set[tuple[str, str, str, str]]:
         """Run, identity, table and worker of what may be in the tables."""

@@ -59,6 +59,9 @@ class DuckDBFile(Target):
             return None
         return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
 
+    def names(self) -> set[tuple[str, str]]:
+        return set(self._database.execute(f"select identity, run from {LEDGER}").fetchall())
+
     def write(self, part: Part) -> int:
         with self._transaction():
             count = self._insert(part.table, part.reader())

@@ -66,6 +66,12 @@ class Folder(Target):
         except FileNotFoundError:
             return None
 
+    def names(self) -> set[tuple[str, str]]:
+        with self._named():
+            paths = [f"{LEDGER}/{entry}" for entry in self._storage.list(LEDGER)]
+            found = [json.loads(self._storage.read(path)) for path in paths]
+        return {(each["identity"], each["run"]) for each in found}
+
     def write(self, part: Part) -> int:
         with self._named():
             return self._write_file(part)

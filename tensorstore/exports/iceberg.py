@@ -78,6 +78,16 @@ class Iceberg(Target):
         }
         return Held(identities[0], last_step)
 
+    def names(self) -> set[tuple[str, str]]:
+        with self._translated():
+            return {
+                (json.loads(value)["identity"], key.removeprefix(_NOTE))
+                for table in GROWING
+                if self._catalogue.table_exists((self._namespace, table))
+                for key, value in self._table(table).properties.items()
+                if key.startswith(_NOTE)
+            }
+
     def _note(self, table: str, run: str) -> dict[str, Any]:
         with self._translated():
             if not self._catalogue.table_exists((self._namespace, table)):

@@ -98,12 +98,12 @@ class _Job:
         self._target.prepare({table: SCHEMAS[table] for table in self._tables})
         damaged = dict(self._runs.damaged)
         sources = [Source(run.name, run.storage, [info.worker for info in run.workers.infos]) for run in self._runs.all]
-        held = {source.run: self._held(source) for source in sources}
+        held = self._held(sources)
         growing = [table for table in self._tables if table in GROWING]
         total = sum(source.rows(table, held[source.run]) for source in sources for table in growing)
         with progress_bar(total, progress and total > 0, "export", "row") as advance:
             for source in sources:
-                self._replace(source.run)
+                self._replace(source)
                 for table in growing:
                     self._write(table, source, held[source.run])
                     advance(source.rows(table, held[source.run]))
@@ -130,21 +130,38 @@ class _Job:
                 raise part.failures[0] from None
             raise
 
-    def _held(self, source: Source) -> Held | None:
-        held = self._target.held(source.run)
-        if held is not None and held.identity != source.identity:
-            raise ExportError(
-                source.run,
-                "the target holds another run of this name: export it under another, by renaming its folder, or by "
-                "naming the folder above it",
-            )
+    def _held(self, sources: Sequence[Source]) -> dict[str, Held | None]:
+        """What the target holds of each run, by the name that the run has there."""
+        held = {source.run: self._target.held(source.run) for source in sources}
+        strangers = [source for source in sources if not source.is_what(held[source.run])]
+        if strangers:
+            known = self._target.names() - {(source.identity, source.run) for source in sources}
+            for source in strangers:
+                self._rename(source, known)
+                held[source.run] = self._target.held(source.run)
+                if held[source.run] is not None and not source.is_what(held[source.run]):
+                    raise ExportError(
+                        source.run,
+                        "the target holds another run of this name: export it under another, by renaming its folder, "
+                        "or by naming the folder above it",
+                    )
         return held
 
-    def _replace(self, run: str) -> None:
+    def _rename(self, source: Source, known: set[tuple[str, str]]) -> None:
+        """Call a run what it was called before. Its own name depends on the runs that it is opened with, and its rows
+        shall not be there twice."""
+        for identity, name in sorted(known):
+            if identity == source.identity:
+                known.remove((identity, name))
+                source.run = name
+                return
+
+    def _replace(self, source: Source) -> None:
         for table in self._tables:
             if table in REPLACED:
                 schema = REPLACED[table]
-                found = self._runs.sql(f"select * from {table} where run = $run", {"run": run}).to_arrow_table()
-                rows = pa.Table.from_batches(with_run(run, found.drop_columns(["run"]), schema), schema)
-                self._target.replace(table, run, rows)
+                found = self._runs.sql(f"select * from {table} where run = $run", {"run": source.own_name})
+                columns = found.to_arrow_table().drop_columns(["run"])
+                rows = pa.Table.from_batches(with_run(source.run, columns, schema), schema)
+                self._target.replace(table, source.run, rows)
                 self._rows[table] += len(rows)

@@ -92,6 +92,10 @@ class PostgreSQL(Target):
             return None
         return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
 
+    def names(self) -> set[tuple[str, str]]:
+        with self._transaction():
+            return {tuple(row) for row in self._ask(f"select distinct identity, run from {self._table(LEDGER)}")}
+
     def write(self, part: Part) -> int:
         with self._transaction():
             count = self._ingest(part.table, part.reader())

@@ -108,6 +108,10 @@ class Snowflake(Target):
             return None
         return Held(rows[0][0], {Position(table, worker): int(last) for _, table, worker, last in rows})
 
+    def names(self) -> set[tuple[str, str]]:
+        with self._translated():
+            return {tuple(row) for row in self._ask(f"select distinct identity, run from {_table(LEDGER)}")}
+
     def write(self, part: Part) -> int:
         ledger, place = _table(LEDGER), _place(part)
         with self._translated(), self._uploaded(part.table, part.reader()) as (moved, count):

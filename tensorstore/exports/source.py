@@ -43,7 +43,8 @@ class Source:
     """One run, as it is when this is made: steps that come later are not in it."""
 
     def __init__(self, run: str, storage: Storage, workers: Sequence[str]) -> None:
-        self.run = run
+        self.own_name = self.run = run
+        """What the run is called here, and in the target."""
         self.identity = _identity(storage)
         self._storage = storage
         self._workers = workers
@@ -52,6 +53,10 @@ class Source:
         self.damaged: dict[str, FileError] = {}
         """By the whole path of the file."""
         self.look_again()
+
+    def is_what(self, held: Held | None) -> bool:
+        """Whether it is this run that a target holds."""
+        return held is not None and held.identity == self.identity
 
     def look_again(self) -> None:
         """List the files anew: those that are there now, and steps that have come."""

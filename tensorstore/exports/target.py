@@ -102,6 +102,10 @@ class Target(ABC):
         """What is there of a run; None for nothing."""
 
     @abstractmethod
+    def names(self) -> set[tuple[str, str]]:
+        """The identity of each run of which anything is there, and the name that it has there."""
+
+    @abstractmethod
     def write(self, part: Part) -> int:
         """Add the rows of a part, and note that they are there, also if there are none. Gives their number."""
 

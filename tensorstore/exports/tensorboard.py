@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from .tables import SCHEMAS
 from .target import Held, Part, Position, Target
 
 _LEDGER = "exported.json"
+_NO_RUNS = {_LEDGER, *(mode.name.lower() for mode in ModeKeys)}
 _FIRST_WORKER = "worker_0"
 _FILE = re.compile(r"events\.out\.tfevents\.(\d+)-\d+")
 _EVENTS = 10_000
@@ -48,15 +50,32 @@ class TensorBoardFolder(Target):
     def held(self, run: str) -> Held | None:
         try:
             with self._refusals():
-                noted = json.loads(self._storage.read(f"{_folder(run)}/{_LEDGER}"))
-            last_step = {Position("tensors", worker): int(last) for worker, last in noted["last_step"].items()}
-            return Held(noted["identity"], last_step)
+                return self._noted(_folder(run))
         except FileNotFoundError:
             return None
+
+    def _noted(self, folder: str) -> Held:
+        try:
+            noted = json.loads(self._storage.read(f"{folder}/{_LEDGER}"))
+            last_step = {Position("tensors", worker): int(last) for worker, last in noted["last_step"].items()}
+            return Held(noted["identity"], last_step)
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise ExportError(
-                self._storage.url, f"what is noted of the run in {_folder(run)}/{_LEDGER} makes no sense: {exc}"
+                self._storage.url, f"what is noted of the run in {folder}/{_LEDGER} makes no sense: {exc}"
             ) from exc
+
+    def names(self) -> set[tuple[str, str]]:
+        with self._refusals():
+            return set(self._names_in(""))
+
+    def _names_in(self, folder: str) -> Iterator[tuple[str, str]]:
+        entries = self._storage.list(folder)
+        if _LEDGER in entries:
+            yield self._noted(folder).identity, "/".join(map(unquote, folder.split("/")))
+        # The folder of a run may have others below it.
+        for entry in entries:
+            if entry not in _NO_RUNS and not _FILE.fullmatch(entry):
+                yield from self._names_in(f"{folder}/{entry}" if folder else entry)
 
     def write(self, part: Part) -> int:
         with self._refusals():

@@ -75,12 +75,27 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     check(tmp_path / "a", tmp_path / "shown" / "a")
 
 
+def test_a_run_keeps_its_name(tmp_path: Path) -> None:
+    target = tmp_path / "shown"
+    run = write_run(tmp_path / "one/a")
+    export(tmp_path / "one", target)
+    write_run(tmp_path / "two/a")
+    with Job(run, resume=True) as job:
+        write_step(job)
+    for rows in (5 + 30, 0):
+        # By now it is called one/a.
+        assert export([tmp_path / "one", tmp_path / "two"], target).rows["tensors"] == rows
+    check(run, target / "a")
+    assert not (target / "one").exists()
+    check(tmp_path / "two/a", target / "two" / "a")
+
+
 def test_a_killed_export_is_finished_by_the_next(tmp_path: Path) -> None:
     job = Job(tmp_path / "a", flush_seconds=0)
     for _ in range(20):
         write_step(job)
         job.writer.flush()
-    program = SLOWLY.format(runs=str(tmp_path / "a"), target=f"tensorboard:{tmp_path}/shown")
+    program = SLOWLY.format(runs=str(tmp_path / "a"), target=f"tensorboard:{tmp_path}/shown", options={})
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(7):
