@@ -101,8 +101,6 @@ class Recorder:
             self.collections.save([CollectionKeys.DEFAULT])
         if boolean("save_all", save_all):
             self.collections.save([CollectionKeys.ALL])
-        self.worker = rank.worker
-        self.num_workers = rank.size if include_workers == "all" else 1
         self.errors_of_training = errors_of_training
         self.mode = ModeKeys.GLOBAL
         exports = boolean("export_tensorboard", export_tensorboard)
@@ -112,8 +110,8 @@ class Recorder:
         self._run = RecordedRun(
             self.out_dir,
             self.collections,
-            worker=self.worker,
-            num_workers=self.num_workers,
+            worker=rank.worker,
+            num_workers=rank.size if include_workers == "all" else 1,
             framework=framework,
             versions=versions,
             metadata=metadata,
@@ -480,6 +478,11 @@ class Recorder:
         if name not in self._refused:
             self._refused.add(name)
             logger.error("tensor %r is not saved: %s", name, exc)
+
+    @property
+    def worker(self) -> str:
+        """The name of the worker that this records as."""
+        return self._run.worker
 
     @property
     def active(self) -> bool:

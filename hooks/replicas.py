@@ -39,7 +39,7 @@ class LeadingRecorder(Recorder):
         if self._arguments.get("include_workers", "one") != "all":
             return
         number, size = self._rank.number * count, self._rank.size * count
-        self.worker, self.num_workers = replicas[0], size
+        self._run.worker, self._run.num_workers = replicas[0], size
         arguments = {**self._arguments, "collections": self.collections}
         for index, name in enumerate(replicas[1:], 1):
             self.others.append(Recorder(self.out_dir, rank=Rank(number + index, size, name), **arguments))
