@@ -99,6 +99,7 @@ class TestData:
         assert loss.workers(1) == ["worker_0", "worker_1"]
         assert loss.value(1, worker="worker_0") != loss.value(1, worker="worker_1")
 
+    @pytest.mark.slow
     def test_one_worker_saves(self, tmp_path: Path) -> None:
         launch(self.PROGRAM.replace("WORKERS", "one"), tmp_path)
         trial = create_trial(tmp_path / "run")
@@ -172,7 +173,8 @@ class TestShards:
         torch.save(tensor.detach(), f"../{name}{rank}.pt")
     """
 
-    @pytest.mark.parametrize("workers", ["one", pytest.param("all", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("workers", ["one", "all"])
     def test_are_put_together_on_request(self, tmp_path: Path, workers: str) -> None:
         launch(self.WHOLE.replace("WORKERS", workers) + self.ONCE_MORE, tmp_path)
         trial = create_trial(tmp_path / "run")

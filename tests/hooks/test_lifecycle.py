@@ -61,9 +61,9 @@ class TestTheRunIsClosed:
         [
             ("pass", 0),
             ("raise RuntimeError('of the user')", 1),
-            ("sys.exit(3)", 3),
+            pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow),
             # Nothing holds the hook any more.
-            ("del hook, net, loss; tt.set_hook(None); import gc; gc.collect()", 0),
+            pytest.param("del hook, net, loss; tt.set_hook(None); import gc; gc.collect()", 0, marks=pytest.mark.slow),
         ],
         ids=["end", "exception", "exit", "forgotten"],
     )

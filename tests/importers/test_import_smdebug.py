@@ -319,7 +319,7 @@ def test_without_a_usable_index_the_events_tell_all(three: OldRun, new: str, con
     assert trial.tensor_names(step=1) == ["a", "b", "c"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_no_damage_stops_an_import(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -424,8 +424,9 @@ def test_files_that_are_compacted_while_they_are_listed(tmp_path: Path, vanishes
     assert not trial.damaged
 
 
+@pytest.mark.slow
 @pytest.mark.s3
-@pytest.mark.parametrize("server", ["moto_s3", pytest.param("ceph_s3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("server", ["moto_s3", "ceph_s3"])
 def test_in_an_object_store(request: pytest.FixtureRequest, server: str) -> None:
     store: ObjectStore = request.getfixturevalue(server)
     url, options = f"{store.new_bucket()}/run", store.storage_options
@@ -715,5 +716,5 @@ def _memory_is_given_back() -> Iterator[None]:
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=8, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=5, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
 )
