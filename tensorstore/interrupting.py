@@ -1,0 +1,72 @@
+"""Calls into an engine that this process can stop: after a time, or at Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+_T = TypeVar("_T")
+_INTERVAL_SECONDS = 0.02
+
+
+class DeadlinePassed(Exception):
+    """A call took longer than its timeout, and was stopped."""
+
+
+def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout: float | None = None) -> _T:
+    """Return what `call` returns, or stop it by `interrupt`: after `timeout` seconds, or at Ctrl-C.
+
+    Python handles a signal in the main thread only, and not while that thread is inside of an engine. So the main
+    thread waits here, and another one makes the call. No other thread gets Ctrl-C: without a timeout, it makes the call
+    itself.
+
+    Args:
+        call: Runs a query and takes its rows.
+        interrupt: Makes `call` raise soon. Called repeatedly until it has ended, because an engine forgets an
+            interrupt that comes before its query has begun.
+        timeout: Seconds; None for no limit.
+
+    Raises:
+        DeadlinePassed: `call` was stopped after `timeout` seconds.
+        KeyboardInterrupt: `call` was stopped by Ctrl-C.
+    """
+    if timeout is None and threading.current_thread() is not threading.main_thread():
+        return call()
+    running = _Call(call)
+    try:
+        if not running.ended.wait(timeout):
+            raise DeadlinePassed
+    except BaseException:
+        running.stop(interrupt)
+        raise
+    return running.result()
+
+
+class _Call(Generic[_T]):
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self._call = call
+        self._result: list[_T] = []
+        self._error: BaseException | None = None
+        self.ended = threading.Event()
+        # A daemon: an engine that does not react to an interrupt must not keep the program from ending.
+        threading.Thread(target=self._run, name="tensortrial query", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._result.append(self._call())
+        except BaseException as exc:
+            self._error = exc
+        finally:
+            self.ended.set()
+
+    def stop(self, interrupt: Callable[[], Any]) -> None:
+        while not self.ended.wait(_INTERVAL_SECONDS):
+            interrupt()
+
+    def result(self) -> _T:
+        if self._error is not None:
+            raise self._error
+        return self._result[0]

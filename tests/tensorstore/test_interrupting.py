@@ -1,0 +1,69 @@
+"""A query is stopped by its timeout and by Ctrl-C, and costs nothing else."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import duckdb
+import pytest
+
+from tensortrial.interrupting import DeadlinePassed, interruptible
+
+ENDLESS = "select count(*) from range(10000000) a, range(10000000) b"
+
+
+@pytest.fixture
+def connection():
+    with duckdb.connect() as connection:
+        yield connection
+
+
+def endless(connection):
+    return connection.execute(ENDLESS).fetchall()
+
+
+def test_a_call_returns_and_raises_as_if_it_were_made_here():
+    assert interruptible(lambda: 5, print) == 5
+    assert interruptible(lambda: 5, print, timeout=60) == 5
+    with pytest.raises(ZeroDivisionError):
+        interruptible(lambda: 1 // 0, print, timeout=60)
+
+
+@pytest.mark.parametrize("in_main_thread", [True, False])
+def test_a_call_past_its_timeout_is_stopped(connection, in_main_thread):
+    raised = []
+
+    def run():
+        try:
+            interruptible(lambda: endless(connection), connection.interrupt, timeout=0.1)
+        except DeadlinePassed as exc:
+            raised.append(exc)
+
+    if in_main_thread:
+        run()
+    else:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(60)
+    assert len(raised) == 1
+    assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+def test_an_interrupt_before_the_query_has_begun_is_repeated(connection):
+    def late():
+        time.sleep(0.3)
+        return endless(connection)
+
+    with pytest.raises(DeadlinePassed):
+        interruptible(late, connection.interrupt, timeout=0.05)
+
+
+def test_ctrl_c_stops_a_call_and_is_raised_as_such(connection):
+    timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(lambda: endless(connection), connection.interrupt)
+    timer.join()
+    assert connection.execute("select 1").fetchall() == [(1,)]
