@@ -41,23 +41,48 @@ class Node:
 def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
     """The trees of the last boosting round, one row a node, by column: int64, float64, and fixed-width strings.
 
-    Only that round is looked at, however many there are. Raises UnsupportedValue if the model has no such trees.
+    Only that round is read, however many there are, where the model can be sliced. Raises UnsupportedValue if the model
+    has no such trees.
     """
-    last = booster.num_boosted_rounds() - 1
-    try:
-        model = json.loads(bytes(booster[last : last + 1].save_raw("json")))["learner"]["gradient_booster"]
-    except ValueError as exc:  # XGBoost's own error is one
-        raise UnsupportedValue("the model has no trees: it is linear") from exc
-    trees = model.get("gbtree", model)["model"]["trees"]
-    first = _count_trees(booster) - len(trees)
+    trees, first = _newest(booster)
     if any(tree["tree_param"]["size_leaf_vector"] != "1" for tree in trees):
         raise UnsupportedValue("trees with several values a leaf (multi_output_tree) have no columns")
     return _columns([node for i, tree in enumerate(trees) for node in _nodes(tree, first + i, features)])
 
 
+def _newest(booster: Any) -> tuple[list[Any], int]:
+    """The trees of the last boosting round in XGBoost's form, and the number of the first of them."""
+    last = booster.num_boosted_rounds() - 1
+    try:
+        trees = _part_with_trees(_gradient_booster(booster[last : last + 1]))["model"]["trees"]
+    except ValueError as exc:  # XGBoost's own error is one
+        return _newest_of_whole(booster, exc)
+    return trees, _count_trees(booster) - len(trees)
+
+
+def _newest_of_whole(booster: Any, refused: ValueError) -> tuple[list[Any], int]:
+    """The same of a model that cannot be cut, as one with process_type="update" cannot while it has trees to come."""
+    found = _part_with_trees(_gradient_booster(booster))
+    if "iteration_indptr" not in found["model"]:
+        raise UnsupportedValue("the model has no trees: it is linear") from refused
+    first = found["model"]["iteration_indptr"][-2]
+    return found["model"]["trees"][first:], first
+
+
+def _gradient_booster(booster: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]
+    return found
+
+
 def _count_trees(booster: Any) -> int:
     model = json.loads(booster.save_config())["learner"]["gradient_booster"]
-    return int(model.get("gbtree", model)["gbtree_model_param"]["num_trees"])
+    return int(_part_with_trees(model)["gbtree_model_param"]["num_trees"])
+
+
+def _part_with_trees(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of DART, whose weights of trees come around them."""
+    found: Mapping[str, Any] = model.get("gbtree", model)
+    return found
 
 
 def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[Node]:

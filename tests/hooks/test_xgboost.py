@@ -357,3 +357,24 @@ def test_names_with_slashes_and_unicode(make: Make, out: str) -> None:
     for i, name in enumerate(names[:4]):
         np.testing.assert_allclose(trial.tensor(f"full_shap/{name}").value(7), shap[:, i], atol=1e-5)
     assert set(trial.tensor("trees/Feature").value(7)) <= {*names, "Leaf"}
+
+
+@pytest.mark.parametrize("booster", ["gbtree", "dart"])
+def test_a_model_whose_trees_are_updated(
+    make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture, booster: str
+) -> None:
+    training, validation = cancer()
+    parameters = {"booster": booster, "num_parallel_tree": 2, "subsample": 0.7}
+    trained = xgb.train({**PARAMETERS, **parameters}, training, 3)
+    hook = make(save_all=True, train_data=validation, validation_data=validation)
+    updating = {**parameters, "process_type": "update", "updater": "refresh", "verbosity": 0}
+    updated = train(hook, 3, updating, data=validation, xgb_model=trained)
+    trial, rows = create_trial(out), updated.trees_to_dataframe()
+    assert trial.steps() == [0, 1, 2]
+    for step in range(3):
+        expected = rows[rows.Tree // 2 == step]
+        assert trial.tensor("trees/ID").value(step).tolist() == expected.ID.tolist()
+        np.testing.assert_allclose(trial.tensor("trees/Gain").value(step), expected.Gain, rtol=1e-5)
+        np.testing.assert_allclose(trial.tensor("trees/Cover").value(step), expected.Cover, rtol=1e-5)
+    np.testing.assert_array_equal(trial.tensor("predictions").value(2), updated.predict(validation))
+    assert messages(caplog) == []
