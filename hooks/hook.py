@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
@@ -13,9 +14,12 @@ from tensortrial.mode import ModeKeys
 from tensortrial.reduction_config import ReductionConfig
 from tensortrial.save_config import SaveConfig
 
+from . import current
 from .configuration import read_configuration
 from .current import set_hook
 from .recorder import Recorder
+
+logger = logging.getLogger("tensortrial.hooks")
 
 
 class Recording(Protocol):
@@ -51,6 +55,22 @@ class BaseHook:
     """What a hook can do in every framework."""
 
     recorder: Recorder
+    copied_from: str = ""
+    """The run of the hook that this one is a copy of, until that was said."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make of each copy, also a pickled one, a hook that saves nothing: it would write into the same run."""
+        return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.copied_from))
+
+    def _say_if_copy(self) -> None:
+        """Say, once, that this is a copy and saves nothing. For where a job begins to use its hook."""
+        out_dir, self.copied_from = self.copied_from, ""
+        if out_dir:
+            logger.warning(
+                "nothing is saved by this hook: it is a copy of the hook of %s, as clone, deepcopy and pickle make it, "
+                "and would write into the same run; construct a hook with an out_dir of its own for what is to be saved",
+                out_dir,
+            )
 
     @classmethod
     def create_from_json_file(cls, json_file_path: str | None = None) -> Self:
@@ -139,8 +159,17 @@ class BaseHook:
         self.recorder.flush()
 
     def close(self) -> None:
-        """Close the open step and the run. Also done at exit. Closing twice is fine."""
-        self.recorder.close()
+        """Close the open step and the run, remove the hook's callbacks from the model, and hold nothing of it any more.
+
+        The run is also closed at exit. Closing twice is fine."""
+        try:
+            self.recorder.close()
+        finally:
+            self._let_go()
+
+    @guarded
+    def _let_go(self) -> None:
+        """Remove each callback from what is trained, and hold nothing of it: a notebook keeps its closed hooks."""
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:
@@ -153,3 +182,19 @@ class BaseHook:
     @guarded
     def _release_step(self) -> None:
         self.recorder.release_step()
+
+
+def _own_class(kind: type[Any]) -> type[Any]:
+    """The nearest class of this package: one that inherits from it may be made with other arguments."""
+    return next(each for each in kind.__mro__ if each.__module__.startswith(__package__))
+
+
+def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
+    """A hook that saves nothing, and says so when it is used, if its original saved anything."""
+    before = current.get_hook()
+    # The storage of the original is not opened again: its options do not travel.
+    made = kind("copy", dry_run=True)
+    current.set_hook(before)
+    made.recorder.out_dir = out_dir
+    made.copied_from = out_dir if was_active else ""
+    return made

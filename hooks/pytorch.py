@@ -167,6 +167,7 @@ class Hook(BaseHook):
         nothing.
         """
         _check_module(module, "register_module")
+        self._say_if_copy()
         self._register_module(module)
 
     register_hook = register_module

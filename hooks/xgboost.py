@@ -227,9 +227,9 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             self._end_round(model if is_whole else None, evals_log)
         return model
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, such as scikit-learn's `clone` and GridSearchCV make, would write into the same run."""
-        return HookCopy, (self.out_dir, self.recorder.active)
+    @guarded
+    def _let_go(self) -> None:
+        self._train = self._validation = self._open_round = None
 
     # Rounds.
 
@@ -237,6 +237,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
     def _begin_training(self, model: Any) -> None:
         self._open_round = None
         self._names, self._importances = None, Importances()
+        self._say_if_copy()
         if self.recorder.active:
             self._rounds_before = model.num_boosted_rounds()
             self.recorder.start_at(self._rounds_before)
@@ -381,25 +382,6 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         if value is None or not (self.recorder.active or xgb.collective.is_distributed()):
             return None
         return DataSet(name, value)
-
-
-class HookCopy(xgb.callback.TrainingCallback):
-    """What a hook becomes when it is copied or pickled, with the estimator that it is in: a callback that saves
-    nothing, and says so when it is trained with."""
-
-    def __init__(self, out_dir: str, was_active: bool) -> None:
-        super().__init__()
-        self.out_dir, self._silent = out_dir, not was_active
-
-    def before_training(self, model: Any) -> Any:
-        if not self._silent:
-            self._silent = True
-            logger.warning(
-                "nothing is saved of this training: its callback is a copy of the hook of %s, as clone and "
-                "GridSearchCV make them; give the estimator that is to be watched a hook of its own",
-                self.out_dir,
-            )
-        return model
 
 
 def get_hook(

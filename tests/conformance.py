@@ -14,8 +14,13 @@ differs between frameworks is an attribute of the class. Nothing here imports a 
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
+import logging
 import os
+import pickle
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -74,6 +79,10 @@ class Job:
 
     def end(self) -> None:
         """Training is over, where a framework wants to be told. The hook is closed afterwards by the test."""
+
+    def parts(self) -> Sequence[Any]:
+        """The model, and what else must be freed with it although a hook has seen it."""
+        return ()
 
 
 class Broken(Collection):
@@ -358,6 +367,59 @@ class HookConformance:
             assert shown == {tag: trial.steps(mode) for tag in expected}
             assert self.number in shown
             assert f"{self.tensor}/max" in shown
+
+    # Copies and ends.
+
+    @pytest.mark.parametrize(
+        "copied",
+        [copy.copy, copy.deepcopy, lambda hook: pickle.loads(pickle.dumps(hook))],
+        ids=["copy", "deepcopy", "pickle"],
+    )
+    def test_a_copy_of_a_hook_saves_nothing_and_says_so(
+        self, hook: Any, out: str, copied: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        original = hook()
+        twin = copied(original)
+        assert isinstance(twin, getattr(self.module, self.hook_class))
+        assert twin.out_dir == out
+        assert self.module.get_hook() is original
+        with caplog.at_level(logging.WARNING, "tensortrial"):
+            self.run(twin, 2)
+        assert not os.path.exists(out)
+        (said,) = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
+        assert f"a copy of the hook of {out}" in said
+        self.run(original, 1)
+        assert create_trial(out).steps(self.mode) == [0]
+
+    def test_a_copy_of_a_hook_that_is_off_says_nothing(
+        self, hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.run(copy.deepcopy(hook(dry_run=True)), 1)
+        assert not [record for record in caplog.records if record.name == "tensortrial.hooks"]
+
+    def test_a_closed_hook_holds_nothing_of_its_job(self, hook: Any) -> None:
+        made = hook(save_all=True)
+        with self.running(made) as job:
+            job.train(2)
+        parts = [weakref.ref(part) for part in job.parts()]
+        if not parts:
+            pytest.skip("the job names nothing that must be freed")
+        del job
+        gc.collect()
+        assert [part() for part in parts if part() is not None] == []
+        assert not made.recorder.active
+
+    def test_a_job_does_not_hold_a_closed_hook(self, out: str) -> None:
+        made = self.make_hook(out, save_all=True, save_config=SaveConfig(save_interval=1))
+        with self.running(made) as job:
+            job.train(2)
+        self.module.del_hook()
+        reference, parts = weakref.ref(made), job.parts()
+        if not parts:
+            pytest.skip("the job names nothing that outlives its hook")
+        del made, job
+        gc.collect()
+        assert reference() is None
 
     # Values of the user's.
 

@@ -50,6 +50,9 @@ class KerasJob(Job):
         run(x, y, batch_size=32, verbose=0, callbacks=callbacks, **options)
         return watch.seen
 
+    def parts(self) -> list[Any]:
+        return [self.model, self.model.optimizer]
+
 
 class TestKeras(HookConformance):
     module, framework, hook_class = tt, "keras", "KerasHook"

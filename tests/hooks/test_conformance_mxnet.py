@@ -44,6 +44,9 @@ class MXNetJob(Job):
         self.trainer.step(len(x))
         return {**seen, NUMBER: loss.asnumpy()}
 
+    def parts(self) -> list[Any]:
+        return [self.net, self.loss, self.trainer, self.net.fc1.weight]
+
 
 class HybridizedJob(MXNetJob):
     hybridized = True

@@ -35,6 +35,9 @@ class SessionJob(Job):
     def end(self) -> None:
         self.session.close()
 
+    def parts(self) -> list[Any]:
+        return [self.session, self.net.loss.graph]
+
 
 class TestSession(HookConformance):
     module, framework, hook_class = tt, "tensorflow", "SessionHook"

@@ -51,6 +51,9 @@ class XGBoostJob(Job):
             self.booster = booster
         return recall.seen
 
+    def parts(self) -> list[Any]:
+        return [*self.data, self.booster]
+
 
 class TestXGBoost(HookConformance):
     module, framework = tt, "xgboost"
