@@ -68,7 +68,7 @@ class BaseHook:
         if out_dir:
             logger.warning(
                 "nothing is saved by this hook: it is a copy of the hook of %s, as clone, deepcopy and pickle make it, "
-                "and would write into the same run; construct a hook with an out_dir of its own for what is to be saved",
+                "and would write into the same run; construct a hook with its own out_dir for what is to be saved",
                 out_dir,
             )
 

@@ -72,6 +72,10 @@ class Collection(CoreCollection):
                 raise self._unknown(f"variable {variable.name!r}", [weight.name for weight in names.weights])
             self.add_tensor_names(found)
 
+    def forget_parts(self) -> None:
+        """Hold no layer and no variable any more."""
+        self._layers, self._variables = [], []
+
     def _unknown(self, what: str, there: Iterable[str]) -> InvalidCollectionConfiguration:
         known = ", ".join([*there][:10])
         return InvalidCollectionConfiguration(

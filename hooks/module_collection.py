@@ -35,3 +35,7 @@ class ModuleCollection(Collection):
             wanted = [("input", inputs), ("output", outputs)]
             self.include(f"^{re.escape(names[module])}_{kind}_" for kind, asked in wanted if asked)
         self._modules = unknown
+
+    def forget_parts(self) -> None:
+        """Hold no module any more."""
+        self._modules = []

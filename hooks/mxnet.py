@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -36,8 +37,9 @@ except ImportError as exc:
 
 from mxnet import gluon
 
-from .mxnet_arrays import arrays_in, host_copy, to_array
-from .mxnet_taps import BeginStep, EndForward, Inputs, Outputs, listen_to_backward
+from .mxnet_arrays import arrays_in, device_of, host_copy, to_array
+from .mxnet_gradients import Gradient, fresh_gradients
+from .mxnet_taps import BeginStep, EndForward, Inputs, Outputs, ignore_backward, listen_to_backward
 
 __all__ = [
     "Collection",
@@ -136,12 +138,20 @@ class Hook(BaseHook):
             codec=codec,
             metadata=metadata,
         )
-        # What was registered, and the step at which its parameters were captured last.
-        self._roots: dict[Any, object] = {}
+        # What was registered, and the step at which its parameters were captured last. A model holds its hook by the
+        # callbacks, and the hook holds no model.
+        self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
+        self._devices: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+        self._devices_of: object = None
         self._uninitialised: list[Any] = []
-        self._block_names: dict[Any, str] = {}
-        self._parameter_names: dict[Any, str] = {}
-        self._hybridized: set[Any] = set()
+        self._block_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._parameter_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._hybridized: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Names stay taken after what they named is gone.
+        self._names_of_blocks: set[str] = set()
+        self._names_of_parameters: set[str] = set()
+        self._names_of_gradients: set[str] = set()
+        self._handles: list[Any] = []
         self._numbering = Numbering()
         if current.get_hook() is None:
             set_hook(self)
@@ -181,14 +191,14 @@ class Hook(BaseHook):
         return self.recorder.saving
 
     @guarded
-    def begin_step(self, root: Any) -> None:
-        """For a model's taps: it is about to run."""
+    def begin_step(self, root: Any, inputs: Any) -> None:
+        """For a model's taps: it is about to run on these."""
         if not self.recorder.active:
             return
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
                 collection.resolve(self._block_names)
-        self.recorder.begin_step()
+        self._begin_step_of(root, device_of(inputs))
         self.recorder.awaited.discard(self._block_names[root])
         step = self.recorder.step
         # A model that runs again in the step may have been updated in between.
@@ -213,14 +223,14 @@ class Hook(BaseHook):
         """For the tap of backward: gradients are there, of parameters that MXNet marks as fresh until a trainer has
         used them."""
         for parameter, name in self._parameter_names.items():
-            if parameter._grad is not None and parameter._data[0]._fresh_grad:
-                self._capture(f"gradient/{name}", parameter._grad[0])
+            for device, gradient in fresh_gradients(parameter):
+                self._capture_gradient(f"gradient/{name}{device}", gradient)
 
     # Registering.
 
     @guarded
     def _register_block(self, block: Any) -> None:
-        if block in self._roots:
+        if block in self._roots or not self.recorder.active:
             return
         self._roots[block] = None
         if isinstance(block, gluon.loss.Loss):
@@ -229,8 +239,8 @@ class Hook(BaseHook):
             self.recorder.collections.require(CollectionKeys.LOSSES).include(pattern)
             return
         # First of all hooks, so that what the others see belongs to the step.
-        block.register_forward_pre_hook(BeginStep(self, block))
-        block.register_forward_hook(EndForward(self, block))
+        self._handles.append(block.register_forward_pre_hook(BeginStep(self, block)))
+        self._handles.append(block.register_forward_hook(EndForward(self, block)))
         self._follow(block)
         self.recorder.awaited.add(self._block_names[block])
         listen_to_backward(self)
@@ -256,19 +266,52 @@ class Hook(BaseHook):
     def _tap(self, block: Any) -> None:
         if block in self._block_names:
             return
-        name = _unlike(self._block_names.values(), block.name or type(block).__name__.lower())
+        name = _unlike(self._names_of_blocks, block.name or type(block).__name__.lower())
         self._block_names[block] = name
-        block.register_forward_pre_hook(Inputs(self, name))
-        block.register_forward_hook(Outputs(self, name))
+        self._handles.append(block.register_forward_pre_hook(Inputs(self, name)))
+        self._handles.append(block.register_forward_hook(Outputs(self, name)))
 
     def _name(self, parameter: Any) -> None:
-        name = _unlike(self._parameter_names.values(), parameter.name)
+        name = _unlike(self._names_of_parameters, parameter.name)
         self._parameter_names[parameter] = name
         collections = self.recorder.collections
         for kind, word in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
             if parameter.name.endswith(word):
                 collections.require(kind).add_tensor_names([name])
-        collections.require(CollectionKeys.GRADIENTS).add_tensor_names([f"gradient/{name}"])
+        self._name_gradient(f"gradient/{name}")
+
+    def _name_gradient(self, name: str) -> None:
+        if name not in self._names_of_gradients:
+            self._names_of_gradients.add(name)
+            self.recorder.collections.require(CollectionKeys.GRADIENTS).add_tensor_names([name])
+
+    @guarded
+    def _let_go(self) -> None:
+        for handle in self._handles:
+            handle.detach()
+        ignore_backward(self)
+        for collection in self.recorder.collections:
+            if isinstance(collection, Collection):
+                collection.forget_parts()
+        for known in (self._handles, self._roots, self._devices, self._block_names, self._parameter_names):
+            known.clear()
+        self._hybridized.clear()
+        self._uninitialised = []
+
+    # Steps.
+
+    def _begin_step_of(self, root: Any, device: Any) -> None:
+        """Begin a step, unless a batch that is split over several devices has begun it on another one."""
+        if self._devices_of is not self.recorder.step or not self._is_next_part(root, device):
+            self.recorder.begin_step()
+        if self._devices_of is not self.recorder.step:
+            self._devices_of = self.recorder.step
+            self._devices.clear()
+        self._devices.setdefault(root, set()).add(device)
+
+    def _is_next_part(self, root: Any, device: Any) -> bool:
+        devices = self._devices.get(root, set())
+        return bool(devices) and device not in devices and _is_on_several_devices(root)
 
     # Capturing.
 
@@ -282,6 +325,12 @@ class Hook(BaseHook):
             else:
                 self._capture(self._parameter_names[parameter], parameter._data[0])
         return uninitialised
+
+    def _capture_gradient(self, name: str, gradient: Gradient) -> None:
+        self._name_gradient(name)
+        plan = self.recorder.plan(name)
+        if plan is not None:
+            self.recorder.record(plan, gradient.unscaled(), owned=True)
 
     def _capture(self, name: str, array: Any) -> None:
         plan = self.recorder.plan(name)
@@ -306,11 +355,16 @@ def _hybridized(block: Any) -> Iterator[Any]:
             yield from _hybridized(child)
 
 
-def _unlike(taken: Iterable[str], name: str) -> str:
-    """The name, with a number if there is one like it."""
-    others = set(taken)
-    candidates = (f"{name}_{number}" if number else name for number in range(len(others) + 1))
-    return next(each for each in candidates if each not in others)
+def _is_on_several_devices(root: Any) -> bool:
+    return any(len(parameter._data or ()) > 1 for parameter in root.collect_params().values())
+
+
+def _unlike(taken: set[str], name: str) -> str:
+    """The name, with a number if there is one like it. It is taken from here on."""
+    candidates = (f"{name}_{number}" if number else name for number in range(len(taken) + 1))
+    found = next(each for each in candidates if each not in taken)
+    taken.add(found)
+    return found
 
 
 def _check_block(block: Any, method: str) -> None:

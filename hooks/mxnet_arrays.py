@@ -31,6 +31,11 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, mx.sym.Symbol)
 
 
+def device_of(value: Any) -> Any:
+    """The device of the first array in what a block takes; None if it takes none."""
+    return next((array.context for array in arrays_in(value)), None)
+
+
 def host_copy(array: Any) -> Array:
     """A host array of its own with the values of a dense or sparse array on any device."""
     values: Array = array.asnumpy()

@@ -25,8 +25,8 @@ class Listener(Protocol):
     def saving(self) -> bool:
         """Whether anything is due: if not, only `begin_step` is called."""
 
-    def begin_step(self, root: Any) -> None:
-        """A registered model is about to run."""
+    def begin_step(self, root: Any, inputs: Any) -> None:
+        """A registered model is about to run on these."""
 
     def end_forward(self, root: Any) -> None:
         """A registered model has run."""
@@ -59,7 +59,7 @@ class BeginStep(_Tap):
 
     def __call__(self, block: Any, args: Any) -> None:
         if not is_symbolic(args):
-            self._listener.begin_step(self._what)
+            self._listener.begin_step(self._what, args)
 
 
 class EndForward(_Tap):
@@ -103,6 +103,11 @@ def listen_to_backward(listener: Listener) -> None:
     """
     _listeners.add(listener)
     _wrap_backward()
+
+
+def ignore_backward(listener: Listener) -> None:
+    """Call `listener.backward_ran` no more."""
+    _listeners.discard(listener)
 
 
 @functools.cache
