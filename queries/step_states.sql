@@ -1,15 +1,18 @@
 -- Which steps are there, and which of them are complete?
--- Parameters: $mode ('GLOBAL' counts over all modes), $num_workers, $session_start (the first global step of the newest
---   session; nothing before it is still being written), $job_ended, $window (more incomplete steps than this are not waited
---   for: the older half of them counts as complete), $after (a global step that is complete for good, whose successors are
---   asked for; -1 for all).
+-- Parameters: $mode ('GLOBAL' counts over all modes), $num_workers, $num_ended (how many workers catalogue.ended has),
+--   $session_start (the first global step of the newest session; nothing before it is still being written), $job_ended,
+--   $window (more incomplete steps than this are not waited for: the older half of them counts as complete), $after (a
+--   global step that is complete for good, whose successors are wanted; -1 for all).
 -- Columns: step, complete, last_step (its global step), settled (whether it stays complete while the session lasts); ascending.
 
 with written as (
     select
         global_step,
-        global_step < $session_start or count(distinct worker) >= $num_workers as whole
+        -- A worker that has ended will not write the steps that it lacks.
+        global_step < $session_start
+            or count(distinct case when ended.worker is null then steps.worker end) >= $num_workers - $num_ended as whole
     from catalogue.steps
+    left join catalogue.ended on ended.worker = steps.worker
     where global_step > $after
     group by global_step
 ),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .collection import Collection, CollectionKeys
     from .compaction import Compaction, compact
     from .exports import Export, export
+    from .late_worker import LateWorker
     from .mode import ModeKeys, modes
     from .named_queries import NamedQuery, list_queries, query, query_text
     from .reduction_config import ReductionConfig
@@ -33,6 +34,7 @@ _HOMES = {
     "CollectionKeys": "collection",
     "Compaction": "compaction",
     "Export": "exports",
+    "LateWorker": "late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "named_queries",
     "ReductionConfig": "reduction_config",
@@ -59,6 +61,7 @@ __all__ = [
     "CollectionKeys",
     "Compaction",
     "Export",
+    "LateWorker",
     "ModeKeys",
     "NamedQuery",
     "ReductionConfig",

@@ -75,6 +75,8 @@ _TABLES = {
             ("name_set", pa.int32()),
         ]
     ),
+    # The workers that will write no more.
+    "ended": pa.schema([("worker", pa.string())]),
     # What each worker was told to save.
     "collections": pa.schema(
         [
@@ -213,6 +215,12 @@ class Catalogue:
         """What each worker was told to save, as rows of the view `collections`."""
         with self._lock:
             self.database.put("collections", arrow.table(_TABLES["collections"], rows))
+
+    def set_ended(self, workers: Sequence[str]) -> None:
+        """Set which workers will write no more."""
+        with self._lock:
+            self.database.put("ended", arrow.table(_TABLES["ended"], [(worker,) for worker in workers]))
+            self.changed()
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
         """The answer to the user's query on the views of the run. Raises QueryRefused for anything but one SELECT, and

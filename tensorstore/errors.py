@@ -15,7 +15,8 @@ TensorTrialError
 │   ├── MissingCollectionFiles          (FileNotFoundError) a run is there, but no worker ever began
 │   ├── UnknownFormat                   (ValueError) written by a later release
 │   ├── RunExists                       (FileExistsError) out_dir holds a run already
-│   └── WorkerClaimed                   (FileExistsError) another process writes as this worker
+│   ├── WorkerClaimed                   (FileExistsError) another process writes as this worker
+│   └── RunStalled                      (TimeoutError) no new step came for as long as the caller waits
 ├── FileError                           one file of the run is bad; the rest stays readable
 │   ├── CorruptFile                     (ValueError) torn, foreign or malicious
 │   ├── MissingChunk                    (FileNotFoundError) the index names a chunk that is not there
@@ -94,9 +95,9 @@ class StepUnavailable(UnavailableError, LookupError):
 class StepNotYetAvailable(UnavailableError, LookupError):
     """The step has not been seen yet; it may still come."""
 
-    def __init__(self, step: int, mode: Any = None) -> None:
+    def __init__(self, step: int, mode: Any = None, hint: str = "") -> None:
         self.step, self.mode = step, mode
-        super().__init__(f"step {step}{_of(mode)} is not available yet; the job is still running")
+        super().__init__(f"step {step}{_of(mode)} is not available yet: {hint or 'the job has not ended'}")
 
 
 class NoMoreData(UnavailableError):
@@ -147,6 +148,10 @@ class RunExists(RunError, FileExistsError):
 
 class WorkerClaimed(RunError, FileExistsError):
     """Another process writes to the run under the same worker name."""
+
+
+class RunStalled(RunError, TimeoutError):
+    """No new step came for as long as the caller waits, and the job has not ended."""
 
 
 class RunClosed(TensorTrialError, ValueError):

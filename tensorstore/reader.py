@@ -23,6 +23,7 @@ from .errors import (
     TensorUnavailableForStep,
 )
 from .index import SavedTensor
+from .late_worker import LateWorker, described
 from .mode import ModeKeys
 from .storage import Storage
 from .values import read_values
@@ -51,6 +52,7 @@ class RunReader:
         self._refreshing = True
         self._lock = threading.RLock()
         self._ended_at: float | None = None
+        self._ended_workers: list[str] = []
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._claims_read_at = time.monotonic()
         self.refresh()
@@ -80,6 +82,7 @@ class RunReader:
                 self.catalogue.changed()
             if changed or first:
                 self._set_collections()
+                self._set_ended()
 
     def _set_collections(self) -> None:
         self.catalogue.set_collections(
@@ -89,6 +92,12 @@ class RunReader:
                 for document in info.collections
             ]
         )
+
+    def _set_ended(self) -> None:
+        ended = self.workers.ended
+        if ended != self._ended_workers:
+            self._ended_workers = ended
+            self.catalogue.set_ended(ended)
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
@@ -124,6 +133,7 @@ class RunReader:
             "step_states",
             mode=mode.name,
             num_workers=self.workers.num_workers,
+            num_ended=len(self._ended_workers),
             session_start=self.workers.session_start,
             job_ended=self.workers.job_ended,
             window=self._window,
@@ -160,7 +170,7 @@ class RunReader:
 
     def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
         if self.state(step, mode) is StepState.NOT_YET_AVAILABLE:
-            return StepNotYetAvailable(step, mode)
+            return StepNotYetAvailable(step, mode, described(self.late_workers(), self.storage.url))
         steps, _ = self.states(mode)
         if self.workers.job_ended and (not steps or step > steps[-1]):
             return NoMoreData(step, mode, steps[-1] if steps else None)
@@ -184,6 +194,24 @@ class RunReader:
         if global_step not in modes:
             raise self.no_step(global_step, GLOBAL)
         return modes[global_step]
+
+    def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
+        """Return whether the calling thread writes this run, and has not come to a step. Where it has, the step may
+        still wait for other workers."""
+        steps, _ = self.states(mode)
+        return (not steps or step > steps[-1]) and self.storage.is_written_here()
+
+    def late_workers(self) -> list[LateWorker]:
+        """The workers that the newest saved steps wait for, in natural order."""
+        if self.workers.job_ended:
+            return []
+        progress = {worker: (last, at) for worker, last, at in self.catalogue.ask("worker_progress")}
+        newest = max((last for last, _ in progress.values()), default=None)
+        if newest is None:
+            return []
+        names = [*(info.worker for info in self.workers.writing), *self.workers.not_begun]
+        late = [LateWorker(name, *progress.get(name, (None, None)), newest) for name in sorted(names, key=natural)]
+        return [each for each in late if each.last_step is None or each.last_step < newest]
 
     # Names.
 
@@ -243,7 +271,7 @@ class RunReader:
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
         state = self.state(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
-            return StepNotYetAvailable(step, mode)
+            return StepNotYetAvailable(step, mode, described(self.late_workers(), self.storage.url))
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode)
         return TensorUnavailableForStep(name, step, mode)

@@ -54,14 +54,18 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
     return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
 
 
-def register_flush(url: str | os.PathLike[str], callback: Callable[[], None]) -> Callable[[], None]:
+def register_flush(
+    url: str | os.PathLike[str], callback: Callable[[], None], written_by: Callable[[], int] = lambda: 0
+) -> Callable[[], None]:
     """Have `callback` called before each `list_after` of this run in this process; gives the function that ends it.
 
     This is how a reader in the writing process sees every closed step at once. A call that is under way when the
-    registration ends still finishes, so the callback must bear being called once more after that.
+    registration ends still finishes, so the callback must bear being called once more after that. `written_by` gives
+    the thread that writes the steps, which cannot wait for them.
     """
     protocol, rest = _parts(url)
-    return add_flush(os.path.realpath(_folder(rest)) if protocol == "file" else canonical_url(url), callback)
+    key = os.path.realpath(_folder(rest)) if protocol == "file" else canonical_url(url)
+    return add_flush(key, callback, written_by)
 
 
 def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:

@@ -138,6 +138,10 @@ class Storage(ABC):
         flush(self._flush_key)
         return self._list_after(check_path(folder), after)
 
+    def is_written_here(self) -> bool:
+        """Return whether the calling thread writes to this run: no step comes while it waits for one."""
+        return is_written_by(self._flush_key, threading.get_ident())
+
     @abstractmethod
     def create(self, path: str, data: bytes | memoryview) -> None:
         """Publish a new file, whole; AlreadyPublished if the name is taken. Of several racing, exactly one wins."""
@@ -195,15 +199,16 @@ def join(path: str, *parts: str) -> str:
 # A reader in the writing process must see every closed step at once, and the two meet nowhere but here. So the writer
 # registers its flush under the run's url, and whoever lists that run calls it first.
 
-_flushes: dict[str, dict[object, Callable[[], None]]] = {}
+_flushes: dict[str, dict[object, tuple[Callable[[], None], Callable[[], int]]]] = {}
 _flushes_lock = threading.Lock()
 
 
-def add_flush(key: str, callback: Callable[[], None]) -> Callable[[], None]:
-    """Call `callback` before each listing of the run `key` in this process; gives the function that ends this."""
+def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], int]) -> Callable[[], None]:
+    """Call `callback` before each listing of the run `key` in this process; gives the function that ends this.
+    `written_by` gives the thread that writes the steps."""
     token = object()
     with _flushes_lock:
-        _flushes.setdefault(key, {})[token] = callback
+        _flushes.setdefault(key, {})[token] = callback, written_by
 
     def unregister() -> None:
         with _flushes_lock:
@@ -219,11 +224,17 @@ def flush(key: str) -> None:
     """Call the flushes of the run `key`. Not under the lock: a flush may take seconds, and may itself list the run."""
     with _flushes_lock:
         callbacks = list(_flushes.get(key, {}).values())
-    for callback in callbacks:
+    for callback, _ in callbacks:
         try:
             callback()
         except Exception:
             log.exception("the writer of %s failed to flush; its last steps may not be seen yet", key)
+
+
+def is_written_by(key: str, thread: int) -> bool:
+    """Return whether a thread of this process writes the steps of the run `key`."""
+    with _flushes_lock:
+        return any(written_by() == thread for _, written_by in _flushes.get(key, {}).values())
 
 
 def _forget_flushes() -> None:

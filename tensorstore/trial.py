@@ -23,11 +23,13 @@ from .errors import (
     StepNotYetAvailable,
     TensorUnavailable,
 )
+from .late_worker import LateWorker
 from .mode import ModeKeys
 from .reader import RunReader
 from .schema import COLLECTIONS, RUN_FILE, RunInfo
 from .storage import Storage, open_storage
 from .tensor import Tensor
+from .waiting import Waiting
 from .workers import natural
 
 GLOBAL = ModeKeys.GLOBAL
@@ -214,14 +216,21 @@ class Trial:
     ) -> None:
         """Return once every one of the steps is there.
 
+        While it waits for long, it logs which worker it waits for; see `late_workers`.
+
         Raises StepUnavailable for a step that was skipped, NoMoreData for one past the end of an ended job, and
-        StepNotYetAvailable when `timeout` seconds have passed.
+        StepNotYetAvailable when `timeout` seconds have passed, and at once in the thread that trains, which has not
+        come to the step and would wait for itself.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        waiting = Waiting(self.reader)
         for step in required_steps:
             while (state := self.reader.state_now(step, mode)) is StepState.NOT_YET_AVAILABLE:
+                if self.reader.waits_for_itself(step, mode):
+                    raise StepNotYetAvailable(step, mode, "this thread writes the run, and would wait for itself")
                 if deadline is not None and time.monotonic() >= deadline:
-                    raise StepNotYetAvailable(step, mode)
+                    raise StepNotYetAvailable(step, mode, waiting.reason)
+                waiting.tick()
                 time.sleep(_POLL_SECONDS)
             if state is StepState.UNAVAILABLE:
                 raise self.reader.no_step(step, mode)
@@ -233,9 +242,25 @@ class Trial:
 
     job_finished = loaded_all_steps
 
-    def mark_ended(self) -> None:
-        """Say that no worker will write any more, after a crash that left no end mark. The run remembers it."""
-        self.reader.workers.mark_ended()
+    def late_workers(self) -> list[LateWorker]:
+        """Return the workers that the newest saved steps wait for, in natural order, each with its last step and time.
+
+        With `include_workers="all"` a step is complete when every worker has saved it. A worker that runs is late by a
+        flush or two; one that was killed is late until `mark_ended(worker=…)`. Empty once the job has ended.
+        """
+        self.reader.look()
+        return self.reader.late_workers()
+
+    def mark_ended(self, worker: str | None = None) -> None:
+        """Record in the run that the job, or one `worker` of it, will write no more, after a crash without an end mark.
+
+        The steps that a worker lacks are then complete without it. What has ended by itself stays as it is.
+
+        Raises:
+            InvalidWorker: the job has no such worker.
+        """
+        self.reader.refresh(claims=True)
+        self.reader.workers.mark_ended(worker)
         self.refresh()
 
     # Many values, and SQL.

@@ -6,9 +6,11 @@ import json
 import logging
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
-from .errors import CorruptFile, FileError, StorageError
+from .errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
 from .schema import COLLECTIONS, END, MARKED_END, WorkerInfo, end_path
 from .storage import Storage
 
@@ -25,6 +27,8 @@ class Workers:
         self._files: dict[str, WorkerInfo] = {}
         self._ended_files: frozenset[str] = frozenset()
         self._marked_ended = False
+        self._marked_workers: frozenset[str] = frozenset()
+        self._marked_since = False
         self.damaged: dict[str, FileError] = {}
 
     @property
@@ -48,11 +52,43 @@ class Workers:
         """Whether every worker of the newest session is done, or the job was marked as ended."""
         if self._marked_ended or _MARK_NAME in self._ended_files:
             return True
-        if not self._files or len(self._files) < self.num_workers:
+        never_began = len(self._ended_unclaimed())
+        if not self._files or len(self._files) + never_began < self.num_workers:
             return False
-        current = sorted(self._files.values(), key=lambda info: (info.session, info.started_at), reverse=True)
-        done = (end_path(info.worker).rpartition("/")[2] in self._ended_files for info in current[: self.num_workers])
-        return all(done)
+        current = sorted(self._files.values(), key=_by_session, reverse=True)[: self.num_workers - never_began]
+        return all(self._has_ended(info.worker) for info in current)
+
+    @property
+    def ended(self) -> list[str]:
+        """The workers of the newest session that will write no more, in natural order."""
+        claimed = [info.worker for info in self._of_newest_session() if self._has_ended(info.worker)]
+        return sorted([*claimed, *self._ended_unclaimed()], key=natural)
+
+    @property
+    def writing(self) -> list[WorkerInfo]:
+        """The workers of the newest session that have not ended, in natural order."""
+        return [info for info in self._of_newest_session() if not self._has_ended(info.worker)]
+
+    @property
+    def not_begun(self) -> list[str]:
+        """The workers that the newest session still waits for, as far as their names are known: where all are called
+        worker_0, worker_1 and so on."""
+        known = {info.worker for info in self._of_newest_session()} | set(self._ended_unclaimed())
+        expected = [f"worker_{rank}" for rank in range(self.num_workers)]
+        return [name for name in expected if name not in known] if known <= set(expected) else []
+
+    def _of_newest_session(self) -> list[WorkerInfo]:
+        newest = self._newest().session if self._files else 0
+        return [info for info in self.infos if info.session == newest]
+
+    def _has_ended(self, worker: str) -> bool:
+        return _file_name(end_path(worker)) in self._ended_files or worker in self._marked_workers
+
+    def _ended_unclaimed(self) -> list[str]:
+        """Workers with an end mark and no claim: marked as ended before they began."""
+        names = {name for name in self._ended_files if name.endswith(".json") and name != _MARK_NAME}
+        unclaimed = {unquote(name.removesuffix(".json")) for name in names - set(self._files)}
+        return sorted(unclaimed | (self._marked_workers - {info.worker for info in self._files.values()}))
 
     def refresh(self) -> bool:
         """Look who has come and who is done. True if anything changed."""
@@ -61,8 +97,8 @@ class Workers:
         # An end mark that goes belongs to a worker that resumes, and has said anew what it saves.
         resumed = bool(self._ended_files - ended)
         new = [name for name in names if resumed or name not in self._files]
-        changed = ended != self._ended_files or bool(new)
-        self._ended_files = ended
+        changed = ended != self._ended_files or bool(new) or self._marked_since
+        self._ended_files, self._marked_since = ended, False
         self._read(new)
         return changed
 
@@ -72,21 +108,39 @@ class Workers:
         self._read(list(self._files))
         return self._files != before
 
-    def mark_ended(self) -> None:
-        """Say, in the run, that no worker will write any more, unless all have said so. Where the run cannot be written
-        to, only this reader knows.
+    def mark_ended(self, worker: str | None = None) -> None:
+        """Mark all workers, or one, as ended in the run, unless they have ended. Where the run cannot be written to,
+        only this reader knows. Raises InvalidWorker.
         """
-        if self.job_ended:
-            return
-        document = {"ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
-        try:
-            self._storage.replace(MARKED_END, json.dumps(document).encode())
-        except StorageError as exc:
+        if worker is None:
+            self._mark_all_ended()
+        elif worker in (known := [info.worker for info in self.writing] + self.not_begun):
+            self._mark_worker_ended(worker)
+        elif worker not in (known := [*known, *self.ended]):
+            raise InvalidWorker(worker, sorted(known, key=natural))
+
+    def _mark_all_ended(self) -> None:
+        if not self.job_ended and not self._write_mark(MARKED_END, {}):
             self._marked_ended = True
+
+    def _mark_worker_ended(self, worker: str) -> None:
+        if not self._write_mark(end_path(worker), {"worker": worker}):
+            self._marked_workers |= {worker}
+
+    def _write_mark(self, path: str, whose: dict[str, str]) -> bool:
+        document = {**whose, "ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
+        try:
+            # What a worker says of its own end stays.
+            with suppress(AlreadyPublished):
+                self._storage.create(path, json.dumps(document).encode())
+        except StorageError as exc:
             logger.warning("run %s: marked as ended for this reader only: %s", self._storage.url, exc)
+            self._marked_since = True
+            return False
+        return True
 
     def _newest(self) -> WorkerInfo:
-        return max(self._files.values(), key=lambda info: (info.session, info.started_at))
+        return max(self._files.values(), key=_by_session)
 
     def _read(self, names: Iterable[str]) -> None:
         for name in names:
@@ -97,6 +151,14 @@ class Workers:
                 if path not in self.damaged:
                     self.damaged[path] = CorruptFile(path, f"it does not say what a worker saves: {exc}")
                     logger.warning("%s", self.damaged[path])
+
+
+def _by_session(info: WorkerInfo) -> tuple[int, str]:
+    return info.session, info.started_at
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:

@@ -121,7 +121,8 @@ class Writer:
 
         self._thread = threading.Thread(target=self._run, name=f"tensortrial-writer-{worker}", daemon=True)
         self._thread.start()
-        self._unregister = register_flush(storage.url, self.flush)
+        self._written_by = threading.get_ident()
+        self._unregister = register_flush(storage.url, self.flush, lambda: self._written_by)
 
     @property
     def error(self) -> BaseException | None:
@@ -140,6 +141,8 @@ class Writer:
             if self._stopping:
                 raise ValueError("the writer is closed")
             self._queue.append(_Batch(step, records, nbytes, closes))
+            if closes:
+                self._written_by = threading.get_ident()
             self._queued_bytes += nbytes
             self._unpublished_steps += closes
             self._changed.notify_all()

@@ -39,6 +39,8 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "state", "ended" if trial.loaded_all_steps() else "running"
     yield "framework", f"{run.framework} ({made_with})"
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
+    for late in trial.late_workers():
+        yield "late", str(late)
     for mode in trial.modes():
         yield f"steps {mode.name}", ", ".join(ranges(trial.steps(mode))) or "none"
     yield "tensors", str(len(trial.tensor_names()))

@@ -19,9 +19,11 @@ from tensortrial.mode import ModeKeys
 AVAILABLE, UNAVAILABLE, NOT_YET = StepState.AVAILABLE, StepState.UNAVAILABLE, StepState.NOT_YET_AVAILABLE
 
 
-def complete_steps(written: dict[int, set[str]], num_workers: int, ended: bool, before: int = 0) -> set[int]:
-    """A step is complete when every worker wrote it, or the job ended, or a later step is complete."""
-    by_all = {step for step, workers in written.items() if len(workers) >= num_workers or step < before}
+def complete_steps(
+    written: dict[int, set[str]], num_workers: int, ended: bool, before: int = 0, gone: frozenset[str] = frozenset()
+) -> set[int]:
+    """A step is complete when every worker that has not ended wrote it, the job ended, or a later step is complete."""
+    by_all = {step for step, workers in written.items() if len(workers | gone) >= num_workers or step < before}
     return {step for step in written if ended or any(later >= step for later in by_all)}
 
 
@@ -188,7 +190,8 @@ class History(RuleBasedStateMachine):
         for step, name, _ in self.values:
             written.setdefault(step, set()).add(name)
         ended = not self.open
-        complete = complete_steps(written, self.num_workers, ended, self.session_start)
+        gone = frozenset(self.jobs.keys() - self.open)
+        complete = complete_steps(written, self.num_workers, ended, self.session_start, gone)
         assert self.trial.loaded_all_steps() == ended
         assert self.trial.steps() == sorted(complete)
         assert self.trial.steps(show_incomplete_steps=True) == sorted(written)

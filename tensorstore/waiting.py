@@ -1,0 +1,45 @@
+"""Says, while a caller waits for a run, what it waits for."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from .late_worker import described
+from .reader import RunReader
+
+logger = logging.getLogger(__name__)
+
+SAY_AFTER_SECONDS = 30.0
+
+
+class Waiting:
+    """Logs a warning when a wait has brought nothing for `SAY_AFTER_SECONDS`, and after each time twice as long."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the clock: something has come."""
+        self._began = time.monotonic()
+        self._say_after = SAY_AFTER_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        """How long nothing has come."""
+        return time.monotonic() - self._began
+
+    def tick(self) -> None:
+        """Log what is waited for, if it is time. To be called now and then during the wait."""
+        if self.seconds < self._say_after:
+            return
+        self._say_after *= 2
+        logger.warning("run %s: no new step for %.3g seconds: %s", self._reader.storage.url, self.seconds, self.reason)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing comes, as far as the run says: workers that are late, or all of them."""
+        url = self._reader.storage.url
+        late = described(self._reader.late_workers(), url)
+        return late or f"the job has not ended. If it was killed, run `tensortrial mark-ended {url}`"
