@@ -11,5 +11,7 @@ except ModuleNotFoundError as exc:
         raise
     # Said here and not by a traceback: the reader of this is at a shell.
     sys.exit(str(MissingExtra(exc.name, "ui", "the command line")))
+except KeyboardInterrupt:
+    sys.exit(130)
 
 __all__ = ["main"]

@@ -19,6 +19,9 @@ from .sql import sql
 from .steps import steps
 from .watch import watch
 
+# What shells and schedulers know a program by that ended by Ctrl-C: 128 and the number of SIGINT.
+_INTERRUPTED = 130
+
 
 class _Commands(click.Group):
     """Prints the errors of this project as one sentence."""
@@ -28,6 +31,9 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except TensorTrialError as exc:
             raise click.ClickException(str(exc)) from exc
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            ctx.exit(_INTERRUPTED)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

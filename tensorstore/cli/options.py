@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from ..errors import NotARun, RunNotFound, TensorTrialError
+from ..errors import MissingCollectionFiles, NotARun, RunNotFound, TensorTrialError
 from ..mode import ModeKeys
 from ..schema import RUN_FILE
 from ..storage import Storage, open_storage
@@ -34,6 +34,16 @@ mode_option = click.option(
 def open_trial(run: str, storage_options: Sequence[str], timeout: float | None = None) -> Trial:
     with place_errors(run, storage_options):
         return create_trial(run, timeout=timeout, storage_options=options_of(storage_options))
+
+
+@contextmanager
+def waiting_hint(timeout: float | None) -> Iterator[None]:
+    """Say of a run that has not begun that the command can wait for it, or has waited."""
+    try:
+        yield
+    except (RunNotFound, MissingCollectionFiles) as exc:
+        waited = "give --timeout SECONDS to wait for it" if timeout is None else f"none began in {timeout:g} seconds"
+        raise type(exc)(exc.path, f"{str(exc).removeprefix(f'{exc.path}: ')}; {waited}") from exc
 
 
 @contextmanager

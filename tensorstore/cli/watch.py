@@ -10,7 +10,7 @@ import click
 
 from ..errors import TensorTrialError
 from ..rules import Finding
-from .options import open_trial, run_argument, storage_option
+from .options import open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
 _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
@@ -26,7 +26,7 @@ _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
 )
 @click.option("--start-step", type=int, default=0, show_default=True, help="Global step to begin with.")
 @click.option("--end-step", type=int, help="Global step to end before.  [default: with the job]")
-@click.option("--timeout", type=float, help="Wait so many seconds for the run to begin.")
+@click.option("--timeout", type=float, help="Wait so many seconds for the run to begin, and for each new step.")
 @click.option("--record/--no-record", default=True, show_default=True, help="Keep the findings in the run.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
@@ -45,8 +45,12 @@ def watch(
 ) -> None:
     """Follow a run with rules until its job ends.
 
-    What they find is printed as it is found. The exit status is 0 if no rule fired, 1 if one did, and 2 if one could
-    not run: it lacked tensors, raised, or there was no step.
+    What they find is printed as it is found. The exit status is 0 if no rule fired, 1 if one did, 2 if one could not
+    run (it lacked tensors, raised, or there was no step) or no new step came for --timeout seconds, and 130 after
+    Ctrl-C.
+
+    A job that was killed never says that it has ended: give --timeout or the rule StalledTraining, after which the
+    command ends when the stall has lasted twice its threshold.
 
     \b
     tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20
@@ -58,9 +62,10 @@ def watch(
         chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])
         if not chosen:
             raise click.UsageError("give at least one --rule, or a --config")
-        trial = open_trial(run, storage_options, timeout)
+        with waiting_hint(timeout):
+            trial = open_trial(run, storage_options, timeout)
         made = [each.make(trial) for each in chosen]
-        found = follow(trial, made, start_step, end_step, record=record)
+        found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
         status = _print_findings(found, form)
         if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
             click.echo("no step was evaluated", err=True)

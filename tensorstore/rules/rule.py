@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from tensortrial.availability import StepState
-from tensortrial.errors import ConfigurationError, RuleEvaluationConditionMet
+from tensortrial.errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
 from tensortrial.refreshing import no_refresh
 from tensortrial.trial import Trial
 
@@ -16,8 +15,6 @@ from .action import Firing, parse_actions
 from .finding import Finding, FindingLog
 from .reader import reader_of
 from .req_tensors import RequiredTensors
-
-_POLL_SECONDS = 0.05
 
 
 class Rule(ABC):
@@ -54,6 +51,11 @@ class Rule(ABC):
     def invoke_between_steps(self) -> bool:
         """The same, while the job runs and no new step comes. Called several times a second."""
         return False
+
+    def given_up(self) -> str | None:
+        """Return why nobody needs to wait for the run any longer, or None: whoever follows it then ends. Called after
+        `invoke_between_steps`."""
+        return None
 
     def invoke_at_end(self) -> bool:
         """The same, once the last step was seen."""
@@ -151,10 +153,6 @@ def _trials(given: Trial | Iterable[Trial] | None) -> list[Trial]:
 
 
 def _wait(trial: Trial, step: int) -> None:
-    """Until another run has the step, or will never have it: what needs it then says so."""
-    while True:
-        trial.refresh()
-        with no_refresh(trial):
-            if trial.has_passed_step(step) is not StepState.NOT_YET_AVAILABLE:
-                return
-        time.sleep(_POLL_SECONDS)
+    """Wait until another run has the step, or will never have it: what needs it then says so."""
+    with suppress(UnavailableError):
+        trial.wait_for_steps([step])

@@ -13,10 +13,13 @@ from tensortrial.errors import (
     InsufficientInformationForRuleInvocation,
     NoMoreData,
     RuleEvaluationConditionMet,
+    RunStalled,
     UnavailableError,
 )
+from tensortrial.mode import ModeKeys
 from tensortrial.refreshing import no_refresh
 from tensortrial.trial import Trial
+from tensortrial.waiting import Waiting
 
 from .finding import Finding, FindingLog
 from .rule import Rule
@@ -24,6 +27,7 @@ from .rule import Rule
 logger = logging.getLogger("tensortrial.rules")
 
 _Evaluate: TypeAlias = "Callable[[], list[Finding]]"
+_GiveUp: TypeAlias = "Callable[[], str | None]"
 POLL_SECONDS = 0.2
 _ACTIONS_SECONDS = 30.0
 
@@ -38,9 +42,10 @@ def invoke_rule(
 ) -> list[Finding]:
     """Evaluate a rule at each saved global step s with start_step <= s < end_step, and give what it found.
 
-    Without `end_step` it goes on until the job ends. A step at which something is not available is passed over. Where
-    the condition is met, the actions are done, it is logged, and the evaluation goes on; with `raise_eval_cond` it is
-    raised as RuleEvaluationConditionMet. Findings are kept in the run, unless `record` is False.
+    Without `end_step` it goes on until the job ends. In the thread that trains, which would wait for itself, it ends
+    with the last step that is there. A step at which something is not available is passed over. Where the condition is
+    met, the actions are done, it is logged, and the evaluation goes on; with `raise_eval_cond` it is raised as
+    RuleEvaluationConditionMet. Findings are kept in the run, unless `record` is False.
 
     Raises InsufficientInformationForRuleInvocation if a built-in rule finds nothing that it could judge, and
     whatever else the rule raises.
@@ -49,7 +54,7 @@ def invoke_rule(
     evaluation = _Evaluation(rule_obj)
     log = _log(rule_obj.base_trial, record)
     try:
-        for step in follow(rule_obj.base_trial, start_step, end_step):
+        for step in follow(rule_obj.base_trial, start_step, end_step, given_up=rule_obj.given_up):
             findings = evaluation.at(step)
             if not findings:
                 continue
@@ -83,12 +88,29 @@ def watch(
     *,
     record: bool = True,
     poll_seconds: float = POLL_SECONDS,
+    timeout: float | None = None,
 ) -> Iterator[Finding]:
     """Follow a run, live or ended, and yield what the rules find, as it is found; ends with the job.
 
     All rules go through the steps together, so that what several of them need is read once. A rule that raises, or that
     has not what it needs, yields one finding with `failed` set, and the others go on. Findings are kept in the run,
     unless `record` is False; actions are done.
+
+    It also ends, and logs why, when no new step has come for twice the threshold of StalledTraining; and, in the thread
+    that trains, which would wait for itself, after the last step that is there.
+
+    Args:
+        trial: The run to follow.
+        rules: Rules made for that trial.
+        start_step: The global step to begin with.
+        end_step: The global step to end before; None for the end of the job.
+        record: Keep findings in the run.
+        poll_seconds: How often to look for new steps.
+        timeout: Wait so many seconds for each new step; None waits for as long as the job runs.
+
+    Raises:
+        ConfigurationError: a rule was made for another trial.
+        RunStalled: no new step came for `timeout` seconds, and the job has not ended. It is raised after all findings.
     """
     evaluations = [_Evaluation(rule) for rule in rules]
     for evaluation in evaluations:
@@ -96,25 +118,23 @@ def watch(
             raise ConfigurationError(
                 f"rule {evaluation.rule.rule_name} was made for another trial than the one watched"
             )
-    return _watch(trial, evaluations, start_step, end_step, record, poll_seconds)
+    steps = follow(trial, start_step, end_step, poll_seconds, timeout=timeout, given_up=_first_to_give_up(evaluations))
+    return _watch(evaluations, steps, _log(trial, record))
 
 
-def _watch(
-    trial: Trial, evaluations: list[_Evaluation], start_step: int, end_step: int | None, record: bool, poll: float
-) -> Iterator[Finding]:
-    log = _log(trial, record)
+def _watch(evaluations: list[_Evaluation], steps: Iterator[int | None], log: FindingLog | None) -> Iterator[Finding]:
+    stalled = None
     try:
-        for step in follow(trial, start_step, end_step, poll):
-            for evaluation in evaluations:
-                findings = evaluation.safely_at(step)
-                _keep(log, findings)
-                yield from findings
-            if log is not None:
-                log.tick()
-        for evaluation in evaluations:
-            findings = evaluation.safely_at_end()
-            _keep(log, findings)
-            yield from findings
+        try:
+            for step in steps:
+                yield from _kept(log, (each.safely_at(step) for each in evaluations))
+                if log is not None:
+                    log.tick()
+        except RunStalled as exc:
+            stalled = exc
+        yield from _kept(log, (each.safely_at_end() for each in evaluations))
+        if stalled is not None:
+            raise stalled
     finally:
         if log is not None:
             log.close()
@@ -123,28 +143,61 @@ def _watch(
             evaluation.rule.actions.close(max(0.0, deadline - time.monotonic()))
 
 
+def _first_to_give_up(evaluations: list[_Evaluation]) -> _GiveUp:
+    return lambda: next((why for each in evaluations if (why := each.rule.given_up())), None)
+
+
 def follow(
-    trial: Trial, start_step: int = 0, end_step: int | None = None, poll_seconds: float = POLL_SECONDS
+    trial: Trial,
+    start_step: int = 0,
+    end_step: int | None = None,
+    poll_seconds: float = POLL_SECONDS,
+    *,
+    timeout: float | None = None,
+    given_up: _GiveUp = lambda: None,
 ) -> Iterator[int | None]:
-    """The complete global steps of a run, as they come; None each time that there is no new one. Ends with the job, or
-    when a step at or after `end_step` is there."""
+    """Yield the complete global steps of a run, as they come, and None each time that there is no new one.
+
+    It ends with the job, when a step at or after `end_step` is there, when `given_up` returns a reason, and in the
+    thread that writes the run when no step is left to wait for. Raises RunStalled after `timeout` seconds without a
+    new step.
+    """
     if end_step is not None and start_step >= end_step:
         raise ConfigurationError(f"no step s has {start_step} <= s < {end_step}")
     last = start_step - 1
+    waiting = Waiting(trial.reader)
     while True:
         steps, ended = _seen(trial)
-        first = bisect_left(steps, last + 1)
-        past_end = end_step is not None and bool(steps) and steps[-1] >= end_step
-        for step in steps[first : None if end_step is None else bisect_left(steps, end_step)]:
-            yield step
-            last = step
-        if ended or past_end:
+        new = steps[bisect_left(steps, last + 1) : None if end_step is None else bisect_left(steps, end_step)]
+        yield from new
+        last = new[-1] if new else last
+        if ended or (end_step is not None and bool(steps) and steps[-1] >= end_step):
             if last < start_step:
                 logger.warning("run %s: there is no step to evaluate from %s to %s", trial.path, start_step, end_step)
             return
-        if first == len(steps):
-            yield None
-            time.sleep(poll_seconds)
+        if new:
+            waiting.begin()
+            continue
+        if why := _why_no_step_comes(trial, last) or given_up():
+            logger.warning("run %s: the evaluation ends, and the job has not ended: %s", trial.path, why)
+            return
+        _wait_on(trial, waiting, timeout)
+        yield None
+        time.sleep(poll_seconds)
+
+
+def _wait_on(trial: Trial, waiting: Waiting, timeout: float | None) -> None:
+    if timeout is not None and waiting.seconds >= timeout:
+        raise RunStalled(trial.path, f"no new step for {waiting.seconds:.3g} seconds: {waiting.reason}")
+    waiting.tick()
+
+
+def _why_no_step_comes(trial: Trial, last: int) -> str | None:
+    if not trial.reader.waits_for_itself(last + 1, ModeKeys.GLOBAL):
+        return None
+    return (
+        "this thread writes the run, and would wait for itself. Evaluate from another process or thread, or again later"
+    )
 
 
 def _seen(trial: Trial) -> tuple[list[int], bool]:
@@ -227,6 +280,12 @@ def _log(trial: Trial, record: bool) -> FindingLog | None:
 def _keep(log: FindingLog | None, findings: list[Finding]) -> None:
     if log is not None and findings:
         log.add(findings)
+
+
+def _kept(log: FindingLog | None, evaluated: Iterable[list[Finding]]) -> Iterator[Finding]:
+    for findings in evaluated:
+        _keep(log, findings)
+        yield from findings
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from tensortrial.late_worker import described
+
 from .action import StopTraining
 from .builtin import BuiltinRule
 from .parameter import flag, number, text
@@ -11,8 +13,9 @@ from .reader import StepInfo, StepView
 
 
 class StalledTraining(BuiltinRule):
-    """No new step comes for `threshold` seconds, and the job has not ended. In a run that is looked at afterwards:
-    such a time lies between two saved steps. Also known as StalledTrainingRule."""
+    """No new step comes for `threshold` seconds, and the job has not ended. Where it lasts twice as long, the watching
+    ends. In a run that is looked at afterwards: such a time lies between two saved steps. Also known as
+    StalledTrainingRule."""
 
     threshold: float = number(1800.0, "fires after so many seconds", least=0)
     stop_training_on_fire: bool = flag(False, "ask the hooks to stop, as the action StopTraining does")
@@ -50,8 +53,18 @@ class StalledTraining(BuiltinRule):
         after = "since it is watched" if last is None else f"after step {last.global_step}"
         step = None if last is None else last.global_step
         sentence = f"no new step for {seconds:.0f} seconds {after}, above {self.threshold:g}"
-        self.report(sentence, observed=seconds, threshold=self.threshold, step=step)
+        late = self.base_trial.late_workers()
+        worker = late[0].worker if len(late) == 1 else None
+        reason = described(late, self.base_trial.path)
+        sentence += f": {reason}" if reason else ""
+        self.report(sentence, worker=worker, observed=seconds, threshold=self.threshold, step=step)
         return True
+
+    def given_up(self) -> str | None:
+        seconds = time.monotonic() - self._seen_at
+        if not self._has_fired or seconds <= 2 * self.threshold:
+            return None
+        return f"no new step for {seconds:.3g} seconds, more than twice the threshold of {self.rule_name}"
 
 
 StalledTrainingRule = StalledTraining

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from runs import EPOCH, TRAIN, Job
 
 import tensortrial
 from tensortrial import rules
-from tensortrial.errors import ConfigurationError, UnknownRule
+from tensortrial.errors import ConfigurationError, RunStalled, StepNotYetAvailable, UnknownRule
 from tensortrial.records import Plan, Record, Step
 from tensortrial.rules import ExplodingTensor, Rule, StalledTraining, VanishingGradient, invoke_rule
 from tensortrial.rules.configuration import parse_rule, read_rules
@@ -82,10 +83,17 @@ def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert asked == [(None, step, True) for step in range(5)]  # each step once, for all rules
 
 
+def elsewhere(job: Job, **values: Any) -> None:
+    """Write a step in a thread of its own, as if this were not the thread that trains."""
+    thread = threading.Thread(target=job.step, args=(values,), kwargs={"collections": ("gradients",)})
+    thread.start()
+    thread.join()
+    job.flush()
+
+
 def test_a_live_run_is_watched(tmp_path: Path) -> None:
     job = Job(tmp_path / "run", flush_seconds=0)
-    job.step({"g": np.ones(2)}, collections=("gradients",))
-    job.flush()
+    elsewhere(job, g=np.ones(2))
     trial = tensortrial.create_trial(tmp_path / "run")
 
     def go_on() -> None:
@@ -109,17 +117,70 @@ def test_a_live_run_is_watched(tmp_path: Path) -> None:
 
 def test_a_stalled_job(tmp_path: Path) -> None:
     job = Job(tmp_path / "run", flush_seconds=0)
-    job.step({"x": 1.0})
-    job.flush()
+    elsewhere(job, x=1.0)
     trial = tensortrial.create_trial(tmp_path / "run")
     watching = rules.watch(trial, [StalledTraining(trial, threshold="0.2")], poll_seconds=0.02)
     finding = next(watching)
     assert (finding.rule, finding.step, finding.threshold) == ("StalledTraining", 0, 0.2)
     assert "no new step for" in finding.sentence
-    job.step({"x": 1.0})
+    elsewhere(job, x=1.0)
     job.close()
     # It went on, and ended: nothing more.
     assert list(watching) == []
+
+
+def test_watching_ends_after_a_long_stall_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    jobs = [Job(tmp_path / "run", f"worker_{rank}", 2) for rank in range(2)]
+    for job in jobs:
+        elsewhere(job, x=1.0)
+    elsewhere(jobs[0], x=1.0)
+    trial = tensortrial.create_trial(tmp_path / "run")
+    (finding,) = rules.watch(trial, [StalledTraining(trial, threshold="0.2")], poll_seconds=0.02)
+    assert (finding.worker, finding.step) == ("worker_1", 0)
+    assert "worker_1 has saved nothing since step 0" in finding.sentence
+    assert "more than twice the threshold of StalledTraining" in caplog.messages[-1]
+    assert len(invoke_rule(StalledTraining(trial, threshold="0.2"))) == 1
+    for job in jobs:
+        job.close()
+
+
+def test_watching_with_a_timeout_ends_with_what_was_found(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    elsewhere(job, g=np.zeros(2))
+    trial = tensortrial.create_trial(tmp_path / "run")
+    watching = rules.watch(trial, [VanishingGradient(trial)], poll_seconds=0.02, timeout=0.2)
+    assert next(watching).step == 0
+    with pytest.raises(RunStalled, match=r"no new step for .*`tensortrial mark-ended") as caught:
+        next(watching)
+    assert isinstance(caught.value, TimeoutError)
+    job.close()
+
+
+def test_the_thread_that_trains_does_not_wait_for_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(tmp_path / "run")
+    for _ in range(3):
+        job.step({"g": np.zeros(2)}, collections=("gradients",))
+    trial = tensortrial.create_trial(tmp_path / "run")
+    assert [finding.step for finding in invoke_rule(VanishingGradient(trial))] == [0, 1, 2]
+    assert "this thread writes the run, and would wait for itself" in caplog.messages[-1]
+    assert [finding.step for finding in invoke_rule(VanishingGradient(trial), 1, 100)] == [1, 2]
+    assert len(list(rules.watch(trial, [VanishingGradient(trial)]))) == 3
+    with pytest.raises(StepNotYetAvailable, match="would wait for itself"):
+        trial.wait_for_steps([3])
+    with pytest.raises(StepNotYetAvailable, match="would wait for itself"):
+        VanishingGradient(trial).invoke(3)
+    job.close()
+
+
+def test_a_step_that_waits_for_another_worker_is_waited_for_in_the_thread_that_trains(tmp_path: Path) -> None:
+    mine, other = (Job(tmp_path / "run", f"worker_{rank}", 2) for rank in range(2))
+    mine.step({"g": np.zeros(2)})
+    thread = threading.Timer(0.3, elsewhere, args=(other,), kwargs={"g": np.zeros(2)})
+    thread.start()
+    tensortrial.create_trial(tmp_path / "run").wait_for_steps([0], timeout=60)
+    thread.join()
+    for job in (mine, other):
+        job.close()
 
 
 def test_a_stall_is_seen_afterwards(tmp_path: Path) -> None:
@@ -257,3 +318,44 @@ def test_what_cannot_run_is_a_sentence_and_status_2(folder: Path, arguments: lis
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
+
+
+def test_a_watch_that_starts_before_its_run_says_how_to_wait(tmp_path: Path) -> None:
+    done = command(tmp_path / "run", "--rule", "AllZero")
+    assert "there is no run here; give --timeout SECONDS to wait for it" in done.stderr
+    assert done.returncode == 2
+    done = command(tmp_path / "run", "--rule", "AllZero", "--timeout", "0.1")
+    assert "none began in 0.1 seconds" in done.stderr
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A run whose job was killed: its gradients were zero, and it never said that it ended."""
+    job = Job(tmp_path / "run")
+    job.step({"g": np.zeros(2)}, collections=("gradients",))
+    job.flush()
+    job.writer._unregister()
+    return tmp_path / "run"
+
+
+def test_watching_a_killed_job_ends_by_its_timeout(killed: Path) -> None:
+    done = command(killed, "--rule", "ExplodingTensor", "--timeout", "0.5")
+    assert f"tensortrial mark-ended {killed}" in done.stderr
+    assert (done.stdout, done.returncode) == ("", 2)
+
+
+def test_watching_a_killed_job_ends_after_the_stall(killed: Path) -> None:
+    done = command(killed, "--rule", "StalledTraining:threshold=0.5")
+    assert "StalledTraining: no new step for" in done.stdout
+    assert "the evaluation ends, and the job has not ended" in done.stderr
+    assert done.returncode == 1
+
+
+def test_ctrl_c_ends_a_watch_with_status_130(killed: Path) -> None:
+    line = [sys.executable, "-m", "tensortrial", "watch", str(killed), "--rule", "VanishingGradient"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "VanishingGradient" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (err, process.returncode) == ("Interrupted\n", 130)
