@@ -15,6 +15,7 @@ from . import arrow
 from .chunk_values import ChunkFile
 from .dtypes import Array
 from .errors import CorruptFile
+from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index import SavedTensor
 from .reductions import STATISTICS
 from .schema import INDEX_SCHEMA
@@ -29,11 +30,6 @@ _PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and
 _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram"]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
-# Where Parquet has a column among its leaves: a histogram has two.
-_LEAVES = {
-    name: place
-    for place, name in enumerate(field.name for field in INDEX_SCHEMA for _ in range(field.type.num_fields or 1))
-}
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
@@ -105,27 +101,33 @@ class _IndexFile:
     def __init__(self, storage: Storage, path: str) -> None:
         self.path = path
         self._storage = storage
-        self._footer: pq.FileMetaData = None
-        self._footer = footer = self._parquet.metadata
-        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        self._names = [_ends(_statistics(group, "name")) for group in groups]
-        self._steps = [_ends(_statistics(group, "global_step")) for group in groups]
+        self._metadata: pq.FileMetaData = None
+        self._size = storage.size(path)
+        footer = read_footer(storage, path, self._size) if self._size > _READ_WHOLE else footer_of(self._data)
+        self._groups = row_groups(footer)
+        self._names = [_ends(group, "name", str) for group in self._groups]
+        self._steps = [_ends(group, "global_step", int) for group in self._groups]
+        self._metadata = self._parquet.metadata
+
+    @cached_property
+    def _data(self) -> bytes | bytearray:
+        (data,) = self._storage.read_ranges([ByteRange(self.path, 0, self._size)])
+        return data
 
     @cached_property
     def _parquet(self) -> pq.ParquetFile:
         # A small file is read in one go; of another one Arrow asks for each column. Its threads take longer than many
         # small reads of a file that is near.
-        size = self._storage.size(self.path)
-        if size <= _READ_WHOLE:
-            (data,) = self._storage.read_ranges([ByteRange(self.path, 0, size)])
-            return pq.ParquetFile(pa.BufferReader(data), metadata=self._footer, read_dictionary=_TEXTS)
+        if self._size <= _READ_WHOLE:
+            return pq.ParquetFile(pa.BufferReader(self._data), metadata=self._metadata, read_dictionary=_TEXTS)
         file = ChunkFile(self._storage, self.path)
         together = not self._storage.is_local
-        return pq.ParquetFile(file, metadata=self._footer, read_dictionary=_TEXTS, pre_buffer=together)
+        return pq.ParquetFile(file, metadata=self._metadata, read_dictionary=_TEXTS, pre_buffer=together)
 
     def put_away(self) -> None:
         """Give back the bytes of the file. They are read again if another column is asked for."""
         self.__dict__.pop("_parquet", None)
+        self.__dict__.pop("_data", None)
 
     def groups_with(self, names: Collection[str] | None, step: int | None) -> list[int]:
         """The row groups that may hold any of the names at the step."""
@@ -138,8 +140,7 @@ class _IndexFile:
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
         """What gives the cells of each of these columns of a row group, and how many bytes they keep for that."""
-        metadata = self._footer.row_group(group)
-        known = {name: cell for name in columns if (cell := _same(_statistics(metadata, name), name))}
+        known = {name: cell for name in columns if (cell := _same(self._groups[group].columns.get(name), name))}
         read = [name for name in columns if name not in known]
         # Arrow's own memory is given back at once: to take fresh memory for all row groups of a run would cost several
         # times as much as to decode them.
@@ -149,6 +150,8 @@ class _IndexFile:
 
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
         table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
+        if len(table) != (rows := self._groups[group].rows):
+            raise ValueError(f"a row group has {len(table)} rows where its footer says {rows}")
         return [_checked(column, table[column]) for column in columns]
 
 
@@ -296,24 +299,19 @@ def _compact(values: Array) -> Array:
     return values.copy()
 
 
-def _statistics(group: pq.RowGroupMetaData, name: str) -> pq.Statistics | None:
-    """What the footer says of the cells of a column, if anything."""
-    column = group.column(_LEAVES[name])
-    return column.statistics if column.path_in_schema == name else None
+def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any, Any] | None:
+    """The least and the greatest cell of a column, where the footer says them."""
+    return group.columns[name].ends(kind)
 
 
-def _ends(statistics: pq.Statistics | None) -> tuple[Any, Any] | None:
-    """The least and the greatest cell, where the footer says them."""
-    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
-
-
-def _same(statistics: pq.Statistics | None, name: str) -> tuple[Any] | None:
+def _same(column: ColumnChunk | None, name: str) -> tuple[Any] | None:
     """The cell that all rows have, where the footer says so. Of 0.0 and -0.0 it would not tell which."""
-    if statistics is None or not statistics.has_null_count:
+    if column is None or column.nulls is None:
         return None
-    if not statistics.num_values and INDEX_SCHEMA.field(name).nullable:
+    if column.nulls == column.entries and INDEX_SCHEMA.field(name).nullable:
         return (None,)
     kind = _KINDS.get(INDEX_SCHEMA.field(name).type)
-    if kind is None or statistics.null_count or not statistics.has_min_max or statistics.min != statistics.max:
+    if kind is None or column.nulls or column.least is None or column.least != column.greatest:
         return None
-    return (statistics.min,) if type(statistics.min) is kind else None
+    least, _ = column.ends(kind)
+    return (least,)

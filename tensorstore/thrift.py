@@ -6,12 +6,15 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 # A value that is None is left out: every field here is optional or known to be given.
 Value: TypeAlias = Union[int, bytes, "I64", "Struct", Sequence["Value"], None]
 
-_I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
+
+_DEEPEST = 16
+"""Structs and lists in one another: more than any Parquet footer has."""
 
 
 class I64(int):
@@ -66,3 +69,103 @@ def _encode(value: Value) -> bytes:
     kind = _kind(value[0]) if value else _STRUCT
     head = bytes([len(value) << 4 | kind]) if len(value) < 15 else bytes([0xF0 | kind]) + varint(len(value))
     return head + b"".join(map(_encode, value))
+
+
+# Reading. Whatever the bytes are, these return values or raise ValueError or IndexError.
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return an unsigned integer and the position after it."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("an integer of more than 64 bits")
+
+
+def read_integer(data: bytes, position: int) -> tuple[int, int]:
+    """Return a signed integer and the position after it."""
+    number, position = read_varint(data, position)
+    return (number >> 1) ^ -(number & 1), position
+
+
+def read_binary(data: bytes, position: int) -> tuple[bytes, int]:
+    """Return bytes that follow their length, and the position after them."""
+    length, position = read_varint(data, position)
+    if length > len(data) - position:
+        raise ValueError(f"{length} bytes are announced where {len(data) - position} are left")
+    return data[position : position + length], position + length
+
+
+def read_field(data: bytes, position: int, last: int) -> tuple[int, int, int]:
+    """Return the number and the kind of the next field of a struct, whose `last` field was before it, and the position
+    of its value. A kind of 0 ends the struct."""
+    head = data[position]
+    position += 1
+    if not head:
+        return last, 0, position
+    if head >> 4:
+        return last + (head >> 4), head & 15, position
+    number, position = read_integer(data, position)
+    return number, head & 15, position
+
+
+def read_list_head(data: bytes, position: int) -> tuple[int, int, int]:
+    """Return how many elements a list has, of which kind, and the position of the first."""
+    head = data[position]
+    position += 1
+    count = head >> 4
+    if count == 15:
+        count, position = read_varint(data, position)
+    return count, head & 15, position
+
+
+def read_struct(data: bytes, position: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Return the fields of a struct by their numbers, and the position after it."""
+    if depth > _DEEPEST:
+        raise ValueError(f"more than {_DEEPEST} structs in one another")
+    fields: dict[int, Any] = {}
+    number = 0
+    while True:
+        number, kind, position = read_field(data, position, number)
+        if not kind:
+            return fields, position
+        fields[number], position = read_value(data, position, kind, depth + 1)
+
+
+def read_value(data: bytes, position: int, kind: int, depth: int = 0) -> tuple[Any, int]:
+    """Return the value of a field, and the position after it."""
+    if kind in (_I16, _I32, _I64):
+        return read_integer(data, position)
+    if kind == _BINARY:
+        return read_binary(data, position)
+    if kind == _STRUCT:
+        return read_struct(data, position, depth)
+    if kind == _LIST:
+        return _read_list(data, position, depth)
+    if kind in (_TRUE, _FALSE):
+        return kind == _TRUE, position
+    if kind == _BYTE:
+        return data[position], position + 1
+    if kind == _DOUBLE:
+        return data[position : position + 8], position + 8
+    raise ValueError(f"no value is of kind {kind}")
+
+
+def _read_list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
+    if depth > _DEEPEST:
+        raise ValueError(f"more than {_DEEPEST} lists in one another")
+    count, kind, position = read_list_head(data, position)
+    if count > len(data) - position:
+        raise ValueError(f"{count} elements are announced where {len(data) - position} bytes are left")
+    found = []
+    for _ in range(count):
+        # In a list, unlike in a field, a truth value is a byte of its own.
+        value, position = read_value(data, position, _BYTE if kind in (_TRUE, _FALSE) else kind, depth + 1)
+        found.append(value)
+    return found, position

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from ..chunk_values import ChunkFile
 from ..errors import CorruptFile
+from ..footer import read_footer, row_groups
 from ..schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
 from ..storage import Storage
 from .tables import ENCODED, encoded
@@ -55,8 +56,8 @@ def value_rows(storage: Storage, chunk: str, wanted: Iterable[Place]) -> Iterato
     """The rows of a chunk at these places, a row group at a time. Raises CorruptFile, and FileNotFoundError."""
     try:
         reader = pq.ParquetFile(ChunkFile(storage, chunk))
-        sizes = [reader.metadata.row_group(number).num_rows for number in range(reader.num_row_groups)]
-        starts = np.cumsum([0, *sizes])
+        groups = row_groups(read_footer(storage, chunk, storage.size(chunk)))
+        starts = np.cumsum([0, *(group.rows for group in groups)])
         rows = sorted({int(starts[at.row_group]) + at.row + part for at in wanted for part in range(at.parts)})
         for group, inside in groupby(rows, lambda row: int(np.searchsorted(starts, row, "right")) - 1):
             table: Any = reader.read_row_group(group, columns=TENSORS_SCHEMA.names, use_threads=False)
