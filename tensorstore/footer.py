@@ -191,16 +191,15 @@ def _usual(footer: bytes, position: int) -> tuple[str, ColumnChunk, int] | None:
     found = _BEFORE_STATISTICS.match(footer, position)
     if found is None:
         return None
-    end, statistics = found.end(), _NO_STATISTICS
+    nulls = least = greatest = None
+    end = found.end()
     if found[2] or found[3]:
-        *statistics, end = _statistics(footer, end)
+        nulls, least, greatest, end = _statistics(footer, end)
     tail = _AFTER_STATISTICS.match(footer, end)
     if tail is None:
         return None
-    return _joined(footer[begin:position]), _checked(_integer(head[1]), _integer(found[1]), *statistics), tail.end()
-
-
-_NO_STATISTICS = (None, None, None)
+    column = _checked(_integer(head[1]), _integer(found[1]), nulls, least, greatest)
+    return _joined(footer[begin:position]), column, tail.end()
 
 
 def _statistics(footer: bytes, position: int) -> tuple[int | None, bytes | None, bytes | None, int]:

@@ -304,14 +304,12 @@ def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any,
     return group.columns[name].ends(kind)
 
 
-def _same(column: ColumnChunk | None, name: str) -> tuple[Any] | None:
+def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:
     """The cell that all rows have, where the footer says so. Of 0.0 and -0.0 it would not tell which."""
     if column is None or column.nulls is None:
         return None
     if column.nulls == column.entries and INDEX_SCHEMA.field(name).nullable:
         return (None,)
     kind = _KINDS.get(INDEX_SCHEMA.field(name).type)
-    if kind is None or column.nulls or column.least is None or column.least != column.greatest:
-        return None
-    least, _ = column.ends(kind)
-    return (least,)
+    ends = None if kind is None or column.nulls or column.least != column.greatest else column.ends(kind)
+    return None if ends is None else ends[:1]
