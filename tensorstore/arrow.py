@@ -65,6 +65,15 @@ def table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def bounded(schema: pa.Schema) -> list[str]:
+    """Return the columns whose minimum and maximum a Parquet file may hold, as pyarrow's `write_statistics` takes them.
+
+    Not those of floating-point numbers: NaN is left out of both, and engines that order it above all other numbers
+    (DuckDB, Spark) would skip row groups in which it is.
+    """
+    return [field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_floating(field.type))]
+
+
 def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
     """The numbers of an array, in its own memory where none is null; `missing` for those that are."""
     kind = f"{'f' if pa.types.is_floating(array.type) else 'i'}{array.type.bit_width // 8}"

@@ -146,9 +146,8 @@ class DuckDBDatabase(Database):
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         relation = self._files(view, files) if files else self._no_files(view)
-        if view.time:
-            # DuckDB gives a time with zone to Python through pytz, which need not be there.
-            relation = relation.project(f"* replace (make_timestamp(epoch_us({view.time})) as {view.time})")
+        if replaced := _replaced(view):
+            relation = relation.project(f"* replace ({', '.join(replaced)})")
         # An index file may hold steps of both sides of the range.
         if view.first is not None:
             relation = relation.filter(f"{view.step} >= {int(view.first)}")
@@ -186,6 +185,17 @@ class DuckDBDatabase(Database):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _replaced(view: FilesView) -> list[str]:
+    """Return the columns that a view computes from those of its files."""
+    # TRY changes no number, and DuckDB looks for no statistics behind it. Its option `can_have_nan` is no way: with it,
+    # max() of one file without a NaN is NaN.
+    replaced = [f'try("{name}") as "{name}"' for name in view.floats]
+    if view.time:
+        # DuckDB gives a time with zone to Python through pytz, which need not be there.
+        replaced.append(f"make_timestamp(epoch_us({view.time})) as {view.time}")
+    return replaced
 
 
 @contextmanager

@@ -47,6 +47,12 @@ class FilesView:
     with_run: bool = False
     """Whether the run that a file belongs to is the first column."""
 
+    @property
+    def floats(self) -> list[str]:
+        """Return the columns that no filter may be compared with a file's minimum and maximum for: NaN is not among
+        those, and both engines would skip row groups that hold it. Spark takes 0.0 for more than a maximum of -0.0."""
+        return [field.name for field in self.schema if pa.types.is_floating(field.type)]
+
 
 class Answer(Protocol):
     """What a user's query gives. On DuckDB it is a relation, which can do much more."""

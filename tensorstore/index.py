@@ -48,7 +48,7 @@ _GROWING = ["saved_at", "offset", "row"]
 # Statistics hardly ever repeat; looking whether they do would take a third of the time of a small flush.
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in STATISTICS and name not in _GROWING]
 # Where these are the same in all rows of a row group, or missing in all, its reader need not decode them.
-_OFTEN_THE_SAME = ["worker", "dtype", "nbytes", "scalar", "chunk", "row_group", "parts"]
+_OFTEN_THE_SAME = ["worker", "dtype", "nbytes", "chunk", "row_group", "parts"]
 _SORTED = ["name", "mode", "mode_step", "global_step"]
 
 
@@ -224,6 +224,7 @@ def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes]
         compression_level=1,
         use_dictionary=_REPEATING,
         column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+        # None of a floating-point column: NaN is in no minimum and maximum, so engines would skip row groups with it.
         write_statistics=[*_SORTED, *_OFTEN_THE_SAME],
         store_schema=False,
     ) as writer:

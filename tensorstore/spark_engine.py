@@ -160,6 +160,8 @@ class SparkDatabase(Database):
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         frame = self._files(view, files)
+        # Spark pushes no expression into the scan, so none is compared with the statistics of a file.
+        frame = frame.withColumns({name: frame[name] * 1.0 for name in view.floats})
         if view.time:
             frame = frame.withColumn(view.time, frame[view.time].cast("timestamp_ntz"))
         if view.first is not None:

@@ -84,6 +84,8 @@ def _for_spark(statement: Any) -> str:
         if isinstance(node, exp.Anonymous) and node.name.lower() == "epoch_us":
             (time,) = node.expressions
             return exp.func("unix_micros", exp.cast(time, "timestamptz"))
+        if isinstance(node, exp.IsInf) or (isinstance(node, exp.Anonymous) and node.name.lower() == "isfinite"):
+            return _compared_with_infinity(node)
         if isinstance(node, exp.Create):
             node.set("properties", exp.Properties(expressions=[exp.TemporaryProperty()]))
         return node
@@ -96,3 +98,11 @@ def _for_spark(statement: Any) -> str:
     except SqlglotError as exc:
         raise QueryError(f"this cannot be said in Spark's SQL: {exc}") from exc
     return text
+
+
+def _compared_with_infinity(node: Any) -> Any:
+    """Return DuckDB's isinf or isfinite in functions that Spark has."""
+    is_inf = isinstance(node, exp.IsInf)
+    number = node.this if is_inf else node.expressions[0]
+    infinity = exp.cast(exp.Literal.string("Infinity"), "double")
+    return (exp.EQ if is_inf else exp.LT)(this=exp.func("abs", number), expression=infinity)

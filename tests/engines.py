@@ -5,6 +5,7 @@ The folder is one of `make_project`.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from runs import Job
+from runs import Job, with_bounds
 
 import tensortrial
 from tensortrial import ModeKeys
@@ -25,6 +26,25 @@ from tensortrial.rules import AllZero, watch
 
 VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "findings", "tensor_values")
 NAMES = ("lr=[0.1]", "a+b %20*c")
+
+
+# Of the values 1.5, NaN, infinity, -0.0, -0.5, and a tensor that is no scalar, at steps 0 to 5.
+_FOUND = {
+    "isnan(scalar)": [1],
+    "not isnan(scalar) and scalar is not null": [0, 2, 3, 4],
+    "isinf(scalar)": [2],
+    "isfinite(scalar)": [0, 3, 4],
+    "scalar > 1e308": [1, 2],
+    "scalar >= 'nan'::double": [1],
+    "scalar = 'nan'::double": [1],
+    "scalar is not distinct from 'nan'::double": [1],
+    "scalar in ('nan'::double, 1.5)": [0, 1],
+    "not scalar between -1e308 and 1e308": [1, 2],
+    "scalar <> 1.5": [1, 2, 3, 4],
+    "scalar = 0": [3],
+    "scalar <= 0": [3, 4],
+    "scalar = (select max(scalar) from tensors)": [1],
+}
 
 
 def write(place: Path) -> None:
@@ -90,6 +110,18 @@ class EngineContract:
         # The order of numbers, with NaN above all others.
         found = trial.sql("select value from scalars order by value").fetchall()
         assert [str(value) for (value,) in found] == ["-0.5", "1.5", "inf", "nan"]
+        trial.close()
+
+    def test_no_comparison_loses_nan(self, engine: Engine, tmp_path: Path) -> None:
+        with Job(tmp_path) as job:
+            for value in (1.5, math.nan, math.inf, -0.0, -0.5):
+                job.step({"loss": value})
+            job.step({"vector": np.ones(3)})
+        with_bounds(tmp_path)
+        trial = tensortrial.create_trial(tmp_path, engine=engine)
+        for condition, steps in _FOUND.items():
+            found = trial.sql(f"select global_step from tensors where {condition} order by global_step").fetchall()
+            assert [step for (step,) in found] == steps, condition
         trial.close()
 
     def test_a_query_with_parameters(self, engine: Engine, folder: Path) -> None:

@@ -11,15 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from runs import EPOCH, EVAL, TRAIN, Job
 
 import tensortrial
 from tensortrial.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
+from tensortrial.rules import ExplodingTensor, watch
 
 KEYS = ["run", "worker", "global_step", "name", "reduction"]
 GROWING = ("steps", "tensors", "scalars", "reductions")
@@ -77,6 +80,21 @@ def in_utc(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
+def bounded_floats(path: Path) -> list[str]:
+    """The floating-point columns of a Parquet file that have a minimum and a maximum."""
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return [
+        each.path_in_schema
+        for each in columns
+        if each.physical_type == "DOUBLE"
+        and "." not in each.path_in_schema
+        and each.is_stats_set
+        and each.statistics.has_min_max
+    ]
+
+
 class ExportConformance(ABC):
     """Subclass it, and say where the target is and how a table of it is read."""
 
@@ -103,6 +121,32 @@ class ExportConformance(ABC):
 
     def export(self, runs: Any, target: str, **options: Any) -> tensortrial.Export:
         return tensortrial.export(runs, target, progress=False, **self.options(target), **options)
+
+    def parquet_files(self, target: str, table: str) -> list[Path]:
+        """The Parquet files that the target keeps of a table."""
+        pytest.skip("the target keeps no Parquet files that others read")
+
+    def test_no_reader_of_a_file_skips_nan(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a") as job:
+            for value in (1.5, float("nan"), -0.0, 0.5):
+                step = job.begin(TRAIN)
+                job.put(step, {"loss": value})
+                job.put(step, {"w": np.full(3, value)}, statistics=("mean", "l2"), closes=True)
+        trial = tensortrial.create_trial(tmp_path / "a")
+        assert list(watch(trial, [ExplodingTensor(trial)]))
+        self.export(tmp_path / "a", target, tables=["tensors", "scalars", "reductions", "findings"])
+        for table, column, count in (
+            ("tensors", "scalar", 1),
+            ("tensors", "mean", 1),
+            ("scalars", "value", 1),
+            ("reductions", "value", 2),
+        ):
+            files = duckdb.read_parquet([str(path) for path in self.parquet_files(target, table)])
+            for condition in (f"isnan({column})", f"{column} > 1e308", f"not {column} between -1e308 and 1e308"):
+                assert files.filter(condition).aggregate("count(*)").fetchall() == [(count,)], (table, condition)
+        for table in ("tensors", "scalars", "reductions", "findings"):
+            for path in self.parquet_files(target, table):
+                assert not bounded_floats(path), (table, path)
 
     def check(self, runs: Any, target: str, *tables: str, without: tuple[str, ...] = ()) -> None:
         for table in tables:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from tensortrial.claim import Progress, claim, claim_again, progress
 from tensortrial.collection import Collection
 from tensortrial.dtypes import storable
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Record, Step
-from tensortrial.schema import RunInfo, WorkerInfo
+from tensortrial.schema import INDEX, RunInfo, WorkerInfo
 from tensortrial.storage import open_storage
 from tensortrial.writer import Writer
 
@@ -112,3 +114,13 @@ class Job:
 
 def _reduced(plan: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
     return plan.get("statistics", ()), plan.get("histogram", False)
+
+
+def with_bounds(run: Path) -> None:
+    """Write a run's index files again, with minimum and maximum of every column, as releases have done."""
+    for path in (run / INDEX).rglob("*.parquet"):
+        table = pq.ParquetFile(path).read()
+        footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
+        with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
+            writer.add_key_value_metadata(footer)
+            writer.write_table(table)

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from ..arrow import bounded
 from ..duckdb_engine import query_errors
 from ..errors import StorageError
 from .console import console_for, print_table
@@ -78,7 +79,7 @@ def _arrow(table: Any, form: str) -> bytes:
 
     buffer = pa.BufferOutputStream()
     if form == "parquet":
-        pq.write_table(table, buffer)
+        pq.write_table(table, buffer, write_statistics=bounded(table.schema) or False)
     else:
         with pa.ipc.new_stream(buffer, table.schema) as stream:
             stream.write_table(table)

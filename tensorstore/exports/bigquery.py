@@ -152,7 +152,7 @@ class BigQuery(Target):
 
 def _write_parquet(rows: pa.RecordBatchReader, file: IO[bytes]) -> int:
     count = 0
-    with pq.ParquetWriter(file, rows.schema, compression="zstd", compression_level=1) as writer:
+    with pq.ParquetWriter(file, rows.schema, compression="zstd", compression_level=1, write_statistics=False) as writer:
         for batch in rows:
             writer.write_batch(batch)
             count += batch.num_rows

@@ -15,13 +15,12 @@ from .batches import ahead
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
 
 try:
-    from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+    from deltalake import ColumnProperties, CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
 except ModuleNotFoundError as exc:
     raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
 
 _PLACES = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
-_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 class DeltaLake(Target):
@@ -105,7 +104,7 @@ class DeltaLake(Target):
         rows = pa.RecordBatchReader.from_batches(part.schema, counted())
         with self._translated():
             # The table as it was when it was asked: a commit of another export since then makes this one fail.
-            write_deltalake(table, rows, mode="append", commit_properties=note, writer_properties=_WRITER)
+            write_deltalake(table, rows, mode="append", commit_properties=note, writer_properties=_writer(part.schema))
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
@@ -116,6 +115,7 @@ class DeltaLake(Target):
                 rows,
                 mode="overwrite",
                 predicate=f"run = '{quoted}'",
+                writer_properties=_writer(rows.schema),
                 storage_options=self._options or None,
             )
 
@@ -136,6 +136,13 @@ class DeltaLake(Target):
             raise self._not_alone() from exc
         except (DeltaError, OSError, ValueError) as exc:
             raise ExportError(self._name, str(exc)) from exc
+
+
+def _writer(schema: pa.Schema) -> WriterProperties:
+    """Return how files are written: without bounds of floating-point numbers, in which NaN is not."""
+    unbounded = ColumnProperties(statistics_enabled="NONE")
+    columns = {field.name: unbounded for field in schema if pa.types.is_floating(field.type)}
+    return WriterProperties(compression="ZSTD", compression_level=1, column_properties=columns)
 
 
 def _application(run: str, worker: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from ..errors import ExportError, MissingExtra, TableMismatch
 from . import urls
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
-from .tables import GROWING, encoded
+from .tables import GROWING, SCHEMAS, encoded
 from .target import Held, Part, Position, Target, differences, shown
 
 try:
@@ -33,7 +33,13 @@ _NOTE = "tensortrial."
 
 # pyiceberg repeats by itself a commit that met another one, which may have brought the same rows: it must be refused.
 # Bounds of `run` are kept whole, so that the rows of one run are replaced without a look into the files of others.
-_PROPERTIES = {"commit.retry.num-retries": "0", "write.metadata.metrics.column.run": "full"}
+# Bounds of floating-point numbers, in which NaN is not, are not kept.
+_FLOATS = {field.name for schema in SCHEMAS.values() for field in schema if pa.types.is_floating(field.type)}
+_PROPERTIES = {
+    "commit.retry.num-retries": "0",
+    "write.metadata.metrics.column.run": "full",
+    **{f"write.metadata.metrics.column.{name}": "counts" for name in sorted(_FLOATS)},
+}
 
 
 class Iceberg(Target):
@@ -110,10 +116,9 @@ class Iceberg(Target):
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
         with self._translated():
             found = self._table(table)
-            if len(found.scan(_is(run), selected_fields=("run",)).to_arrow()):
-                found.overwrite(rows, _is(run))
-            elif len(rows):
-                found.append(rows)
+            held = len(found.scan(_is(run), selected_fields=("run",)).to_arrow()) > 0
+            replace = _replace_file if _takes_files(found) else _replace_rows
+            replace(found, run, rows, held)
 
     def close(self) -> None:
         with self._translated():
@@ -154,7 +159,7 @@ def _takes_files(table: Table) -> bool:
 
 def _register(table: Table, part: Part, note: dict[str, str]) -> int:
     """Write the rows into a file of the table, and add the file as it is."""
-    with _data_file(table, part) as (path, count), table.transaction() as transaction:
+    with _data_file(table, part.schema, part.reader) as (path, count), table.transaction() as transaction:
         if count:
             transaction.add_files([path], check_duplicate_files=False)
         transaction.set_properties(note)
@@ -171,16 +176,38 @@ def _append(table: Table, part: Part, note: dict[str, str]) -> int:
     return len(rows)
 
 
+def _replace_file(table: Table, run: str, rows: pa.Table, held: bool) -> None:
+    """Put a file with these rows of a run in the place of those that are `held`."""
+    with (
+        _data_file(table, rows.schema, lambda schema: rows.cast(schema).to_reader()) as (path, count),
+        table.transaction() as transaction,
+    ):
+        if held:
+            transaction.delete(_is(run))
+        if count:
+            transaction.add_files([path], check_duplicate_files=False)
+
+
+def _replace_rows(table: Table, run: str, rows: pa.Table, held: bool) -> None:
+    """The same in a table with partitions."""
+    if held:
+        table.overwrite(rows, _is(run))
+    elif len(rows):
+        table.append(rows)
+
+
 @contextmanager
-def _data_file(table: Table, part: Part) -> Iterator[tuple[str, int]]:
-    """A new file in the table's folder with the rows of a part: its place, and how many. It goes again if there are
-    none, or if it is certain that the table will not name it."""
+def _data_file(
+    table: Table, rows: pa.Schema, reader: Callable[[pa.Schema], pa.RecordBatchReader]
+) -> Iterator[tuple[str, int]]:
+    """A new file in the table's folder with the rows that `reader` reads: its place, and how many. It goes again if
+    there are none, or if it is certain that the table will not name it."""
     path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
-    schema = _with_ids(encoded(part.schema), table.schema().as_arrow())
+    schema = _with_ids(encoded(rows), table.schema().as_arrow())
     count, is_wanted = 0, False
     try:
         with table.io.new_output(path).create() as file:
-            count = write_parquet(file, schema, part.reader(schema))
+            count = write_parquet(file, schema, reader(schema))
         is_wanted = count > 0
         yield path, count
     except refused.CommitFailedException:

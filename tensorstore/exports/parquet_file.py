@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..arrow import bounded
 from .batches import ROWS, ahead, gathered
 
 _LIST_ITEMS = ".list.element"
@@ -40,6 +41,7 @@ def write_options(schema: pa.Schema) -> dict[str, Any]:
         "compression": "zstd",
         "compression_level": 1,
         "use_dictionary": columns or False,
+        "write_statistics": bounded(schema) or False,
         "write_batch_size": _PIECE,
         "store_schema": False,
     }

@@ -93,7 +93,7 @@ def _write(storage: Storage, findings: list[Finding]) -> None:
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:
         table = pa.Table.from_pylist([asdict(finding) for finding in findings], schema=FINDINGS_SCHEMA)
-        pq.write_table(table, sink.file, compression="zstd")
+        pq.write_table(table, sink.file, compression="zstd", write_statistics=False)
         sink.publish()
     except BaseException:
         sink.abort()

@@ -27,6 +27,9 @@ class TestDelta(ExportConformance):
     def read(self, target: str, table: str) -> pa.Table:
         return self.table(target, table).to_pyarrow_table()
 
+    def parquet_files(self, target: str, table: str) -> list[Path]:
+        return list(Path(target.removeprefix("delta:"), table).rglob("*.parquet"))
+
     def make_other(self, target: str) -> None:
         DeltaTable.create(
             f"{target.removeprefix('delta:')}/steps", pa.schema([("run", pa.string()), ("colour", pa.string())])

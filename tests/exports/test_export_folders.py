@@ -32,6 +32,11 @@ class FolderConformance(ExportConformance):
     def files(self, target: str, table: str) -> list[Path]:
         return sorted((self.path(target) / table).rglob(f"[!.]*{self.suffix}"))
 
+    def parquet_files(self, target: str, table: str) -> list[Path]:
+        if self.suffix != ".parquet":
+            pytest.skip("no Parquet")
+        return self.files(target, table)
+
     def test_a_worker_and_a_run_of_any_name_have_files_of_their_own(self, tmp_path: Path, target: str) -> None:
         runs = tmp_path / "runs"
         write_run(runs / "x/lr=0.1 é", 2, "gpu:0/é")

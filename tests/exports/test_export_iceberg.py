@@ -37,6 +37,9 @@ class IcebergConformance(ExportConformance):
         place = urlsplit(self.catalogue(target).load_table(("tensortrial", table)).location()).path
         return list(Path(place).rglob("*.parquet"))
 
+    def parquet_files(self, target: str, table: str) -> list[Path]:
+        return self.files(target, table)
+
     def make_other(self, target: str) -> None:
         catalogue = self.catalogue(target)
         catalogue.create_namespace("tensortrial")
