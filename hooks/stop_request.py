@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
-from tensortrial.schema import STOP_FILE
+from tensortrial.documents import read_document
+from tensortrial.schema import STOP_FILE, StopInfo
 from tensortrial.storage import Storage
 
 # How often a step begins with a look: on a disk it takes 10 us, in a bucket a request.
@@ -28,7 +28,6 @@ class StopRequest:
             return None
         self._next_look = now + self._pause
         try:
-            asked = json.loads(self._storage.read(STOP_FILE))
+            return read_document(self._storage.read(STOP_FILE), StopInfo).reason
         except (FileNotFoundError, ValueError):
             return None
-        return str(asked.get("reason", "")) if isinstance(asked, dict) else ""

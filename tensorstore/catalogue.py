@@ -17,15 +17,14 @@ import pyarrow as pa
 from . import arrow
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Engine, FilesView, Rows, RunFile
-from .errors import CorruptFile, FileError, MissingChunk
+from .errors import CorruptFile, FileError
 from .index import NamedTensor, SavedTensor
 from .index_files import IndexFiles, NewFile
 from .index_rows import IndexRows
+from .readable_files import ReadableFiles
 from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from .storage import Storage
 
-# Enough for the footer of most files.
-_TAIL_BYTES = 64 << 10
 _CACHED_BLOCKS = 64
 # Well below the time that files are kept after they were compacted.
 _LISTED_SECONDS = 20.0
@@ -114,6 +113,7 @@ class Catalogue:
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._derived: dict[tuple[Any, ...], Any] = {}
         self._index_rows = IndexRows(storage)
+        self._files_check = ReadableFiles(storage)
         self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
         self._last: tuple[str, int] | None = None
         self._views_of_version: int | None = None
@@ -370,6 +370,7 @@ class Catalogue:
         if self._views_of_version == self.version:
             return
         index = [path for (path,) in self.database.rows("index_paths", {})]
+        index = self._readable(index, INDEX_SCHEMA, new=True)
         self._view_over_files("tensors", index, INDEX_SCHEMA, "saved_at")
         for view in _VIEWS:
             self.database.make_view(f"view_{view}")
@@ -388,7 +389,7 @@ class Catalogue:
             return
         # In the order of the steps, for the engine's sake. A chunk may be named by two flushes.
         chunks = list(dict.fromkeys(path for (path,) in self.database.rows("chunk_paths", {})))
-        self._view_over_files("tensor_values", self._readable(chunks), TENSORS_SCHEMA)
+        self._view_over_files("tensor_values", self._readable(chunks, TENSORS_SCHEMA), TENSORS_SCHEMA)
         self._values_of_version = self.version
 
     def _make_findings_view(self) -> None:
@@ -396,7 +397,9 @@ class Catalogue:
         paths = [f"{FINDINGS}/{name}" for name in self._storage.list(FINDINGS) if name.endswith(".parquet")]
         if paths == self._findings:
             return
-        self._view_over_files("finding_files", self._readable(paths), FINDINGS_SCHEMA, "found_at", "step")
+        self._view_over_files(
+            "finding_files", self._readable(paths, FINDINGS_SCHEMA), FINDINGS_SCHEMA, "found_at", "step"
+        )
         self.database.make_view("view_findings")
         self._findings = paths
 
@@ -406,19 +409,14 @@ class Catalogue:
         files = [RunFile(self._storage, path) for path in paths]
         self.database.make_files_view(FilesView(view, schema, time, step, self._first, self._end), files)
 
-    def _readable(self, chunks: list[str]) -> list[str]:
-        """Chunks that are there and whole: one bad file would make the view useless for all."""
+    def _readable(self, paths: list[str], schema: pa.Schema, new: bool = False) -> list[str]:
+        """Files that are there and whole: one bad file would make the view useless for all."""
         kept = []
-        # The footers are read next: of a remote file they come along.
-        length = 8 if self._storage.is_local else _TAIL_BYTES
-        for path, tail in zip(chunks, self._storage.read_tails(chunks, length), strict=True):
-            if not isinstance(tail, Exception) and tail[0][-4:] == b"PAR1":
+        for path, error in (self._files_check.check_new if new else self._files_check.check)(paths, schema):
+            if error is None:
                 kept.append(path)
-            elif isinstance(tail, FileNotFoundError):
-                self._index_files.set_aside(path, MissingChunk(path, "the index names this chunk, and it is not there"))
             else:
-                reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
-                self._index_files.set_aside(path, CorruptFile(path, f"this chunk is torn: {reason}"))
+                self._index_files.set_aside(path, error)
         return kept
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -148,7 +147,7 @@ def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
     for name in storage.list(COLLECTIONS):
         try:
             info = WorkerInfo.from_bytes(storage.read(f"{COLLECTIONS}/{name}"))
-        except (ValueError, json.JSONDecodeError) as exc:
+        except ValueError as exc:
             raise FileError(f"{COLLECTIONS}/{name}", f"the run cannot be continued: {exc}") from exc
         yield info.worker, info
 

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from .storage import ByteRange, Storage
 from .thrift import read_binary, read_field, read_integer, read_list_head, read_struct, read_value
 
@@ -26,7 +29,7 @@ _TAIL_BYTES = 64 << 10
 # parquet.thrift's numbers: of physical types, and of fields.
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
 _LENGTHS = {_INT32: 4, _INT64: 8}
-_NUM_ROWS, _ROW_GROUPS = 3, 4
+_SCHEMA, _NUM_ROWS, _ROW_GROUPS = 2, 3, 4
 _COLUMNS, _ROWS_OF_GROUP = 1, 3
 _METADATA = 3
 _LIST = 9
@@ -74,15 +77,37 @@ def row_groups(footer: bytes) -> list[RowGroup]:
 
     Raises ValueError, which names what is wrong, for bytes that are no footer.
     """
+    return _parsed(footer)[1]
+
+
+def schema_of(footer: bytes) -> pa.Schema:
+    """Return the columns of a file with this footer, all of which was checked as by `row_groups`.
+
+    Raises ValueError, which names what is wrong, for bytes that are no footer.
+    """
+    return _arrow_schema(_parsed(footer)[0])
+
+
+@lru_cache(maxsize=64)
+def _arrow_schema(elements: bytes) -> pa.Schema:
+    # What pyarrow reads the schema of: the footer of a file with no rows. Most files have the same one.
+    footer = b"\x15\x04\x19" + elements + b"\x16\x00\x19\x0c\x00"
     try:
-        rows, found = _file(footer)
+        return pq.read_schema(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
+    except (pa.ArrowException, OSError) as exc:
+        raise ValueError(f"its footer has no schema: {exc}") from exc
+
+
+def _parsed(footer: bytes) -> tuple[bytes, list[RowGroup]]:
+    try:
+        schema, rows, found = _file(footer)
     except IndexError as exc:
         raise ValueError("its footer is cut off") from exc
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"its footer lacks something, or has it in another form: {exc!r}") from exc
     if rows != sum(group.rows for group in found) or any(group.rows < 0 for group in found):
         raise ValueError(f"its footer has {rows} rows, and its row groups {[group.rows for group in found]}")
-    return found
+    return schema, found
 
 
 def footer_of(end: bytes | bytearray) -> bytes:
@@ -116,7 +141,9 @@ def read_footer(storage: Storage, path: str, size: int) -> bytes:
     return footer_of(end)
 
 
-def _file(footer: bytes) -> tuple[int, list[RowGroup]]:
+def _file(footer: bytes) -> tuple[bytes, int, list[RowGroup]]:
+    """The list of the schema's elements as it stands there, the number of rows, and the row groups."""
+    schema = b""
     rows = number = position = 0
     while True:
         number, kind, position = read_field(footer, position, number)
@@ -128,9 +155,12 @@ def _file(footer: bytes) -> tuple[int, list[RowGroup]]:
             for _ in range(count):
                 group, position = _row_group(footer, position)
                 groups.append(group)
-            return rows, groups  # what comes after them is not needed
+            return schema, rows, groups  # what comes after them is not needed
+        begin = position
         value, position = read_value(footer, position, kind)
-        if number == _NUM_ROWS:
+        if number == _SCHEMA:
+            schema = footer[begin:position]
+        elif number == _NUM_ROWS:
             rows = value
 
 

@@ -9,19 +9,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self
 
 import pyarrow as pa
 
 from . import arrow
 from .catalogue import collection_row
+from .documents import read_document, utc
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Database, Engine, FilesView, RunFile
-from .errors import ConfigurationError, CorruptFile, MissingChunk, RunNotFound, StorageError, TensorTrialError
+from .errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
 from .flushes import widest
 from .index_files import list_index
-from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, RunInfo
+from .readable_files import ReadableFiles
+from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from .storage import Storage, open_storage
 from .trial import Trial, create_trial
 from .workers import Workers
@@ -29,7 +31,6 @@ from .workers import Workers
 _PARALLEL = 16
 # How far below a folder runs are looked for.
 _DEPTH = 4
-_TAIL_BYTES = 64 << 10
 _VIEWS = ("runs", "reductions", "scalars", "steps", "collections")
 
 Place = str | os.PathLike[str] | Trial
@@ -170,26 +171,22 @@ class Runs:
             info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
             workers = Workers(storage)
             workers.refresh()
-            ended = _ended_at(storage, workers)
+            ended = _ended_at(storage, workers, self.damaged)
             listed = [path for worker in workers.infos for path in widest(list_index(storage, worker.worker))]
-            return OpenedRun(name, storage, info, workers, ended, self._readable(storage, listed))
+            return OpenedRun(name, storage, info, workers, ended, self._readable(storage, listed, INDEX_SCHEMA))
         except (TensorTrialError, FileNotFoundError) as exc:
             error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
             self.damaged[storage.url] = error
             return None
 
-    def _readable(self, storage: Storage, paths: list[str]) -> list[str]:
+    def _readable(self, storage: Storage, paths: list[str], schema: pa.Schema) -> list[str]:
         """Files that are there and whole: one bad file would make the views useless for all."""
         kept = []
-        # The footers are read next: of a remote file they come along.
-        for path, tail in zip(paths, storage.read_tails(paths, 8 if storage.is_local else _TAIL_BYTES), strict=True):
-            if not isinstance(tail, Exception) and tail[0][-4:] == b"PAR1":
+        for path, error in ReadableFiles(storage).check(paths, schema):
+            if error is None:
                 kept.append(path)
-            elif isinstance(tail, FileNotFoundError):
-                self.damaged[f"{storage.url}/{path}"] = MissingChunk(path, "the index names this file; it is not there")
             else:
-                reason = tail if isinstance(tail, Exception) else "it does not end like a Parquet file"
-                self.damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"this file is torn: {reason}")
+                self.damaged[f"{storage.url}/{path}"] = error
         return kept
 
     # Views.
@@ -213,7 +210,7 @@ class Runs:
         files = [
             RunFile(run.storage, path, run.name)
             for run in self._runs.values()
-            for path in self._readable(run.storage, _parquet_files(run.storage, FINDINGS))
+            for path in self._readable(run.storage, _parquet_files(run.storage, FINDINGS), FINDINGS_SCHEMA)
         ]
         self._database.make_files_view(FilesView("findings", FINDINGS_SCHEMA, "found_at", with_run=True), files)
 
@@ -225,7 +222,7 @@ class Runs:
         files = [
             RunFile(self._runs[name].storage, path, name)
             for name, paths in chunks.items()
-            for path in self._readable(self._runs[name].storage, paths)
+            for path in self._readable(self._runs[name].storage, paths, TENSORS_SCHEMA)
         ]
         self._database.make_files_view(FilesView("tensor_values", TENSORS_SCHEMA, with_run=True), files)
 
@@ -269,7 +266,7 @@ def _row(run: OpenedRun) -> tuple[Any, ...]:
     return (
         run.name,
         run.storage.url,
-        _time(run.info.created_at),
+        utc(run.info.created_at),
         run.ended,
         run.info.framework,
         json.dumps(dict(run.info.versions)),
@@ -278,17 +275,18 @@ def _row(run: OpenedRun) -> tuple[Any, ...]:
     )
 
 
-def _time(text: str) -> datetime:
-    """UTC, without saying so: as all times of the views."""
-    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)
-
-
-def _ended_at(storage: Storage, workers: Workers) -> datetime | None:
-    """When the last worker ended; None while one is at work."""
+def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrialError]) -> datetime | None:
+    """When the last worker ended; None while one is at work, and where no mark says when."""
     if not workers.job_ended:
         return None
-    marks = [json.loads(storage.read(f"{END}/{name}")) for name in storage.list(END) if name.endswith(".json")]
-    return max((_time(mark["ended_at"]) for mark in marks if mark.get("ended_at")), default=None)
+    times = []
+    for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
+        try:
+            mark = read_document(storage.read(path), EndInfo)
+            times += [utc(mark.ended_at)] if mark.ended_at else []
+        except (ValueError, FileNotFoundError) as exc:
+            damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")
+    return max(times, default=None)
 
 
 def _parquet_files(storage: Storage, folder: str) -> list[str]:

@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 from .errors import ConfigurationError, NotARun, UnknownFormat
 from .reductions import STATISTICS
 
@@ -175,12 +176,12 @@ def _plain(value: Any) -> Any:
 class RunInfo:
     """`run.json`: what the run is. Written once, by the first worker."""
 
-    created_at: str
+    created_at: Time
     """ISO 8601 with time zone."""
     framework: str = ""
-    num_workers: int = 1
+    num_workers: Count = 1
     codec: str = "none"
-    steps_per_directory: int = STEPS_PER_DIRECTORY
+    steps_per_directory: Count = STEPS_PER_DIRECTORY
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the user told the hook to keep with the run."""
@@ -195,21 +196,49 @@ class RunInfo:
     def from_bytes(cls, data: bytes, url: str) -> RunInfo:
         """Raises NotARun for anything that is not a run.json, UnknownFormat for a later format."""
         try:
-            document = json.loads(data)
-            marked = document.pop("tensortrial") == "run"
-            number = int(document["format"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            marked = False
-        if not marked:
-            raise NotARun(url, f"its {RUN_FILE} was not written by tensortrial, so this is not a run")
-        if number > FORMAT:
-            raise UnknownFormat(
-                url, f"the run has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
-            )
-        try:
-            return cls(**{name: document[name] for name in cls.__dataclass_fields__ if name in document})
-        except TypeError as exc:
-            raise NotARun(url, f"its {RUN_FILE} is incomplete: {exc}") from exc
+            document = read_object(data)
+            if document.get("tensortrial") != "run":
+                raise ValueError("it was not written by tensortrial")
+            # Before all else: a later format may have any other form.
+            check_value("format", document.get("format"), int)
+            if document["format"] > FORMAT:
+                number = document["format"]
+                raise UnknownFormat(
+                    url, f"the run has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
+                )
+            return from_object(document, cls)
+        except UnknownFormat:
+            raise
+        except ValueError as exc:
+            raise NotARun(url, f"its {RUN_FILE} cannot be read, so this is not a run: {exc}") from exc
+
+
+@dataclass(frozen=True)
+class CollectionInfo:
+    """A collection in a worker's claim."""
+
+    name: str
+    include_regex: list[str] | None = None
+    tensor_names: list[str] | None = None
+    save_config: Mapping[str, Any] | None = None
+    reduction_config: Mapping[str, Any] | None = None
+    save_histogram: bool | str | None = None
+
+
+@dataclass(frozen=True)
+class EndInfo:
+    """`end/WORKER.json`: that a worker will write no more, or all of them, by somebody else."""
+
+    ended_at: Time | None = None
+    worker: str | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class StopInfo:
+    """`stop.json`: that a rule asks the job to stop."""
+
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,15 +246,15 @@ class WorkerInfo:
     """`collections/WORKER.json`: what one worker was told to save. The file is also the worker's claim of its name."""
 
     worker: str
-    num_workers: int
-    started_at: str
-    collections: list[Mapping[str, Any]]
+    num_workers: Count
+    started_at: Time
+    collections: list[Annotated[Mapping[str, Any], Described(CollectionInfo)]]
     include_collections: list[str] = field(default_factory=list)
     """Which of the collections are saved; a tensor in none of them is saved by an explicit call only."""
-    session: int = 0
+    session: Number = 0
     """0 for the job that began the run, one more each time it was resumed."""
-    first_global_step: int = 0
-    first_mode_steps: Mapping[str, int] = field(default_factory=dict)
+    first_global_step: Number = 0
+    first_mode_steps: Mapping[str, Number] = field(default_factory=dict)
     """The steps at which the session began."""
     format: int = FORMAT
 
@@ -235,10 +264,4 @@ class WorkerInfo:
     @classmethod
     def from_bytes(cls, data: bytes) -> WorkerInfo:
         """Raises ValueError for anything else."""
-        document = json.loads(data)
-        if not isinstance(document, dict):
-            raise ValueError("not a JSON object")
-        try:
-            return cls(**{name: document[name] for name in cls.__dataclass_fields__ if name in document})
-        except TypeError as exc:
-            raise ValueError(str(exc)) from exc
+        return read_document(data, cls)

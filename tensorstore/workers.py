@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from .errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
-from .schema import COLLECTIONS, END, MARKED_END, WorkerInfo, end_path
+from .schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -146,11 +146,26 @@ class Workers:
         for name in names:
             path = f"{COLLECTIONS}/{name}"
             try:
-                self._files[name] = WorkerInfo.from_bytes(self._storage.read(path))
+                self._files[name] = self._claim(name, WorkerInfo.from_bytes(self._storage.read(path)))
             except (ValueError, FileNotFoundError) as exc:
-                if path not in self.damaged:
-                    self.damaged[path] = CorruptFile(path, f"it does not say what a worker saves: {exc}")
-                    logger.warning("%s", self.damaged[path])
+                self._set_aside(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
+            except StorageError as exc:
+                self._set_aside(exc)
+
+    def _claim(self, name: str, info: WorkerInfo) -> WorkerInfo:
+        """The claim in the file `name`. Raises ValueError for a copy of another, whose files would be read twice."""
+        others = [other for other, known in self._files.items() if known.worker == info.worker and other != name]
+        if others and name != _file_name(collections_path(info.worker)):
+            raise ValueError(f"{others[0]} is of {info.worker!r} already")
+        for other in others:
+            del self._files[other]
+            self._set_aside(CorruptFile(f"{COLLECTIONS}/{other}", f"{name} is of {info.worker!r}, and this its copy"))
+        return info
+
+    def _set_aside(self, error: FileError) -> None:
+        if error.path not in self.damaged:
+            self.damaged[error.path] = error
+            logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
 
 
 def _by_session(info: WorkerInfo) -> tuple[int, str]:

@@ -1,0 +1,62 @@
+"""Which Parquet files of a run an engine can read: one bad file makes a view over many useless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from .errors import CorruptFile, FileError, MissingChunk
+from .footer import footer_length, footer_of, schema_of
+from .storage import Storage
+
+_TAIL_BYTES = 64 << 10
+"""Enough for most footers."""
+
+
+class ReadableFiles:
+    """Parquet files of one run, each of whose footers is read once: published files never change."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._whole: set[str] = set()
+
+    def check(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
+        """Yield each file with what is wrong with it, if anything: it is missing, is no Parquet, or has not the columns
+        of `schema`."""
+        # The footers of new files are read next by the engine: of a remote file they come along.
+        length = 8 if self._storage.is_local and self._whole.issuperset(paths) else _TAIL_BYTES
+        for path, tail in zip(paths, self._storage.read_tails(paths, length), strict=True):
+            if isinstance(tail, FileNotFoundError):
+                yield path, MissingChunk(path, "the index names this file, and it is not there")
+            elif isinstance(tail, Exception):
+                yield path, tail if isinstance(tail, FileError) else CorruptFile(path, f"it cannot be read: {tail}")
+            else:
+                yield path, None if path in self._whole else self._damage(path, *tail, schema)
+
+    def check_new(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
+        """Yield the same, without a look at those that were found whole before."""
+        new = dict(self.check([path for path in paths if path not in self._whole], schema))
+        yield from ((path, new.get(path)) for path in paths)
+
+    def _damage(self, path: str, tail: bytes, size: int, schema: pa.Schema) -> FileError | None:
+        try:
+            needed = footer_length(tail) + 8
+            if len(tail) < needed <= size:
+                tail, _ = self._storage.read_tail(path, needed)
+            _check_columns(schema_of(footer_of(tail)), schema)
+        except ValueError as exc:
+            return CorruptFile(path, f"an engine cannot read this file: {exc}")
+        except FileNotFoundError:
+            return MissingChunk(path, "the index names this file, and it is not there")
+        self._whole.add(path)
+        return None
+
+
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
+    for field in expected:
+        if field.name not in found.names:
+            if not field.nullable:
+                raise ValueError(f"it has no column {field.name}")
+        elif (kind := found.field(field.name).type) != field.type:
+            raise ValueError(f"its column {field.name} is {kind}, not {field.type}")
