@@ -397,17 +397,23 @@ class Catalogue:
         paths = [f"{FINDINGS}/{name}" for name in self._storage.list(FINDINGS) if name.endswith(".parquet")]
         if paths == self._findings:
             return
-        self._view_over_files(
-            "finding_files", self._readable(paths, FINDINGS_SCHEMA), FINDINGS_SCHEMA, "found_at", "step"
-        )
+        files = self._readable(paths, FINDINGS_SCHEMA)
+        self._view_over_files("finding_files", files, FINDINGS_SCHEMA, "found_at", "step", public=False)
         self.database.make_view("view_findings")
         self._findings = paths
 
     def _view_over_files(
-        self, view: str, paths: list[str], schema: pa.Schema, time: str = "", step: str = "global_step"
+        self,
+        view: str,
+        paths: list[str],
+        schema: pa.Schema,
+        time: str = "",
+        step: str = "global_step",
+        public: bool = True,
     ) -> None:
         files = [RunFile(self._storage, path) for path in paths]
-        self.database.make_files_view(FilesView(view, schema, time, step, self._first, self._end), files)
+        described = FilesView(view, schema, time, step, self._first, self._end, public=public)
+        self.database.make_files_view(described, files)
 
     def _readable(self, paths: list[str], schema: pa.Schema, new: bool = False) -> list[str]:
         """Files that are there and whole: one bad file would make the view useless for all."""

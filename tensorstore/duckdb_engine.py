@@ -7,7 +7,7 @@ from __future__ import annotations
 import atexit
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from . import arrow
+from . import arrow, user_sql
 from .engine import Database, FilesView, Rows, RunFile
 from .errors import QueryError, QueryRefused, RunClosed
 from .schema import FINDINGS, INDEX, TENSORS
@@ -48,6 +48,7 @@ class DuckDBDatabase(Database):
 
     def __init__(self, storages: Sequence[Storage]) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = duckdb.connect(":memory:")
+        self._views: set[str] = set()
         filesystems: dict[str, Any] = {}
         for storage in storages:
             filesystem = storage.duckdb_filesystem
@@ -143,6 +144,7 @@ class DuckDBDatabase(Database):
 
     def make_view(self, question: str) -> None:
         self.execute(load(question))
+        self._views.add(question.rpartition("view_")[2])
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         relation = self._files(view, files) if files else self._no_files(view)
@@ -154,6 +156,8 @@ class DuckDBDatabase(Database):
         if view.end is not None:
             relation = relation.filter(f"{view.step} < {int(view.end)}")
         relation.create_view(view.name, replace=True)
+        if view.public:
+            self._views.add(view.name)
 
     def _no_files(self, view: FilesView) -> duckdb.DuckDBPyRelation:
         # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
@@ -178,7 +182,7 @@ class DuckDBDatabase(Database):
         with query_errors():
             # A cursor of its own: a relation is evaluated lazily, while others go on asking.
             cursor = self._duckdb.cursor()
-            _refuse_all_but_select(cursor, query)
+            _refuse_all_but_select(cursor, query, self._views)
             return cursor.sql(query, params=parameters)
 
     def close(self) -> None:
@@ -218,7 +222,9 @@ def _close_all() -> None:
         database.close()
 
 
-def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[str]) -> None:
+    if "\0" in query:
+        raise QueryError("a query can have no zero byte in it")
     try:
         statements = connection.extract_statements(query)
     except duckdb.Error as exc:
@@ -230,3 +236,5 @@ def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str) ->
         raise QueryRefused(
             f"only one SELECT is run on a run's views, and this is {found}{hint}: {query.strip()[:200]!r}"
         )
+    ((serialized,),) = connection.execute("select json_serialize_sql($query)", {"query": query}).fetchall()
+    user_sql.check(serialized, query, views)

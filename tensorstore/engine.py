@@ -46,6 +46,8 @@ class FilesView:
     """Rows outside of first <= step < end are left out."""
     with_run: bool = False
     """Whether the run that a file belongs to is the first column."""
+    public: bool = True
+    """Whether a user's query can read it; otherwise only other views do."""
 
     @property
     def floats(self) -> list[str]:

@@ -92,6 +92,7 @@ class SparkDatabase(Database):
         self._tables: dict[str, pa.Table] = {}
         self._changed: set[str] = set()
         self._views: set[str] = set()
+        self._hidden: set[str] = set()
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
 
@@ -169,7 +170,7 @@ class SparkDatabase(Database):
         if view.end is not None:
             frame = frame.where(frame[view.step] < view.end)
         frame.createOrReplaceTempView(view.name)
-        self._views.add(view.name)
+        (self._views if view.public else self._hidden).add(view.name)
 
     def _files(self, view: FilesView, files: Sequence[RunFile]) -> DataFrame:
         schema = self._session.createDataFrame(view.schema.empty_table()).schema
@@ -189,10 +190,11 @@ class SparkDatabase(Database):
         return joined.select("run", *view.schema.names)
 
     def close(self) -> None:
-        for view in (*self._views, *(f"catalogue_{table}" for table in self._tables)):
+        for view in (*self._views, *self._hidden, *(f"catalogue_{table}" for table in self._tables)):
             self._session.catalog.dropTempView(view)
         self._tables.clear()
         self._views.clear()
+        self._hidden.clear()
         self._closed = True
 
 

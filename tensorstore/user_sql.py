@@ -1,0 +1,172 @@
+"""Which SQL of a user is run: one SELECT on the views of a run, by what the engine's own parser made of it.
+
+DuckDB calls a statement SELECT that writes in a common table expression, so its word for the whole is not enough.
+`json_serialize_sql` shows the parsed tree. Everything in it must be known here; what is not is refused, so that a later
+release of DuckDB adds nothing that a query may do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from .errors import QueryError, QueryRefused
+
+# Kinds of queries, tables, and what stands around them, which have no class in the tree.
+_QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+_TABLES = frozenset(
+    {"BASE_TABLE", "TABLE_FUNCTION", "SUBQUERY", "JOIN", "EMPTY", "EMPTY_FROM", "EXPRESSION_LIST", "PIVOT", "SHOW_REF"}
+)
+_MODIFIERS = frozenset({"ORDER_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "DISTINCT_MODIFIER"})
+_ORDERS = frozenset({"ORDER_DEFAULT", "ASCENDING", "DESCENDING"})
+_KNOWN = _QUERIES | _TABLES | _MODIFIERS | _ORDERS
+_EXPRESSIONS = frozenset(
+    "BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT DEFAULT FUNCTION LAMBDA LAMBDA_REF OPERATOR "
+    "PARAMETER POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW".split()
+)
+
+_TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
+# They tell of the engine and its session, change them, or wait; no row of a run depends on them.
+_FUNCTIONS = frozenset(
+    "current_connection_id current_query current_query_id current_schemas current_setting current_transaction_id currval "
+    "get_block_size getenv getvariable in_search_path nextval set_config setval sleep sleep_ms stats txid_current "
+    "vector_type write_log json_execute_serialized_sql query query_table which_secret".split()
+)
+_FUNCTION_PREFIXES = ("__", "duckdb_", "pg_get_", "pg_sleep", "pragma_", "read_")
+# Views that are made when a query names them.
+_LATE = frozenset({"findings", "tensor_values"})
+_SCHEMAS = ((), ("main",), ("memory", "main"))
+
+Tree = dict[str, Any]
+
+
+def check(serialized: str, query: str, views: Collection[str]) -> None:
+    """Refuse everything but one SELECT on these views.
+
+    Args:
+        serialized: What DuckDB's `json_serialize_sql` returns for the query.
+        query: Its text, for messages.
+        views: The names of the views that there are, in lower case.
+
+    Raises:
+        QueryRefused: It is not one SELECT, or reads anything but the views.
+        QueryError: It is not SQL, or there is no view of this name.
+    """
+    try:
+        document = json.loads(serialized)
+    except RecursionError as exc:
+        raise QueryError("the query is nested too deeply; write it with fewer parentheses and operators") from exc
+    if document["error"]:
+        raise _not_a_select(document, query)
+    statements = document["statements"]
+    if len(statements) != 1:
+        raise QueryRefused(f"only one SELECT is run on a run's views, and this is {len(statements)}: {_short(query)}")
+    for tree, names in _walk(statements[0]):
+        _check_node(tree, names, views)
+
+
+def _not_a_select(document: Tree, query: str) -> QueryError:
+    message = document.get("error_message", "")
+    if "Only SELECT" in message:
+        return QueryRefused(f"only one SELECT is run on a run's views, and this is another statement: {_short(query)}")
+    return QueryError(f"this is not SQL that DuckDB understands: {message}")
+
+
+def _walk(statement: Tree) -> Iterator[tuple[Tree, frozenset[str]]]:
+    """Yield every node, with the names that the WITH clauses around it define. A loop, because a tree may be deep."""
+    waiting: list[tuple[Any, frozenset[str]]] = [(statement, frozenset())]
+    while waiting:
+        found, names = waiting.pop()
+        if isinstance(found, list):
+            waiting += [(each, names) for each in found]
+        elif isinstance(found, dict):
+            yield found, names
+            waiting += _below(found, names)
+
+
+def _below(node: Tree, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Yield what is directly below a node, with the names that it sees."""
+    known = names
+    # A common table expression sees those before it, and not itself.
+    for entry in (node.get("cte_map") or {}).get("map", ()):
+        yield entry["value"], known
+        known |= {str(entry["key"]).lower()}
+    own = {str(node.get("cte_name", "")).lower()}
+    # Its first part does not see a recursive one: there the name would be that of another table.
+    seeing = {"RECURSIVE_CTE_NODE": "right", "CTE_NODE": "child"}.get(str(node.get("type")))
+    for key, child in node.items():
+        if key != "cte_map":
+            yield child, known | own if key == seeing else known
+
+
+def _check_node(node: Tree, names: frozenset[str], views: Collection[str]) -> None:
+    kind, of_class = node.get("type"), node.get("class")
+    if of_class is not None:
+        if of_class not in _EXPRESSIONS:
+            raise QueryRefused(f"a query on a run's views can have no {_spoken(of_class)}")
+    elif isinstance(kind, str) and kind not in _KNOWN and not kind.endswith("_TYPE_INFO"):
+        raise QueryRefused(f"a query can read the views of its run, and nothing else; this has a {_spoken(kind)}")
+    if kind == "BASE_TABLE":
+        _check_table(node, names, views)
+    elif kind == "TABLE_FUNCTION":
+        _check_table_function(node)
+    elif kind == "SHOW_REF":
+        _check_show(node)
+    elif "function_name" in node:
+        _check_function(str(node["function_name"]))
+
+
+def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> None:
+    path = _path(node)
+    *schema, name = path
+    if name in names and schema in ([], ["recurring"]):
+        return
+    if tuple(schema) not in _SCHEMAS:
+        raise QueryRefused(f"no view {'.'.join(path)!r}: a query can read {_listed(views)}, and nothing else")
+    if name not in views:
+        near = difflib.get_close_matches(name, {*views, *_LATE}, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise QueryError(f"no view {name!r}{hint} A query can read {_listed(views)}")
+
+
+def _path(node: Tree) -> list[str]:
+    """The parts of a table's name: catalogue and schema, where they are written, and the name."""
+    named = node.get("qualified_name") or {}
+    path = named.get("path") or [node.get("catalog_name"), node.get("schema_name"), node["table_name"]]
+    return [str(part).lower() for part in path if part]
+
+
+def _check_table_function(node: Tree) -> None:
+    function = node.get("function") or {}
+    name = str(function.get("function_name", "")).lower()
+    if function.get("class") != "FUNCTION" or name not in _TABLE_FUNCTIONS:
+        allowed = ", ".join(sorted(_TABLE_FUNCTIONS))
+        raise QueryRefused(
+            f"the function {name!r} is not run in the place of a table: it reaches beyond the views of the run; "
+            f"those that are run are {allowed}"
+        )
+
+
+def _check_show(node: Tree) -> None:
+    shown = str(node.get("table_name") or "").strip('"').lower()
+    if not node.get("query") and shown != "tables":
+        raise QueryRefused("SHOW and DESCRIBE show a run's views: SHOW TABLES, DESCRIBE tensors, SUMMARIZE scalars")
+
+
+def _check_function(name: str) -> None:
+    if name.lower() in _FUNCTIONS or name.lower().startswith(_FUNCTION_PREFIXES):
+        raise QueryRefused(f"the function {name!r} is not run: it reaches beyond the views of the run")
+
+
+def _listed(views: Collection[str]) -> str:
+    return ", ".join(sorted({*views, *_LATE}))
+
+
+def _spoken(kind: str) -> str:
+    return kind.removesuffix("_NODE").removesuffix("_QUERY").replace("_", " ")
+
+
+def _short(query: str) -> str:
+    return repr(query.strip()[:200])
