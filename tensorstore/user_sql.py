@@ -23,16 +23,58 @@ _MODIFIERS = frozenset({"ORDER_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIF
 _ORDERS = frozenset({"ORDER_DEFAULT", "ASCENDING", "DESCENDING"})
 _KNOWN = _QUERIES | _TABLES | _MODIFIERS | _ORDERS
 _EXPRESSIONS = frozenset(
-    "BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT DEFAULT FUNCTION LAMBDA LAMBDA_REF OPERATOR "
-    "PARAMETER POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW".split()
+    [
+        "BETWEEN",
+        "CASE",
+        "CAST",
+        "COLLATE",
+        "COLUMN_REF",
+        "COMPARISON",
+        "CONJUNCTION",
+        "CONSTANT",
+        "DEFAULT",
+        "FUNCTION",
+        "LAMBDA",
+        "LAMBDA_REF",
+        "OPERATOR",
+        "PARAMETER",
+        "POSITIONAL_REFERENCE",
+        "STAR",
+        "SUBQUERY",
+        "TYPE",
+        "WINDOW",
+    ]
 )
 
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
 # They tell of the engine and its session, change them, or wait; no row of a run depends on them.
 _FUNCTIONS = frozenset(
-    "current_connection_id current_query current_query_id current_schemas current_setting current_transaction_id currval "
-    "get_block_size getenv getvariable in_search_path nextval set_config setval sleep sleep_ms stats txid_current "
-    "vector_type write_log json_execute_serialized_sql query query_table which_secret".split()
+    [
+        "current_connection_id",
+        "current_query",
+        "current_query_id",
+        "current_schemas",
+        "current_setting",
+        "current_transaction_id",
+        "currval",
+        "get_block_size",
+        "getenv",
+        "getvariable",
+        "in_search_path",
+        "nextval",
+        "set_config",
+        "setval",
+        "sleep",
+        "sleep_ms",
+        "stats",
+        "txid_current",
+        "vector_type",
+        "write_log",
+        "json_execute_serialized_sql",
+        "query",
+        "query_table",
+        "which_secret",
+    ]
 )
 _FUNCTION_PREFIXES = ("__", "duckdb_", "pg_get_", "pg_sleep", "pragma_", "read_")
 # Views that are made when a query names them.
