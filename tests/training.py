@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from programs import run, start
 from sklearn.datasets import load_digits
 from torch import nn
+
+__all__ = ["Net", "array", "batches", "digits", "evaluate", "run", "same", "seeded", "start", "train"]
 
 BATCH = 32
 
@@ -76,27 +74,3 @@ def same(found: Any, expected: Any) -> bool:
     """Whether two arrays are equal to the bit."""
     found, expected = np.asarray(found), np.asarray(expected)
     return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
-
-
-def start(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
-    """Start a program in `folder` with this interpreter and what it can import."""
-    (folder / "script.py").write_text(textwrap.dedent(script))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-    return subprocess.Popen(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env={**environment, "OMP_NUM_THREADS": "1", **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
-    with start(script, folder, **variables) as process:
-        try:
-            out, err = process.communicate(timeout=90)
-        finally:
-            process.kill()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -1,0 +1,26 @@
+"""A hook of no framework, which imports in a fraction of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tensortrial.hooks.hook import BaseHook, guarded
+from tensortrial.hooks.rank import Rank
+from tensortrial.hooks.recorder import Recorder
+
+
+class Hook(BaseHook):
+    """What the hooks of all frameworks share."""
+
+    def __init__(self, out_dir: Any, **options: Any) -> None:
+        self.recorder = Recorder(
+            out_dir, framework="none", versions={}, rank=Rank(0, 1), builtin=(), always_saved=(), **options
+        )
+
+    @guarded
+    def save_tensor(self, name: str, value: Any, collections_to_write: Iterable[str] | str = "default") -> None:
+        """Save an array."""
+        self.recorder.save_tensor(name, np.asarray(value), collections_to_write)
