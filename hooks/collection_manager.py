@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.collection import Collection, CollectionKeys, check_collection_name
 from tensortrial.errors import InvalidCollectionConfiguration
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
@@ -31,8 +31,12 @@ class CollectionManager:
         self._collections[CollectionKeys.ALL].include(".*")
 
     def get(self, name: str, create: bool = True) -> Collection | None:
-        """The collection of that name, made if there is none."""
+        """Return the collection of that name, made if there is none. Raises InvalidCollectionConfiguration for what
+        cannot be a name."""
+        if not isinstance(name, str):
+            check_collection_name(name)
         if name not in self._collections and create:
+            check_collection_name(name)
             self.add(self._factory(name))
         return self._collections.get(name)
 
@@ -43,7 +47,9 @@ class CollectionManager:
         return collection
 
     def add(self, collection: Collection) -> None:
-        """Add a collection, or put it in the place of the one of its name."""
+        """Add a collection, or put it in the place of the one of its name. Raises InvalidCollectionConfiguration for
+        what cannot be a name."""
+        check_collection_name(collection.name)
         self._complete(collection)
         self._collections[collection.name] = collection
 

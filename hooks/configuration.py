@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.collection import CollectionKeys, compile_regex, regexes
+from tensortrial.collection import CollectionKeys, check_collection_name, compile_regex, regexes
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 from tensortrial.reduction_config import ReductionConfig, boolean
@@ -114,6 +114,7 @@ def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
         raise ConfigurationError(f"each of CollectionConfigurations needs a CollectionName: {entry!r}")
     _known(entry, _COLLECTION, "CollectionConfigurations")
     name = entry["CollectionName"]
+    check_collection_name(name)
     try:
         return _named_collection(name, _parameters(entry, "CollectionParameters", _OF_COLLECTION), hook)
     except InvalidCollectionConfiguration:

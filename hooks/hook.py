@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,9 @@ _P = ParamSpec("_P")
 
 def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
     """For a hook's entry points: an error inside never reaches training, except one that is training's own, and one
-    that says that the hook was told something that cannot be, before anything was saved."""
+    that says that the hook was configured with something that cannot be, before anything was saved. A call with
+    arguments that make no sense is left out, and the hook stays on."""
+    signature = inspect.signature(method)
 
     def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
@@ -45,7 +48,17 @@ def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate
         except Exception as exc:
             if isinstance(exc, self.recorder.errors_of_training):
                 raise
-            self.recorder.fail(exc)
+            if isinstance(exc, ConfigurationError) or (isinstance(exc, TypeError) and not fits(args, kwargs, self)):
+                self.recorder.refuse_call(method.__name__.lstrip("_"), exc)
+            else:
+                self.recorder.fail(exc)
+
+    def fits(args: Any, kwargs: Any, self: _S) -> bool:
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return False
+        return True
 
     functools.update_wrapper(call, method)
     return call
@@ -131,9 +144,12 @@ class BaseHook:
     def set_mode(self, mode: ModeKeys) -> None:
         """Close the open step, and count those from here on in `mode`: modes.TRAIN, EVAL, PREDICT or GLOBAL.
 
-        Raises ConfigurationError for what is not a mode.
+        What is not a mode is logged, and the mode stays as it is.
         """
-        self._set_mode(ModeKeys.parse(mode))
+        parsed: list[ModeKeys] = []
+        self._parse_mode(mode, parsed)
+        for each in parsed:
+            self._set_mode(each)
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -170,6 +186,10 @@ class BaseHook:
     @guarded
     def _let_go(self) -> None:
         """Remove each callback from what is trained, and hold nothing of it: a notebook keeps its closed hooks."""
+
+    @guarded
+    def _parse_mode(self, mode: ModeKeys, parsed: list[ModeKeys]) -> None:
+        parsed.append(ModeKeys.parse(mode))
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:

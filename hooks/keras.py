@@ -188,6 +188,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         collection.add(variable)
 
     @unconverted
+    @guarded
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
@@ -203,6 +204,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._save_here(save, tensor_value)
 
     @unconverted
+    @guarded
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         def save(recorder: Recorder, number: Any) -> None:
             recorder.save_scalar(name, number, sm_metric, timestamp)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.errors import UnsupportedValue
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Step
 from tensortrial.reduction_config import ReductionConfig
@@ -30,13 +31,21 @@ class Planner:
     """Plans for the tensors of one step after another.
 
     Steps at which the same collections are due share their plans: matching a name against every collection is done
-    once, and afterwards a plan is one look into a dictionary.
+    once, and afterwards a plan is one look into a dictionary. `refuse` is called once for a tensor whose name cannot be
+    saved.
     """
 
-    def __init__(self, collections: CollectionManager, reduction_config: ReductionConfig, histograms: bool) -> None:
+    def __init__(
+        self,
+        collections: CollectionManager,
+        reduction_config: ReductionConfig,
+        histograms: bool,
+        refuse: Callable[[str, UnsupportedValue], None],
+    ) -> None:
         self._collections = collections
         self._reduction_config = reduction_config
         self._histograms = histograms
+        self._refuse = refuse
         self._training = True
         self._due: frozenset[str] = frozenset()
         self._plans: dict[str, Plan | None] = {}
@@ -118,7 +127,11 @@ class Planner:
         if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
         due = [collection for collection in matching if collection.name in self._due]
-        return self._plan_of(name, matching, due) if due else None
+        try:
+            return self._plan_of(name, matching, due) if due else None
+        except UnsupportedValue as exc:
+            self._refuse(name, exc)
+            return None
 
     def _plan_of(self, name: str, matching: Sequence[Collection], due: Sequence[Collection]) -> Plan:
         configs = [(collection, collection.reduction_config or self._reduction_config) for collection in due]

@@ -13,25 +13,26 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.collection import Collection, CollectionKeys, check_collection_name
 from tensortrial.copies import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Lender, Numbers, Plan, Record, Step
+from tensortrial.records import Lender, Numbers, Plan, Record, Step, check_name
 from tensortrial.reduction_config import ReductionConfig, boolean, names
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
+from .arguments import as_nanoseconds, as_number, shown
 from .collection_manager import CollectionManager
 from .planner import Planner
 from .rank import Rank
 from .recorded_run import RecordedRun
+from .refusals import Refusals, strict
 from .shutdown import close_at_exit, closed, watch
 from .step_count import StepCount
 
 logger = logging.getLogger("tensortrial.hooks")
 
-STRICT_VARIABLE = "TENSORTRIAL_STRICT"
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 _SM_METRICS = (CollectionKeys.SM_METRICS,)
 
@@ -106,7 +107,7 @@ class Recorder:
         exports = boolean("export_tensorboard", export_tensorboard)
         if tensorboard_dir and not exports:
             logger.warning("no event files are written to tensorboard_dir: export_tensorboard=True asks for them")
-        self._planner = Planner(self.collections, self.reduction_config, exports)
+        self._planner = Planner(self.collections, self.reduction_config, exports, self.refuse)
         self._run = RecordedRun(
             self.out_dir,
             self.collections,
@@ -140,7 +141,7 @@ class Recorder:
         self._copies, self._arenas = Copies(), Arenas()
         self._handed_over = 0
         self._waiting_bytes = 0
-        self._refused: set[str] = set()
+        self._refusals = Refusals()
         self.awaited: set[str] = set()
         """Models that a hook was told of, and that have not run yet."""
         self.saving = False
@@ -335,11 +336,12 @@ class Recorder:
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         """Keep a number at the open step, or, if none is open, at the one that begins next in this mode."""
         try:
-            number = float(value)
-        except (TypeError, ValueError) as exc:
-            self.refuse(name, UnsupportedValue(f"{value!r:.200} is not a number: {exc}"))
+            check_name(name)
+            number = as_number(value, self.errors_of_training)
+            saved_at = time.time_ns() if timestamp is None else as_nanoseconds(timestamp)
+        except UnsupportedValue as exc:
+            self.refuse(name, exc)
             return
-        saved_at = time.time_ns() if timestamp is None else int(timestamp * 1e9)
         with self._lock:
             if self._ready_to_save() and self._step is not None:
                 plan = self._planner.explicit(name, _SM_METRICS if sm_metric else (), True)
@@ -349,10 +351,17 @@ class Recorder:
         self, name: str, value: Array, collections_to_write: Iterable[str] | str = CollectionKeys.DEFAULT
     ) -> None:
         """Keep an array at the open step, or, if none is open, at the one that begins next in this mode."""
+        try:
+            check_name(name)
+            collections = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
+            for collection in collections:
+                check_collection_name(collection)
+        except ConfigurationError as exc:
+            self.refuse(name, exc)
+            return
         with self._lock:
-            if not self._ready_to_save():
-                return
-            self.record(self._planner.explicit(name, tuple(names(collections_to_write))), value)
+            if self._ready_to_save():
+                self.record(self._planner.explicit(name, collections), value)
 
     def _pack(self, plan: Plan, value: Array, dtype: str) -> None:
         """Copy a small tensor to the others of the open step."""
@@ -470,14 +479,14 @@ class Recorder:
                 exc_info=exc,
             )
 
-    def refuse(self, name: str, exc: UnsupportedValue) -> None:
+    def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and say so once; the others go on. In strict mode it is
         raised."""
-        if strict():
-            raise exc
-        if name not in self._refused:
-            self._refused.add(name)
-            logger.error("tensor %r is not saved: %s", name, exc)
+        self._refusals.add(exc, shown(name), "tensor %r is not saved: %s", name, exc)
+
+    def refuse_call(self, method: str, exc: Exception) -> None:
+        """Leave out a call with arguments that make no sense, and say so once. In strict mode the error is raised."""
+        self._refusals.add(exc, f"{method}: {exc}", "%s saved nothing: %s", method, exc)
 
     @property
     def worker(self) -> str:
@@ -494,11 +503,6 @@ class Recorder:
     def counting(self) -> bool:
         """Whether this process keeps to the job's steps, although it may save nothing."""
         return self._active or self._follows
-
-
-def strict() -> bool:
-    """Whether errors inside a hook are raised instead of logged: TENSORTRIAL_STRICT=1."""
-    return os.environ.get(STRICT_VARIABLE, "0") not in ("", "0")
 
 
 def _switched_on() -> bool:

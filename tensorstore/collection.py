@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -140,6 +141,20 @@ class Collection:
     def __repr__(self) -> str:
         names = sorted(self._tensor_names)[:5]
         return f"Collection({self.name!r}, include_regex={self.include_regex}, tensor_names={names})"
+
+
+def check_collection_name(name: Any) -> None:
+    """Raise InvalidCollectionConfiguration for a collection's name that is no text, is blank, or holds control
+    characters or half a surrogate pair: no reader could show it or query for it."""
+    if not isinstance(name, str):
+        raise InvalidCollectionConfiguration(name, f"its name must be text, got {type(name).__name__}")
+    if not name.strip():
+        raise InvalidCollectionConfiguration(name, "its name is empty")
+    for character in name:
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise InvalidCollectionConfiguration(
+                name, f"its name may not contain {character!r}: leave out control characters and lone surrogates"
+            )
 
 
 def compile_regex(text: str, collection: str) -> re.Pattern[str]:

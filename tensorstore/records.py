@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from .copies import LENGTH_BYTES, Arena, Arenas
 from .dtypes import Array
@@ -12,6 +12,16 @@ from .errors import UnsupportedValue
 from .mode import ModeKeys
 
 _PACKED_VALUES = 4096
+
+
+def check_name(name: Any) -> None:
+    """Raise UnsupportedValue for a tensor's name that is no text, or that UTF-8 cannot encode."""
+    if not isinstance(name, str):
+        raise UnsupportedValue(f"a tensor's name must be text, got {name!r:.200}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as exc:
+        raise UnsupportedValue(f"{name!r:.200} cannot be a tensor's name: {exc.reason}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +40,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "only_raw", self.raw and not self.statistics and not self.histogram)
-        for text in (self.name, *self.collections):
-            try:
-                text.encode()
-            except UnicodeEncodeError as exc:
-                raise UnsupportedValue(f"{text!r} is no name for a tensor or a collection: {exc.reason}") from None
+        check_name(self.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,10 +79,16 @@ class ReductionConfig:
 
 
 def names(value: Iterable[str] | str | None) -> list[str]:
-    """A list of names from a list or from a comma-separated string."""
+    """Return a list of names from a list or from a comma-separated string. Raises ConfigurationError for anything
+    else."""
     if value is None:
         return []
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"a list or a comma-separated string of names is needed, got {value!r:.200}")
     parts = value.split(",") if isinstance(value, str) else list(value)
+    for part in parts:
+        if not isinstance(part, str):
+            raise ConfigurationError(f"a name must be text, got {part!r:.200} in {value!r:.200}")
     return [part.strip() for part in parts if part.strip()]
 
 

@@ -120,3 +120,28 @@ def test_workers_of_a_parameter_server(tmp_path: Path) -> None:
     # A gradient is this worker's own: the second has inputs twice as large.
     first, second = (gradients.value(0, worker=worker) for worker in trial.workers())
     np.testing.assert_allclose(first * 4, second)
+
+
+# Gluon's loader terminates its pool of forked processes when it is freed.
+LOADER = """
+import mxnet as mx
+from mxnet import gluon
+import tensortrial.hooks.mxnet as tt
+
+hook = tt.Hook("run")
+hook.save_scalar("x", 1)
+data = gluon.data.ArrayDataset(mx.nd.arange(16))
+for _ in range(40):
+    loader = gluon.data.DataLoader(data, batch_size=2, num_workers=4)
+    assert sum(float(batch.sum().asscalar()) for batch in loader) == 120
+    next(iter(loader))
+    del loader
+hook.close()
+"""
+
+
+@pytest.mark.slow
+def test_data_loaders_end(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOADER)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=300)
+    assert create_trial(tmp_path / "run").loaded_all_steps()
