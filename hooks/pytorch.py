@@ -10,8 +10,6 @@ hook.register_loss(criterion)
 from __future__ import annotations
 
 import os
-import re
-import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -37,10 +35,14 @@ except ImportError as exc:
 from torch.nn.parameter import is_lazy
 
 from . import torch_graphs
+from .torch_calls import Caller, caller_of, in_trial
 from .torch_capture import Capture
-from .torch_names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
-from .torch_taps import BeginStep, Gradient, Inputs, Outputs
-from .torch_tensors import to_array
+from .torch_gradients import Scaler, Unscaling, gradients_of
+from .torch_models import Models
+from .torch_names import Root
+from .torch_scripting import keep_taps_from_scripting
+from .torch_taps import Gradient
+from .torch_tensors import to_array, to_tensor
 from .torch_unheard import Unheard
 
 __all__ = [
@@ -144,13 +146,10 @@ class Hook(BaseHook):
             metadata=metadata,
             follows=full_tensors,
         )
-        self._roots: list[Root] = []
-        self._losses: set[torch.nn.Module] = set()
-        self._classes: dict[str, int] = {}
-        self._module_names: dict[torch.nn.Module, str] = {}
-        self._parameter_names: set[str] = set()
-        self._gradients: dict[str, tuple[weakref.ref[torch.Tensor], Any]] = {}
+        self._models = Models(self, self.recorder.collections)
         self._capture = Capture(self.recorder, full_tensors)
+        self._unscaling = Unscaling()
+        self._in_trial = self._unready = False
         self._unheard = Unheard()
         self._generation = -1
         if current.get_hook() is None:
@@ -171,6 +170,35 @@ class Hook(BaseHook):
         self._register_module(module)
 
     register_hook = register_module
+
+    def register_scaler(self, scaler: Scaler) -> None:
+        """Save gradients without the scale of this torch.amp.GradScaler, whose loss scaling makes them larger until
+        `scaler.unscale_` or `scaler.step` takes it out.
+
+        Args:
+            scaler: The scaler of the training; another one takes its place. One that is not enabled changes nothing.
+
+        Raises:
+            ConfigurationError: What is passed is not a scaler.
+        """
+        if not callable(getattr(scaler, "_get_scale_async", None)):
+            raise ConfigurationError(f"register_scaler takes a torch.amp.GradScaler, not {type(scaler).__name__}")
+        self._unscaling.scaler = scaler
+
+    @guarded
+    def save_gradients(self, module: torch.nn.Module | None = None) -> None:
+        """Save the gradients as they are now, instead of what the first backward of the step left, if they are due at
+        the open step: to choose the moment in a step of several updates, or after `scaler.unscale_`, clipping, or the
+        averaging of DistributedDataParallel. What comes later in the step changes nothing.
+
+        Args:
+            module: A registered model; all of them by default.
+        """
+        step = self.recorder.step
+        for root, model in self._models.living() if self.saving else ():
+            if module is None or root is self._models.root_of(module):
+                root.fixed_at = step
+                self._save_gradients(root, model)
 
     def register_loss(self, loss_module: torch.nn.Module) -> None:
         """Save what a loss module gives, in the collection `losses`, and what goes into it."""
@@ -198,12 +226,23 @@ class Hook(BaseHook):
         name = f"{tensor_name}_output_{self._capture.number(tensor_name, 'output')}"
         if "loss" in tensor_name.lower():
             self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
-        self._capture.tensor(name, torch.as_tensor(tensor_value))
+        try:
+            self._capture.tensor(name, to_tensor(tensor_value))
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
 
     def close(self) -> None:
         self._send()
         super().close()
+
+    @guarded
+    def _let_go(self) -> None:
         torch_graphs.switch.turn(self, False)
+        self._models.release()
+        self._capture.release()
+        for collection in self.recorder.collections:
+            if isinstance(collection, Collection):
+                collection.forget_parts()
 
     # What the taps call.
 
@@ -218,17 +257,27 @@ class Hook(BaseHook):
         return self.recorder.may_save(names)
 
     @guarded
-    def begin_step(self, root: Root) -> None:
+    def begin_step(self, root: Root, module: torch.nn.Module | None) -> None:
         """For a model's taps: it is about to run."""
         if self.recorder.counting:
-            self._begin_step(root)
+            caller = Caller.TRAINING if module is None else caller_of(module)
+            self._in_trial = caller is Caller.TRIAL
+            root.in_pipeline |= caller is Caller.PIPELINE
+            if caller in (Caller.TRAINING, Caller.PIPELINE):
+                self._begin_step(root)
         self._turn_switch()
 
     @guarded
     def values_of(self, path: str, direction: str, value: Any) -> None:
         """For a module's taps: it is about to run on this, or gave it."""
+        if self._in_trial:
+            self._in_trial = in_trial()
+            if self._in_trial:
+                return
         self._unheard.note(path)
         self._capture.values(path, direction, value)
+        if self._unready and direction == "output":
+            self._save_late_parameters()
 
     @guarded
     def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
@@ -237,25 +286,53 @@ class Hook(BaseHook):
         self._capture.value(path, direction, key, tensor)
 
     @guarded
-    def gradient_of(self, name: str, gradient: torch.Tensor | None) -> None:
+    def gradient_of(self, tap: Gradient, gradient: torch.Tensor | None, version: int) -> None:
         """For a parameter's taps: its gradient is there."""
-        self._unheard.note(name)
-        if gradient is not None:
-            self._capture.tensor(name, gradient)
+        self._unheard.note(tap.name)
+        step = self.recorder.step
+        if gradient is None or tap.root.fixed_at is step or tap.root.in_pipeline:
+            return
+        # After the parameter's update, other models' losses may add to a gradient that has served (the discriminator's
+        # of a GAN); before, what comes is accumulated for the update.
+        if not tap.follows_update(step, version):
+            self._capture.tensor(tap.name, self._unscaling.of_backward(gradient))
 
     def _begin_step(self, root: Root) -> None:
+        self._end_step()
+        self.recorder.begin_step()
+        self.recorder.awaited.discard(root.name)
+        root.ran_at = self.recorder.step
+        self._save_parameters(root)
+
+    def _end_step(self) -> None:
         self._resolve_modules()
         if self.saving:
             self._unheard.tell(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
         self._capture.send()
-        self.recorder.begin_step()
-        self.recorder.awaited.discard(root.name)
+
+    def _save_parameters(self, root: Root) -> None:
         step = self.recorder.step
         # A model that runs again in the step may have been updated in between.
         if self.saving and root.seen_at is not step:
             root.seen_at = step
-            for name, tensor in self._follow(root):
+            for name, tensor in self._models.follow(root):
                 self._capture.tensor(name, tensor)
+            self._unready |= bool(root.unready)
+
+    def _save_late_parameters(self) -> None:
+        """Save what lazy modules made of their parameters when they ran first."""
+        self._unready = False
+        for root, _ in self._models.living():
+            if unready := root.unready.copy():
+                for name, tensor in self._models.follow(root):
+                    if name in unready and not is_lazy(tensor):
+                        self._capture.tensor(name, tensor)
+                self._unready |= bool(root.unready)
+
+    def _save_gradients(self, root: Root, module: torch.nn.Module) -> None:
+        for name, gradient in gradients_of(root, module):
+            self._unheard.note(name)
+            self._capture.tensor(name, self._unscaling.of_now(gradient))
 
     # Compiled code: it looks at the switch before it runs, and takes the graph without taps where that is off.
 
@@ -265,7 +342,7 @@ class Hook(BaseHook):
             self._generation = recorder.generation
             torch_graphs.look_again()
         # A model that runs inside compiled code begins its step when the code has looked at the switch already.
-        ahead = any(root.inside or root.name in recorder.awaited for root in self._roots)
+        ahead = any(root.inside or root.name in recorder.awaited for root in self._models.roots)
         torch_graphs.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
 
     @guarded
@@ -280,96 +357,43 @@ class Hook(BaseHook):
 
     @guarded
     def _hold_step(self) -> None:
-        self.recorder.hold_step()
+        if self.recorder.counting:
+            self._end_step()
+            self.recorder.hold_step()
+            for root, _ in self._models.living():
+                self._save_parameters(root)
+                self.recorder.awaited.discard(root.name)
         self._turn_switch()
+
+    @guarded
+    def _release_step(self) -> None:
+        for root, module in self._models.living() if self.saving else ():
+            # A pipeline scales what several microbatches have added up once all of them are through.
+            if root.in_pipeline and root.fixed_at is not self.recorder.step:
+                self._save_gradients(root, module)
+        self.recorder.release_step()
 
     # Registering.
 
     @guarded
     def _register_module(self, module: torch.nn.Module) -> None:
-        if any(unwrapped(root.module) is unwrapped(module) for root in self._roots):
-            return
-        root = Root(self._root_name(module), module)
-        taken = set(self._module_names.values())
-        if any(path in taken for path, _ in modules_of(module) if path):
-            root.prefix = f"{root.name}."
-        self._roots.append(root)
-        self.recorder.awaited.add(root.name)
-        self._unheard.expect(root)
-        # First of all hooks, so that what the others see belongs to the step.
-        module.register_forward_pre_hook(BeginStep(self, root), prepend=True)
-        self._follow(root)
-        # Compiled code that runs before any step is open has its taps.
-        torch_graphs.look_again()
-        torch_graphs.switch.turn(self, self.recorder.active)
+        keep_taps_from_scripting()
+        root = self._models.register(module)
+        if root is not None:
+            self.recorder.awaited.add(root.name)
+            self._unheard.expect(root)
+            # Compiled code that runs before any step is open has its taps.
+            torch_graphs.look_again()
+            torch_graphs.switch.turn(self, self.recorder.active)
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:
-        if loss_module in self._losses:
-            return
-        self._losses.add(loss_module)
-        name = self._root_name(loss_module)
-        self._module_names.setdefault(loss_module, name)
-        self._tap(loss_module, name)
-        self.recorder.collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
-
-    def _root_name(self, module: torch.nn.Module) -> str:
-        name = class_name(module)
-        count = self._classes.get(name, 0)
-        self._classes[name] = count + 1
-        return f"{name}_{count}" if count else name
-
-    def _follow(self, root: Root) -> Iterable[tuple[str, torch.Tensor]]:
-        """Tap what is new in a model, and give its parameters and buffers: a module or a parameter may have been
-        exchanged since the last step, and a frozen parameter set free."""
-        state: dict[int, tuple[str, torch.Tensor]] = {}
-        paths = set()
-        for path, module in modules_of(root.module):
-            if module not in self._module_names:
-                self._module_names[module] = root.module_name(path)
-                if path not in paths:
-                    self._tap(module, root.module_name(path))
-            paths.add(path)
-            for inner, tensor, is_parameter in tensors_of(path, module):
-                # A tied parameter is saved once, under its first name.
-                if id(tensor) not in state:
-                    name = root.tensor_name(inner)
-                    state[id(tensor)] = (name, tensor)
-                    self._name(name, inner, is_parameter)
-                    if is_parameter:
-                        self._follow_gradient(f"gradient/{name}", tensor)
-        return state.values()
-
-    def _tap(self, module: torch.nn.Module, name: str) -> None:
-        module.register_forward_pre_hook(Inputs(self, name, module), with_kwargs=True)
-        module.register_forward_hook(Outputs(self, name, module))
-
-    def _name(self, name: str, path: str, is_parameter: bool) -> None:
-        """Put a parameter with its gradient, or a buffer, into the collections that are meant for it."""
-        if name in self._parameter_names:
-            return
-        self._parameter_names.add(name)
-        kind = kind_of(path) if is_parameter else CollectionKeys.BUFFERS
-        if kind is not None:
-            self.recorder.collections.require(kind).add_tensor_names([name])
-        if is_parameter:
-            self.recorder.collections.require(CollectionKeys.GRADIENTS).add_tensor_names([f"gradient/{name}"])
-
-    def _follow_gradient(self, name: str, parameter: torch.Tensor) -> None:
-        known, handle = self._gradients.get(name, (None, None))
-        if known is not None and known() is parameter:
-            return
-        if handle is not None:
-            handle.remove()
-            del self._gradients[name]
-        if parameter.requires_grad and parameter.is_leaf and not is_lazy(parameter):
-            register: Any = parameter.register_post_accumulate_grad_hook
-            self._gradients[name] = (weakref.ref(parameter), register(Gradient(self, name)))
+        self._models.register_loss(loss_module)
 
     def _resolve_modules(self) -> None:
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
-                collection.resolve(self._module_names)
+                collection.resolve(self._models.names)
 
 
 def get_hook(

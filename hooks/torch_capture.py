@@ -82,6 +82,11 @@ class Capture:
             batch.send()
         self._batches.clear()
 
+    def release(self) -> None:
+        """Forget the memory of copies."""
+        self._batches.clear()
+        self._copies.release()
+
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
         if self._is_host(tensor) and tensor.numel():
             # The writer's thread computes the statistics from the copy.

@@ -79,6 +79,12 @@ class TorchCopies:
                 self._free.setdefault(copy.key, []).append(copy)
                 self._free_bytes += nbytes
 
+    def release(self) -> None:
+        """Forget the memory, and keep nothing that comes back from here on."""
+        with self._lock:
+            self._limit, self._free_bytes, self._slab = 0, 0, None
+            self._free.clear()
+
     def _take(self, key: _Key, nbytes: int) -> Copy:
         with self._lock:
             free = self._free.get(key)

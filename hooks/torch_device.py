@@ -118,7 +118,7 @@ def _to_host(tensor: torch.Tensor, stream: Any) -> tuple[torch.Tensor, Ready]:
     if not tensor.is_cuda:
         host = tensor.cpu()
         return host, lambda: None
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
     with torch.cuda.stream(stream):
         host.copy_(tensor, non_blocking=True)
         event = _cuda.Event()

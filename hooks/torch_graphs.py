@@ -88,7 +88,7 @@ def enlist(tap: Tap) -> torch.Tensor:
     """The tap's number, as the tensor by which graphs name it."""
     number = next(_numbers)
     _taps[number] = tap
-    return torch.tensor(number)
+    return torch.tensor(number, device="cpu")
 
 
 def look_again() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -15,16 +16,28 @@ _PARALLEL = frozenset({"DataParallel", "DistributedDataParallel"})
 
 @dataclass(slots=True, eq=False)
 class Root:
-    """A registered model."""
+    """A registered model, which lives as long as somebody else wants it."""
 
     name: str
-    module: torch.nn.Module
+    reference: weakref.ref[torch.nn.Module]
     prefix: str = ""
     """Put before the paths of its modules where another root has the same ones."""
+    ran_at: object = None
+    """The step at which it ran last."""
     seen_at: object = None
     """The step at which its parameters were looked at last."""
+    fixed_at: object = None
+    """The step at which the user had its gradients saved last."""
     inside: bool = False
     """Whether it runs inside compiled code, which has to know before of each step whether it is saved."""
+    in_pipeline: bool = False
+    """Whether it runs as a stage of a pipeline, which changes gradients after their backward."""
+    unready: set[str] = field(default_factory=set)
+    """The names of its parameters that had no values yet, because their modules are lazy."""
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        return self.reference()
 
     def tensor_name(self, path: str) -> str:
         """Of a parameter or a buffer."""
@@ -38,18 +51,18 @@ class Root:
 def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """The modules of a model, each once, with their paths: the model itself has the empty one. A wrapper and what it
     wraps share a path, and the wrapper comes first."""
-    seen: set[torch.nn.Module] = set()
+    return _visit(root, "", set())
 
-    def visit(module: torch.nn.Module, path: str) -> Iterator[tuple[str, torch.nn.Module]]:
-        if module in seen:
-            return
-        seen.add(module)
-        yield path, module
-        for name, child in module._modules.items():
-            if child is not None:
-                yield from visit(child, path if _wraps(module, name) else _joined(path, name))
 
-    return visit(root, "")
+def _visit(module: torch.nn.Module, path: str, seen: set[torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Module]]:
+    # No function inside another: one that calls itself is a cycle, and would keep the modules until it is collected.
+    if module in seen:
+        return
+    seen.add(module)
+    yield path, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _visit(child, path if _wraps(module, name) else _joined(path, name), seen)
 
 
 def tensors_of(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:

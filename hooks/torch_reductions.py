@@ -53,7 +53,7 @@ def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor
     """
     columns = [parse_statistic(name) for name in names]
     if not tensors:
-        return torch.empty((0, len(columns)), dtype=torch.float64)
+        return torch.empty((0, len(columns)), dtype=torch.float64, device="cpu")
     rows: list[Tensor | None] = [None] * len(tensors)
     for members in _groups(tensors):
         matrix = _of_group([tensors[i] for i in members], columns)

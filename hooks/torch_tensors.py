@@ -63,7 +63,7 @@ def host_copy(tensor: torch.Tensor) -> Array:
 
 def host_dtype(tensor: torch.Tensor) -> str:
     """The name of the dtype that `host_copy` would have."""
-    return as_numpy(torch.empty(0, dtype=tensor.dtype)).dtype.name
+    return as_numpy(torch.empty(0, dtype=tensor.dtype, device="cpu")).dtype.name
 
 
 def to_array(value: Any) -> Array:
@@ -75,8 +75,20 @@ def to_array(value: Any) -> Array:
         if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
             return np.stack([to_array(each) for each in value])
         return np.asarray(value)
-    except ValueError as exc:
+    except UnsupportedValue:
+        raise
+    except Exception as exc:  # as above
         raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+
+
+def to_tensor(value: Any) -> torch.Tensor:
+    """A tensor of what a user passes for one, on the host if it is none yet. Raises UnsupportedValue."""
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, device="cpu")
+    except Exception as exc:  # what a foreign object does when it is read may raise anything
+        raise UnsupportedValue(f"a {type(value).__name__} cannot be made a tensor: {exc}") from exc
 
 
 def as_numpy(tensor: torch.Tensor) -> Array:

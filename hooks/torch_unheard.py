@@ -6,6 +6,8 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 
+import torch
+
 from .torch_names import Root, is_compiled, modules_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -33,7 +35,7 @@ class Unheard:
 
     def tell(self, step: object, is_due: Callable[[str], bool]) -> None:
         """At the end of a step that was saved: warn of what was due and not heard of the models that ran in it."""
-        for root in [each for each in self._waiting if each.seen_at is step]:
+        for root in [each for each in self._waiting if each.ran_at is step]:
             self._waiting.remove(root)
             for text in self._silent(root, is_due):
                 logger.warning("%s", text)
@@ -41,7 +43,10 @@ class Unheard:
             self._heard.clear()
 
     def _silent(self, root: Root, is_due: Callable[[str], bool]) -> Iterator[str]:
-        for part, inside in _compiled_parts(root):
+        module = root.module
+        if module is None:
+            return
+        for part, inside in _compiled_parts(root, module):
             due = [path for path in inside if is_due(f"{path}_output_0") or is_due(f"{path}_input_0")]
             if due and self._heard.isdisjoint(due):
                 yield (
@@ -50,15 +55,15 @@ class Unheard:
                 )
         config = sys.modules.get("torch._dynamo.config")
         if root.inside and getattr(config, "trace_autograd_ops", False):
-            gradients = [f"gradient/{root.tensor_name(path)}" for path, _ in root.module.named_parameters()]
+            gradients = [f"gradient/{root.tensor_name(path)}" for path, _ in module.named_parameters()]
             due = [name for name in gradients if is_due(name)]
             if due and self._heard.isdisjoint(due):
                 yield f"the gradients of {root.name} are not captured: its backward is a part of compiled code"
 
 
-def _compiled_parts(root: Root) -> Iterator[tuple[str, list[str]]]:
+def _compiled_parts(root: Root, model: torch.nn.Module) -> Iterator[tuple[str, list[str]]]:
     """The compiled modules of a model, and what the modules inside each are called."""
-    for path, module in modules_of(root.module):
+    for path, module in modules_of(model):
         if is_compiled(module):
             own = {module, unwrapped(module)}
             inside = [_joined(path, inner) for inner, each in modules_of(module) if each not in own and inner]

@@ -407,3 +407,22 @@ class TestSwitch:
         assert switch.on
         hook.close()
         assert not switch.on
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler imports what is deprecated
+def test_an_optimizer_has_no_more_graphs_than_without_a_hook(make_hook: Any) -> None:
+    def breaks(net: Any) -> dict[str, int]:
+        torch.compiler.reset()
+        counters.clear()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        step = torch.compile(lambda: optimizer.step(), backend="eager")
+        for x, _ in batches(2):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            step()
+        return dict(counters["graph_break"])
+
+    without = breaks(seeded())
+    hook, net = make_hook(save_all=True), seeded()
+    hook.register_module(net)
+    assert breaks(net) == without

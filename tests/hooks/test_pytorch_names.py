@@ -326,7 +326,7 @@ class TestValues:
         train(net, 2)
         hook.close()
         trial = create_trial(out)
-        assert trial.tensor("Sequential_0.weight").steps() == [1, 2]
+        assert trial.tensor("Sequential_0.weight").steps() == [0, 1, 2]
         assert trial.tensor("gradient/Sequential_0.weight").steps() == [1, 2]
 
     def test_of_parameters_within_a_held_step_are_the_first(self, make_hook: Any, out: str) -> None:

@@ -1,0 +1,173 @@
+"""The models and losses that a hook was told of: what is registered with their modules, and what their tensors are
+called.
+
+A hook holds none of them, so that a model is freed when its user lets go of it. Models hold the hook, by their
+callbacks, until it is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import weakref
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from tensortrial.collection import CollectionKeys
+
+from .collection_manager import CollectionManager
+from .torch_gradients import GradientTaps
+from .torch_names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
+from .torch_taps import BeginStep, Inputs, Listener, Outputs
+
+logger = logging.getLogger("tensortrial.hooks")
+
+
+class Models:
+    """Registered models and losses."""
+
+    def __init__(self, listener: Listener, collections: CollectionManager) -> None:
+        self._listener, self._collections = listener, collections
+        self.roots: list[Root] = []
+        self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        """What modules are called."""
+        self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
+        self._gradients = GradientTaps(listener)
+        self._classes: dict[str, int] = {}
+        self._tensor_names: set[str] = set()
+
+    def register(self, module: torch.nn.Module) -> Root | None:
+        """Return the root that a model has become; None if it is one already."""
+        if self.root_of(module) is not None:
+            return None
+        root = Root(self._root_name(module), weakref.ref(module))
+        taken = set(self.names.values())
+        if any(path in taken for path, _ in modules_of(module) if path):
+            root.prefix = f"{root.name}."
+        self.roots.append(root)
+        if _takes_callbacks(module, root.name):
+            # First of all hooks, so that what the others see belongs to the step.
+            begin = BeginStep(self._listener, root)
+            self._keep(module, module.register_forward_pre_hook(begin, prepend=True))
+        self.follow(root)
+        return root
+
+    def register_loss(self, module: torch.nn.Module) -> str | None:
+        """Return what a loss is called; None if it is registered already."""
+        if module in self._losses:
+            return None
+        self._losses.add(module)
+        name = self._root_name(module)
+        self.names.setdefault(module, name)
+        self._tap(module, name)
+        self._collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
+        return name
+
+    def root_of(self, module: torch.nn.Module) -> Root | None:
+        """Return the root of a registered model, with or without what is wrapped around it."""
+        for root, model in self.living():
+            if unwrapped(model) is unwrapped(module):
+                return root
+        return None
+
+    def living(self) -> Iterator[tuple[Root, torch.nn.Module]]:
+        """Return the models that are still there."""
+        for root in list(self.roots):
+            module = root.module
+            if module is None:
+                self.roots.remove(root)
+            else:
+                yield root, module
+
+    def follow(self, root: Root) -> list[tuple[str, torch.Tensor]]:
+        """Register what is new in a model, and return its parameters and buffers: a module or a parameter may have been
+        exchanged since the last step, and a frozen parameter set free."""
+        model = root.module
+        if model is None:
+            return []
+        state: dict[int, tuple[str, torch.Tensor]] = {}
+        gradients = set()
+        root.unready.clear()
+        self._follow_modules(root, model)
+        for path, module in modules_of(model):
+            for inner, tensor, is_parameter in tensors_of(path, module):
+                # A tied parameter is saved once, under its first name.
+                if id(tensor) in state:
+                    continue
+                name = root.tensor_name(inner)
+                state[id(tensor)] = (name, tensor)
+                self._name(name, inner, is_parameter)
+                if is_lazy(tensor):
+                    root.unready.add(name)
+                if is_parameter:
+                    gradients.add(f"gradient/{name}")
+                    self._gradients.follow(root, f"gradient/{name}", tensor)
+        self._gradients.keep_only(root, gradients)
+        return list(state.values())
+
+    def release(self) -> None:
+        """Take every callback off the models, and forget them."""
+        for handles in list(self._handles.values()):
+            for handle in handles:
+                handle.remove()
+        self._gradients.remove()
+        self._handles.clear()
+        self.names.clear()
+        self._losses.clear()
+        self.roots.clear()
+
+    def _follow_modules(self, root: Root, model: torch.nn.Module) -> None:
+        paths = set()
+        for path, module in modules_of(model):
+            if module not in self.names:
+                self.names[module] = root.module_name(path)
+                if path not in paths:
+                    # What runs are the parts of a container, and perhaps nobody but them knows it.
+                    self._tap(module, root.module_name(path), None if _has_forward(model) else model)
+            paths.add(path)
+
+    def _tap(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:
+        if _takes_callbacks(module, name):
+            inputs, outputs = Inputs(self._listener, name, module), Outputs(self._listener, name, module)
+            inputs.container = container
+            self._keep(module, module.register_forward_pre_hook(inputs, with_kwargs=True))
+            self._keep(module, module.register_forward_hook(outputs))
+
+    def _keep(self, module: torch.nn.Module, handle: Any) -> None:
+        self._handles.setdefault(module, []).append(handle)
+
+    def _root_name(self, module: torch.nn.Module) -> str:
+        name = class_name(module)
+        count = self._classes.get(name, 0)
+        self._classes[name] = count + 1
+        return f"{name}_{count}" if count else name
+
+    def _name(self, name: str, path: str, is_parameter: bool) -> None:
+        """Put a parameter with its gradient, or a buffer, into the collections that are meant for it."""
+        if name in self._tensor_names:
+            return
+        self._tensor_names.add(name)
+        kind = kind_of(path) if is_parameter else CollectionKeys.BUFFERS
+        if kind is not None:
+            self._collections.require(kind).add_tensor_names([name])
+        if is_parameter:
+            self._collections.require(CollectionKeys.GRADIENTS).add_tensor_names([f"gradient/{name}"])
+
+
+def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):
+        logger.warning(
+            "what goes in and out of %s is not captured, and its forwards begin no steps: TorchScript takes no "
+            "callbacks; its parameters and gradients are saved",
+            name,
+        )
+        return False
+    return True
+
+
+def _has_forward(module: torch.nn.Module) -> bool:
+    return type(module).forward is not torch.nn.Module.forward
