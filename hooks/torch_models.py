@@ -170,4 +170,6 @@ def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:
 
 
 def _has_forward(module: torch.nn.Module) -> bool:
-    return type(module).forward is not torch.nn.Module.forward
+    # Not by the attribute, which of TorchScript's modules is a descriptor that only works on one of them.
+    kind = next(each for each in type(module).__mro__ if "forward" in vars(each))
+    return kind is not torch.nn.Module
