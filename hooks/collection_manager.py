@@ -26,6 +26,7 @@ class CollectionManager:
         self._collections: dict[str, Collection] = {}
         self._builtin = frozenset({CollectionKeys.ALL, CollectionKeys.DEFAULT, *builtin})
         self._saved: set[str] = set()
+        self._parameters: dict[str, str] = {}
         for name in sorted(self._builtin):
             self.get(name)
         self._collections[CollectionKeys.ALL].include(".*")
@@ -45,6 +46,15 @@ class CollectionManager:
         collection = self.get(name)
         assert collection is not None
         return collection
+
+    def add_gradient(self, name: str, parameter: str) -> None:
+        """Put a gradient into its collection, and link it to the parameter that it is of."""
+        self._parameters[name] = parameter
+        self.require(CollectionKeys.GRADIENTS).add_tensor_names([name])
+
+    def parameter_of(self, name: str) -> str | None:
+        """Return the name of the parameter that a gradient is of, None for other tensors."""
+        return self._parameters.get(name)
 
     def add(self, collection: Collection) -> None:
         """Add a collection, or put it in the place of the one of its name. Raises InvalidCollectionConfiguration for

@@ -64,7 +64,7 @@ class Capture:
             self._names = names
             for weight in names.weights:
                 collections.require(weight.collection).add_tensor_names([weight.name])
-                collections.require(CollectionKeys.GRADIENTS).add_tensor_names([weight.gradient])
+                collections.add_gradient(weight.gradient, weight.name)
         if names.weights:
             for collection in collections:
                 if isinstance(collection, Collection):

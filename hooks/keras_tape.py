@@ -91,7 +91,7 @@ class TapeNames:
             self._weights[id(variable)] = weight
         collections = self._recorder.collections
         collections.require(weight.collection).add_tensor_names([weight.name])
-        collections.require(CollectionKeys.GRADIENTS).add_tensor_names([weight.gradient])
+        collections.add_gradient(weight.gradient, weight.name)
 
     def _unique(self, weight: Weight) -> Weight:
         name, gradient, number = weight.name, weight.gradient, 0

@@ -224,6 +224,7 @@ class Hook(BaseHook):
         used them."""
         for parameter, name in self._parameter_names.items():
             for device, gradient in fresh_gradients(parameter):
+                self._name_gradient(f"gradient/{name}{device}", name)
                 self._capture_gradient(f"gradient/{name}{device}", gradient)
 
     # Registering.
@@ -278,12 +279,12 @@ class Hook(BaseHook):
         for kind, word in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
             if parameter.name.endswith(word):
                 collections.require(kind).add_tensor_names([name])
-        self._name_gradient(f"gradient/{name}")
+        self._name_gradient(f"gradient/{name}", name)
 
-    def _name_gradient(self, name: str) -> None:
+    def _name_gradient(self, name: str, parameter: str) -> None:
         if name not in self._names_of_gradients:
             self._names_of_gradients.add(name)
-            self.recorder.collections.require(CollectionKeys.GRADIENTS).add_tensor_names([name])
+            self.recorder.collections.add_gradient(name, parameter)
 
     @guarded
     def _let_go(self) -> None:
@@ -327,7 +328,6 @@ class Hook(BaseHook):
         return uninitialised
 
     def _capture_gradient(self, name: str, gradient: Gradient) -> None:
-        self._name_gradient(name)
         plan = self.recorder.plan(name)
         if plan is not None:
             self.recorder.record(plan, gradient.unscaled(), owned=True)

@@ -138,7 +138,7 @@ class Planner:
         statistics = dict.fromkeys(statistic for _, config in configs for statistic in config.statistics)
         raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
         histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram, self._collections.parameter_of(name))
 
     def _matching(self, name: str) -> list[Collection]:
         return [collection for collection in self._collections if collection.matches(name)]

@@ -373,11 +373,13 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             (CollectionKeys.BIASES, biases),
             (CollectionKeys.WEIGHTS, graph.trainable - biases),
             (CollectionKeys.LOSSES, graph.losses | self._gradients.losses),
-            (CollectionKeys.GRADIENTS, self._gradients.names),
             (CollectionKeys.TENSORFLOW_SUMMARIES, graph.summarized),
         ):
             self.recorder.collections.require(kind).add_tensor_names(names)
             self._found |= names
+        for name, variable in self._gradients.names.items():
+            self.recorder.collections.add_gradient(name, variable)
+            self._found.add(name)
         self._warn_of_gradients(graph)
         self._warn_of_missing(graph)
 

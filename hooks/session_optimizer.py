@@ -31,7 +31,8 @@ class Gradients:
     """The gradients and the losses that optimizers have met, by name: a job may build the same graph many times."""
 
     def __init__(self) -> None:
-        self.names: set[str] = set()
+        self.names: dict[str, str] = {}
+        """Of each gradient the variable that it is of."""
         self.losses: set[str] = set()
         self.slices: dict[str, Slices] = {}
 
@@ -60,9 +61,9 @@ class Gradients:
     def _add(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         for gradient, variable in pairs:
             if isinstance(gradient, tf.IndexedSlices):
-                self.names.add(gradient.values.name)
+                self.names[gradient.values.name] = variable.name
                 if variable.shape.is_fully_defined():
                     shape = tuple(variable.shape.as_list())
                     self.slices[gradient.values.name] = Slices(gradient.indices.name, shape)
             elif tf.is_tensor(gradient):
-                self.names.add(gradient.name)
+                self.names[gradient.name] = variable.name

@@ -155,7 +155,7 @@ class Models:
         if kind is not None:
             self._collections.require(kind).add_tensor_names([name])
         if is_parameter:
-            self._collections.require(CollectionKeys.GRADIENTS).add_tensor_names([f"gradient/{name}"])
+            self._collections.add_gradient(f"gradient/{name}", name)
 
 
 def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:

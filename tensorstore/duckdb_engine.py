@@ -19,7 +19,7 @@ from tensortrial.queries import load
 from . import arrow, user_sql
 from .engine import Database, FilesView, Rows, RunFile
 from .errors import QueryError, QueryRefused, RunClosed
-from .schema import FINDINGS, INDEX, TENSORS
+from .schema import FINDINGS, HISTOGRAM, INDEX, TENSORS
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -28,9 +28,14 @@ _TYPES = {
     pa.bool_(): "boolean",
     pa.int32(): "integer",
     pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.binary(): "blob",
     pa.list_(pa.string()): "varchar[]",
+    pa.list_(pa.int64()): "bigint[]",
     pa.string(): "varchar",
     pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", tz="UTC"): "timestamp with time zone",
+    HISTOGRAM: "struct(edges double[], counts bigint[])",
 }
 
 _open: weakref.WeakSet[DuckDBDatabase] = weakref.WeakSet()
@@ -169,12 +174,21 @@ class DuckDBDatabase(Database):
         uris = [file.storage.uri(file.path) for file in files]
         if not view.with_run:
             files[0].storage.prefetch([file.path for file in files])
-            return self._duckdb.read_parquet(uris, hive_partitioning=False)
+            return self._read(view, uris, "")
         names = [f"{file.storage.url}/{file.path}" for file in files]
         self.put(f"files_of_{view.name}", pa.table({"filename": names, "run": [file.run for file in files]}))
-        by_file = self._duckdb.read_parquet(uris, hive_partitioning=False, filename=True)
+        by_file = self._read(view, uris, ", filename = true")
         joined = by_file.join(self._duckdb.table(f"catalogue.files_of_{view.name}"), "filename")
         return joined.project("run, * exclude (run, filename)")
+
+    def _read(self, view: FilesView, uris: Sequence[str], options: str) -> duckdb.DuckDBPyRelation:
+        # A column that a file lacks is null: without the schema, DuckDB would take that of the first file for all.
+        columns = ", ".join(
+            f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
+            for field in view.schema
+        )
+        text = f"from read_parquet($uris, hive_partitioning = false, schema = map {{{columns}}}{options})"
+        return self._duckdb.sql(text, params={"uris": list(uris)})
 
     # The user's queries.
 

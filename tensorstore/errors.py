@@ -29,6 +29,7 @@ TensorTrialError
 │   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
 ├── QueryError                          (ValueError) SQL that cannot be run; the message is DuckDB's
 │   └── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
+├── StatisticsNotSaved                  (LookupError) a named query needs a statistic that the runs do not have
 ├── MissingExtra                        (ImportError) an optional dependency is not installed
 └── RuleError
     ├── RuleEvaluationConditionMet      a rule fired; not a failure
@@ -256,6 +257,23 @@ class TableMismatch(ExportError, ValueError):
         self.table, self.difference = table, difference
         lines = "".join(f"\n  {line}" for line in difference)
         super().__init__(target, f"the table {table} is there with other columns, and is left as it is:{lines}")
+
+
+class StatisticsNotSaved(TensorTrialError, LookupError):
+    """A named query needs a statistic that no row of the runs has. `query`, `statistic`, `tensors` (which it looks at),
+    `rows` (how many there are), `raw` (how many of these have a raw value)."""
+
+    def __init__(self, query: str, statistic: str, tensors: str, rows: int, raw: int) -> None:
+        lacks = f"none of {rows} rows has it" if rows else "none were saved"
+        advice = (
+            "compute it with from_raw=True, or --from-raw at the command line"
+            if raw
+            else "see the view `collections` for what was saved"
+            if not rows
+            else f"save it with a ReductionConfig that has {statistic!r}"
+        )
+        super().__init__(f"{query} needs {statistic} of {tensors}, and {lacks}; {advice}")
+        self.query, self.statistic, self.tensors, self.rows, self.raw = query, statistic, tensors, rows, raw
 
 
 class MissingExtra(TensorTrialError, ImportError):

@@ -32,6 +32,7 @@ from .schema import (
     FORMAT,
     HISTOGRAM,
     INDEX_SCHEMA,
+    LATER_COLUMNS,
     is_chunk_path,
 )
 from .storage import Sink
@@ -208,12 +209,20 @@ def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
 def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
     """All rows of the index file whose bytes are `data`. Raises CorruptFile."""
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        table = with_later_columns(pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
         if set(table.column_names) != set(INDEX_SCHEMA.names):
             raise ValueError("its columns are not those of an index file")
         return table.select(INDEX_SCHEMA.names).cast(INDEX_SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as exc:
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+
+
+def with_later_columns(table: pa.Table) -> pa.Table:
+    """Return the rows of an index file with null in the columns that it lacks, because it is of an earlier release."""
+    for name in LATER_COLUMNS:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), INDEX_SCHEMA.field(name).type))
+    return table
 
 
 def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes], row_group_rows: int) -> None:
@@ -261,13 +270,14 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
         lists(
             [kind.plan.collections for kind in kinds], texts([each for kind in kinds for each in kind.plan.collections])
         ),
+        texts([kind.plan.parameter for kind in kinds]),
     ]
     by_step = [
         texts([indexed.step.mode.name for indexed in steps]),
         numbers([indexed.step.mode_step for indexed in steps], pa.int64()),
         numbers([indexed.step.global_step for indexed in steps], pa.int64()),
     ]
-    name, dtype, shape, nbytes, collections = (spread(column, of_kind) for column in by_kind)
+    name, dtype, shape, nbytes, collections, parameter = (spread(column, of_kind) for column in by_kind)
     saved_at = np.array([each for indexed in steps for each in indexed.saved_at], np.int64) // 1000
     rows = _Rows(steps, counts)
     return [
@@ -283,6 +293,7 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
         *rows.statistics(),
         rows.histograms(),
         *rows.places(),
+        parameter,
     ]
 
 

@@ -18,7 +18,7 @@ from .errors import CorruptFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index import SavedTensor
 from .reductions import STATISTICS
-from .schema import INDEX_SCHEMA
+from .schema import INDEX_SCHEMA, LATER_COLUMNS
 from .storage import ByteRange, Storage
 
 _KEPT_BYTES = 64 << 20
@@ -30,7 +30,7 @@ _PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and
 _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram"]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
-_TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
+_TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string() and field.name not in LATER_COLUMNS]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
 Cells = Callable[[Positions], list[Any]]

@@ -14,9 +14,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from .derived import expression
 from .dialects import translate
 from .engine import Answer
 from .errors import InvalidQueryParameter, UnknownQuery
+from .query_needs import Need, check
+from .query_needs import from_raw as computed_from_raw
 from .runs import Places, Runs, open_runs
 
 Value = str | int | float | bool
@@ -24,6 +27,10 @@ Value = str | int | float | bool
 _PARAMETER = re.compile(
     r"\$(?P<name>\w+) (?P<type>text|integer|number|boolean|run|scalar)(?: (?P<default>'[^']*'|[^\s:]+))?: (?P<what>.+)"
 )
+
+
+# Stands in the SQL for a statistic that was saved or follows from others.
+_STATISTIC = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class NamedQuery:
     columns: str
     """What each row of the answer has, in words."""
     sql: str
+    needs: tuple[Need, ...] = ()
+    """The statistics that it looks at."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """A value for each parameter. Raises InvalidQueryParameter."""
@@ -91,11 +100,12 @@ def named_query(name: str) -> NamedQuery:
     return queries[name]
 
 
-def query(runs: Runs | Places, name: str, /, **parameters: Any) -> Answer:
+def query(runs: Runs | Places, name: str, /, *, from_raw: bool = False, **parameters: Any) -> Answer:
     """The answer of a named query over runs, as a DuckDB relation, or as what the engine of the runs gives.
 
     `runs` are what `open_runs` gave, or what it takes: a place, a trial, several of them. docs/queries.md lists the
-    queries and their parameters. Raises UnknownQuery, InvalidQueryParameter, RunNotFound.
+    queries and their parameters. `from_raw` computes statistics that were not saved from raw values, which reads these.
+    Raises UnknownQuery, InvalidQueryParameter, RunNotFound, and StatisticsNotSaved where the runs lack what is needed.
     """
     asked = named_query(name)
     values = asked.values(parameters)
@@ -103,6 +113,9 @@ def query(runs: Runs | Places, name: str, /, **parameters: Any) -> Answer:
     for parameter in asked.parameters:
         if parameter.type in _NAMES:
             _check_name(opened, asked, parameter, str(values[parameter.name]))
+    if from_raw and asked.needs:
+        return opened.sql(*computed_from_raw(opened, asked.sql, asked.needs, values))
+    check(opened, asked.name, asked.needs, values)
     return opened.sql(asked.sql, values)
 
 
@@ -145,9 +158,15 @@ def _parsed(name: str, text: str) -> NamedQuery:
         name,
         lines[0],
         tuple(_parameter(line) for line in told),
-        " ".join(line.strip() for line in lines[start:]).removeprefix("Columns: "),
-        sql.strip(),
+        " ".join(line.strip() for line in lines[start:] if not line.startswith("Needs: ")).removeprefix("Columns: "),
+        _STATISTIC.sub(lambda found: expression(found[1]), sql.strip()),
+        tuple(_need(text) for line in lines if line.startswith("Needs: ") for text in line[7:].rstrip(".").split(", ")),
     )
+
+
+def _need(text: str) -> Need:
+    statistic, _, tensors = text.partition(" of ")
+    return Need(statistic, tensors.startswith("names "), tuple(tensors.removeprefix("names ").split(" or ")))
 
 
 def _unfolded(lines: list[str]) -> list[str]:

@@ -34,6 +34,8 @@ class Plan:
     raw: bool
     statistics: tuple[str, ...] = ()
     histogram: bool = False
+    parameter: str | None = None
+    """Of a gradient: the name of the parameter that it is of."""
 
     only_raw: bool = field(init=False, compare=False)
     """Whether the raw value is all that is kept."""

@@ -90,6 +90,12 @@ class Runs:
         return sorted(self._runs)
 
     @property
+    def database(self) -> Database:
+        """The views of the runs."""
+        assert self._database is not None
+        return self._database
+
+    @property
     def all(self) -> list[OpenedRun]:
         """The runs, by name. For exports: it changes without notice."""
         return [self._runs[name] for name in self.names]

@@ -82,8 +82,13 @@ INDEX_SCHEMA = pa.schema(
         pa.field("row_group", pa.int32()),
         pa.field("row", pa.int32()),
         pa.field("parts", pa.int32()),
+        # Of later releases than those above: files of before lack it.
+        pa.field("parameter", _TEXT),
     ]
 )
+
+LATER_COLUMNS = ("parameter",)
+"""Columns of the index that files of earlier releases lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(
     [

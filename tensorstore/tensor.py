@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .derived import derive
 from .dtypes import Array
 from .errors import ShapeUnavailableForStep, TensorUnavailableForStep
 from .index import SavedTensor
@@ -68,7 +69,8 @@ class Tensor:
     def reduction_value(
         self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
     ) -> Array:
-        """One statistic, as a float64 array without dimensions: the saved one, else computed from the raw value.
+        """One statistic, as a float64 array without dimensions: the saved one, else computed from the raw value, else
+        from other saved statistics, as abs_mean from l1.
 
         `reduction_name` is min, max, mean, median, std, variance, sum, prod, l1, l2 (with `abs`, of the absolute
         value), nan_count, inf_count or zero_count; ConfigurationError for another. Raises TensorUnavailableForStep if
@@ -78,12 +80,15 @@ class Tensor:
             f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
         )
         row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
-        value = dict(_saved(row)).get(name)
+        saved = dict(_saved(row))
+        value = saved.get(name)
         if value is None and row.has_raw:
             value = statistic(self._reader.read([row])[0], name)
             if value is None:
                 hint = f"{name} is not defined for dtype {row.dtype}"
                 raise TensorUnavailableForStep(self.name, step_num, mode, hint=hint)
+        if value is None:
+            value = derive(name, saved, row.shape)
         if value is None:
             hint = f"neither its {name} nor its raw value was saved"
             raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)

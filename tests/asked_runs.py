@@ -104,7 +104,7 @@ def _named(saved: list[Saved], name: str) -> list[Saved]:
 
 @_of
 def _gradient_norms(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
-    rows = [(s.run, s.name, s.worker, s.mode_step, s.norm) for s in _named(saved, "gradient/net.w")]
+    rows = [(s.run, s.name, s.worker, s.mode, s.mode_step, s.norm) for s in _named(saved, "gradient/net.w")]
     return {}, sorted(rows)
 
 

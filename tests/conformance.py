@@ -297,6 +297,19 @@ class HookConformance:
         assert self.steps(out, self.gradient, modes.GLOBAL) == [0]
         assert self.steps(out, self.number, modes.GLOBAL) == [0, 1]
 
+    def test_a_gradient_names_its_parameter(self, hook: Any, out: str) -> None:
+        if self.gradient is None:
+            pytest.skip(f"{self.framework} has no gradients")
+        with self.running(hook(include_collections=["gradients", "weights", "biases"])) as job:
+            job.train(1, modes.TRAIN)
+        trial = create_trial(out)
+        parameters = {name for kind in ("weights", "biases") for name in trial.tensor_names(collection=kind)}
+        rows = trial.sql("select name, parameter, list_contains(collections, 'gradients') from tensors").fetchall()
+        linked = {name: parameter for name, parameter, is_gradient in rows if is_gradient}
+        assert linked
+        assert set(linked.values()) <= parameters
+        assert all(parameter is None for _, parameter, is_gradient in rows if not is_gradient)
+
     def test_an_unknown_mode_is_refused(self, hook: Any) -> None:
         made = hook()
         with pytest.raises(ConfigurationError, match="TRAIN, EVAL, PREDICT, GLOBAL"):

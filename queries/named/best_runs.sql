@@ -5,16 +5,44 @@
 --   $largest boolean false: whether the largest value is the best; else the smallest is
 --   $limit integer 20: so many runs, the best first
 -- Columns: run, best, mode, mode_step, worker.
+-- What Keras reports of a batch is the mean over the epoch so far, which is the first batch's own value at first: of such
+-- values the last one counts that was saved before the mode changes, or the run ends.
 
-with ranked as (
+with counted as (
+    select
+        run, worker, mode, global_step,
+        row_number() over (partition by run, worker order by global_step nulls first)
+            - row_number() over (partition by run, worker, mode order by global_step nulls first) as stretch
+    from steps
+),
+found as (
+    select
+        scalars.run as run, scalars.value as value, scalars.mode as mode, scalars.mode_step as mode_step,
+        scalars.worker as worker, scalars.global_step as global_step,
+        case
+            when runs.framework = 'keras' and (list_contains(scalars.collections, 'losses')
+                or list_contains(scalars.collections, 'metrics')) then 1
+            else 0
+        end as is_mean,
+        row_number() over (
+            partition by scalars.run, scalars.worker, scalars.mode, counted.stretch
+            order by scalars.global_step desc nulls last
+        ) as from_last
+    from scalars
+    join runs on runs.run = scalars.run
+    join counted
+        on counted.run = scalars.run and counted.worker = scalars.worker and counted.global_step = scalars.global_step
+    where scalars.name = $name and scalars.mode like $mode
+),
+ranked as (
     select
         run, value, mode, mode_step, worker, case when $largest then -value else value end as cost,
         row_number() over (
             partition by run
             order by case when $largest then -value else value end nulls last, global_step nulls first, worker nulls first
         ) as place
-    from scalars
-    where name = $name and mode like $mode and value between -1.7976931348623157e308 and 1.7976931348623157e308
+    from found
+    where value between -1.7976931348623157e308 and 1.7976931348623157e308 and (is_mean = 0 or from_last = 1)
 )
 select run, value as best, mode, mode_step, worker
 from ranked

@@ -5,10 +5,10 @@
 --   $threshold number 1e-8: an output is dead at a step if no element is larger than this
 --   $share number 0.5: at so much of its steps, at least
 -- Columns: run, name, steps, dead_steps, last_dead_step (the global one), share.
--- Needs abs_max, or min and max.
+-- Needs: abs_max of names $names.
 
 with outputs as (
-    select run, name, global_step, coalesce(abs_max, greatest(abs("min"), abs("max"))) as largest
+    select run, name, global_step, {abs_max} as largest
     from tensors
     where run like $runs and name like $names
 ),

@@ -2,10 +2,11 @@
 -- Parameters:
 --   $runs text '%': names of runs, as LIKE has them
 --   $collection text 'gradients': the collection whose norms are wanted
---   $mode text 'TRAIN': the mode whose steps are counted
--- Columns: run, name, worker, mode_step, norm (the saved l2).
+--   $mode text 'TRAIN': the mode, as LIKE has it
+-- Columns: run, name, worker, mode, mode_step, norm (the saved l2, or what follows from other statistics).
+-- Needs: l2 of $collection.
 
-select run, name, worker, mode_step, l2 as norm
+select run, name, worker, mode, mode_step, {l2} as norm
 from tensors
-where run like $runs and list_contains(collections, $collection) and mode = $mode and l2 is not null
-order by run, name, worker, mode_step
+where run like $runs and list_contains(collections, $collection) and mode like $mode and {l2} is not null
+order by run, name, worker, mode, mode_step

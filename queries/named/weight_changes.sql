@@ -4,15 +4,20 @@
 --   $collection text 'weights': the collection whose norms are compared
 --   $limit integer 20: so many changes, the largest first
 -- Columns: run, name, worker, mode, mode_step, norm, norm_before (at the saved step before it), change (norm - norm_before).
+-- Needs: l2 of $collection.
 -- Norms that are not finite are passed over.
 
-with norms as (
-    select
-        run, name, worker, mode, mode_step, global_step, l2 as norm,
-        lag(l2) over (partition by run, name, worker order by global_step nulls first) as norm_before
+with saved as (
+    select run, name, worker, mode, mode_step, global_step, {l2} as norm
     from tensors
     where run like $runs and list_contains(collections, $collection)
-        and l2 between 0 and 1.7976931348623157e308
+),
+norms as (
+    select
+        run, name, worker, mode, mode_step, global_step, norm,
+        lag(norm) over (partition by run, name, worker order by global_step nulls first) as norm_before
+    from saved
+    where norm between 0 and 1.7976931348623157e308
 )
 select run, name, worker, mode, mode_step, norm, norm_before, norm - norm_before as change
 from norms

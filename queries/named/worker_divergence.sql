@@ -5,13 +5,17 @@
 --   $tolerance number 1e-6: norms differ if they are further apart than this part of the largest
 -- Columns: run, name, steps (at which it differs), first_step (the first of them, the global one), spread (between the
 --   largest norm and the smallest, as a part of the largest; the widest of all steps).
+-- Needs: l2 of $collection.
 
-with norms as (
-    select run, name, global_step, min(l2) as smallest, max(l2) as largest
+with saved as (
+    select run, name, global_step, {l2} as norm
     from tensors
-    where run like $runs
-        and list_contains(collections, $collection)
-        and l2 between 0 and 1.7976931348623157e308
+    where run like $runs and list_contains(collections, $collection)
+),
+norms as (
+    select run, name, global_step, min(norm) as smallest, max(norm) as largest
+    from saved
+    where norm between 0 and 1.7976931348623157e308
     group by run, name, global_step
 ),
 spreads as (

@@ -19,6 +19,7 @@ from .rows import format_option, output_option, write_rows
 @click.option(
     "--dialect", help="Print the SQL for another engine, such as postgres, spark or snowflake, and run nothing."
 )
+@click.option("--from-raw", is_flag=True, help="Compute statistics that were not saved from raw values.")
 @format_option
 @output_option
 @storage_option
@@ -28,6 +29,7 @@ def query(
     param: tuple[str, ...],
     lists: bool,
     dialect: str | None,
+    from_raw: bool,
     form: str,
     output: str | None,
     storage_options: tuple[str, ...],
@@ -50,7 +52,7 @@ def query(
         if not runs:
             raise click.UsageError("name at least one RUN")
         opened = open_runs(runs, storage_options=options_of(storage_options))
-        write_rows(ask(opened, name, **values), form, output)
+        write_rows(ask(opened, name, from_raw=from_raw, **values), form, output)
         tell_left_out(opened.damaged)
 
 

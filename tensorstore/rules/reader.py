@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
+from tensortrial.derived import derive
 from tensortrial.dtypes import Array
 from tensortrial.errors import StepUnavailable
 from tensortrial.index import SavedTensor
@@ -80,7 +81,8 @@ class StepView:
         return [row for name in names for row in self.rows.get(name, ())]
 
     def statistics(self, row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...] | None:
-        """Statistics of a row: the saved ones, else computed from the raw value; None where the dtype defines none.
+        """Statistics of a row: the saved ones, else computed from the raw value, else from other saved ones; None where
+        the dtype defines none.
 
         Raises NotSaved.
         """
@@ -90,7 +92,7 @@ class StepView:
             if None not in found:
                 return found  # type: ignore[return-value]
         if not row.has_raw:
-            raise NotSaved(row, names)
+            return _derived(row, names)
         computed = self._reader.computed(row, names)
         return None if len(computed) < len(names) else tuple(computed[name] for name in names)
 
@@ -101,6 +103,14 @@ class StepView:
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Raw values, read together. All rows must have one."""
         return self._reader.values(rows)
+
+
+def _derived(row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...]:
+    known = {name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None}
+    found = tuple(derive(name, known, row.shape) for name in names)
+    if None in found:
+        raise NotSaved(row, names)
+    return found  # type: ignore[return-value]
 
 
 class Reader:

@@ -1,0 +1,141 @@
+"""Statistics that follow from other saved ones, for rules, `reduction_value` and named queries: the one table of them.
+
+What is subtracted from what is nearly the same is left out: `variance` does not follow from `l2` and `mean`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+_Formula = Callable[..., float]
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How a statistic follows from others, in Python and in SQL; `size` is the number of elements."""
+
+    name: str
+    needs: tuple[str, ...]
+    formula: _Formula
+    sql: str
+
+
+def _same(value: float) -> float:
+    return value
+
+
+def _absolute_largest(least: float, most: float) -> float:
+    return max(abs(least), abs(most))
+
+
+def _total(mean: float, size: float) -> float:
+    return mean * size
+
+
+def _mean(total: float, size: float) -> float:
+    return total / size
+
+
+def _norm(variance: float, mean: float, size: float) -> float:
+    return math.sqrt(size * (variance + mean * mean))
+
+
+def _square(value: float) -> float:
+    return value * value
+
+
+DERIVATIONS = (
+    Derivation("variance", ("std",), _square, '"std" * "std"'),
+    Derivation("std", ("variance",), math.sqrt, 'sqrt("variance")'),
+    Derivation("abs_variance", ("abs_std",), _square, '"abs_std" * "abs_std"'),
+    Derivation("abs_std", ("abs_variance",), math.sqrt, 'sqrt("abs_variance")'),
+    Derivation("l1", ("abs_l1",), _same, '"abs_l1"'),
+    Derivation("l1", ("abs_sum",), _same, '"abs_sum"'),
+    Derivation("l1", ("abs_mean", "size"), _total, '"abs_mean" * {size}'),
+    Derivation("abs_l1", ("l1",), _same, '"l1"'),
+    Derivation("abs_sum", ("l1",), _same, '"l1"'),
+    Derivation("mean", ("sum", "size"), _mean, '"sum" / {size}'),
+    Derivation("sum", ("mean", "size"), _total, '"mean" * {size}'),
+    Derivation("abs_mean", ("l1", "size"), _mean, '"l1" / {size}'),
+    Derivation("l2", ("abs_l2",), _same, '"abs_l2"'),
+    Derivation("l2", ("variance", "mean", "size"), _norm, 'sqrt({size} * ("variance" + "mean" * "mean"))'),
+    Derivation(
+        "l2",
+        ("abs_variance", "abs_mean", "size"),
+        _norm,
+        'sqrt({size} * ("abs_variance" + "abs_mean" * "abs_mean"))',
+    ),
+    Derivation("abs_l2", ("l2",), _same, '"l2"'),
+    Derivation("abs_max", ("min", "max"), _absolute_largest, 'greatest(abs("min"), abs("max"))'),
+    Derivation("abs_prod", ("prod",), abs, 'abs("prod")'),
+)
+"""In the order in which they are tried."""
+_BY_NAME = {
+    name: tuple(each for each in DERIVATIONS if each.name == name) for name in {each.name for each in DERIVATIONS}
+}
+
+
+def derive(name: str, saved: Mapping[str, float], shape: Sequence[int]) -> float | None:
+    """Return a statistic that follows from saved ones, None if it does not.
+
+    Args:
+        name: The statistic, as `abs_mean`.
+        saved: The saved statistics of the tensor.
+        shape: Its shape, which may be unknown, `[-1]`.
+    """
+    size = math.prod(shape)
+    known = {**saved, "size": float(size)} if size > 0 else dict(saved)
+    return known[name] if name in saved else _derived(name, known, frozenset({name}))
+
+
+def _derived(name: str, known: Mapping[str, float], open_names: frozenset[str]) -> float | None:
+    """Return a statistic by the first formula whose needs are known or follow themselves; `open_names` are being
+    looked for already."""
+    for derivation in _BY_NAME.get(name, ()):
+        found = [
+            known[need] if need in known else None if need in open_names else _derived(need, known, open_names | {need})
+            for need in derivation.needs
+        ]
+        if None not in found:
+            return _computed(derivation.formula, found)
+    return None
+
+
+def _computed(formula: _Formula, values: Sequence[float | None]) -> float:
+    try:
+        return float(formula(*values))
+    except ValueError:  # the root of infinity minus infinity
+        return math.nan
+
+
+@cache
+def expression(name: str) -> str:
+    """Return SQL over the view `tensors` for a statistic that was saved, or else follows from saved ones."""
+    return _expression(name, frozenset({name}))
+
+
+def _expression(name: str, open_names: frozenset[str]) -> str:
+    terms = [f'"{name}"']
+    for derivation in _BY_NAME.get(name, ()):
+        if open_names.isdisjoint(derivation.needs):
+            inner = open_names | set(derivation.needs)
+            text = _QUOTED.sub(lambda found, inner=inner: _expression(found[1], inner), derivation.sql)  # type: ignore[misc]
+            terms.append(text.format(size=_SIZE))
+    return terms[0] if len(terms) == 1 else f"coalesce({', '.join(terms)})"
+
+
+_QUOTED = re.compile(r'"(\w+)"')
+# Of plain numbers; the size of other tensors is null. The table of dtypes is that of numpy.
+_ITEM_BYTES = {
+    1: ("bool", "int8", "uint8"),
+    2: ("int16", "uint16", "float16", "bfloat16"),
+    4: ("int32", "uint32", "float32"),
+    8: ("int64", "uint64", "float64"),
+}
+_SIZE = "nullif(nbytes / case {} end, 0)".format(
+    " ".join(f"when dtype in ({', '.join(map(repr, names))}) then {nbytes}" for nbytes, names in _ITEM_BYTES.items())
+)

@@ -1,0 +1,147 @@
+"""What named queries need: they say what is missing, take what follows from other statistics, or compute it from raw
+values; and a gradient is linked to its parameter by a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from runs import EVAL, TRAIN, Job
+
+import tensortrial
+from tensortrial.errors import StatisticsNotSaved
+from tensortrial.records import Plan, Record
+from tensortrial.schema import INDEX
+
+WEIGHT = "fc/weights/fc/kernel:0"
+NEEDING = ["gradient_norms", "weight_changes", "update_ratios", "dead_layers", "worker_divergence"]
+
+
+def write(path: Path, statistics: tuple[str, ...] = (), raw: bool = True) -> Path:
+    """A run with Keras' names, of two workers, whose weights differ."""
+    jobs = [Job(path, f"worker_{worker}", 2) for worker in range(2)]
+    for worker, job in enumerate(jobs):
+        for number in range(4):
+            step = job.begin(TRAIN)
+            for plan, value in (
+                (Plan(WEIGHT, ("weights",), raw, statistics), np.full(4, 1.0 + number + worker)),
+                (
+                    Plan("gradients/fc/kernelGrad", ("gradients",), raw, statistics, False, WEIGHT),
+                    np.full(4, 0.5 + number),
+                ),
+                (Plan("relu_output_0", ("outputs",), raw, statistics), np.zeros(3)),
+            ):
+                job.writer.put(step, [Record(plan, value, number)], closes=False)
+            job.writer.put(step, [], closes=True)
+    for job in jobs:
+        job.close()
+    return path
+
+
+@pytest.mark.parametrize("name", NEEDING)
+def test_a_query_says_what_the_runs_lack(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "run")
+    with pytest.raises(StatisticsNotSaved, match=r"needs (l2|abs_max) of tensors .* of \d+ rows .* from_raw=True"):
+        tensortrial.query(tmp_path, name)
+    assert tensortrial.query(tmp_path, name, from_raw=True).fetchall()
+
+
+@pytest.mark.parametrize("name", NEEDING)
+def test_what_is_computed_from_raw_values_is_what_would_have_been_saved(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a/run")
+    write(tmp_path / "b/run", ("l2", "abs_max"))
+    computed, saved = tensortrial.query(tmp_path / "a", name, from_raw=True), tensortrial.query(tmp_path / "b", name)
+    assert computed.columns == saved.columns
+    assert computed.fetchall() == saved.fetchall()
+    assert tensortrial.query(tmp_path / "b", name, from_raw=True).fetchall() == saved.fetchall()
+
+
+@pytest.mark.parametrize("name", NEEDING)
+def test_what_follows_from_other_statistics_is_enough(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a/run", ("mean", "std", "min", "max"), raw=False)
+    write(tmp_path / "b/run", ("l2", "abs_max"))
+    found, saved = (tensortrial.query(tmp_path / each, name).fetchall() for each in "ab")
+    assert [list(map(str, row[:2])) for row in found] == [list(map(str, row[:2])) for row in saved]
+    for row, other in zip(found, saved, strict=True):
+        assert [x for x in row if isinstance(x, float)] == pytest.approx([x for x in other if isinstance(x, float)])
+
+
+def test_a_query_says_that_nothing_of_a_collection_was_saved(tmp_path: Path) -> None:
+    write(tmp_path / "run", ("l2",))
+    with pytest.raises(StatisticsNotSaved, match="needs l2 of tensors of 'wieghts', and none were saved"):
+        tensortrial.query(tmp_path, "weight_changes", collection="wieghts")
+
+
+def test_a_run_that_has_just_begun_lacks_nothing(tmp_path: Path) -> None:
+    Job(tmp_path / "run").close()
+    assert tensortrial.query(tmp_path, "gradient_norms").fetchall() == []
+
+
+def test_a_gradient_is_linked_to_its_parameter(tmp_path: Path) -> None:
+    write(tmp_path / "run", ("l2",))
+    rows = tensortrial.query(tmp_path, "update_ratios").fetchall()
+    assert len(rows) == 8
+    assert rows[1] == ("run", "fc/weights/fc/kernel:0", "worker_0", "TRAIN", 1, 4.0, 3.0, 0.75)
+
+
+def without_parameter(run: Path) -> None:
+    """Write index files again as releases before the column did."""
+    for path in (run / INDEX).rglob("*.parquet"):
+        table = pq.ParquetFile(path).read().drop_columns(["parameter"])
+        footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
+        with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
+            writer.add_key_value_metadata(footer)
+            writer.write_table(table)
+
+
+def test_runs_with_and_without_the_column_are_read_together(tmp_path: Path) -> None:
+    write(tmp_path / "new", ("l2",))
+    write(tmp_path / "old", ("l2",))
+    without_parameter(tmp_path / "old")
+    runs = tensortrial.open_runs([tmp_path / "old", tmp_path / "new"])
+    found = runs.sql("select run, count(*), count(parameter) from tensors group by run order by run").fetchall()
+    assert found == [("new", 24, 8), ("old", 24, 0)]
+    assert {run for run, *_ in tensortrial.query(runs, "update_ratios", prefix="gradients/").fetchall()} == {"new"}
+    trial = tensortrial.create_trial(tmp_path / "old")
+    assert trial.sql("select count(parameter) from tensors").fetchall() == [(0,)]
+    assert trial.tensor("relu_output_0").value(0).tolist() == [0, 0, 0]
+    tensortrial.export(tmp_path, f"parquet:{tmp_path}/lake", progress=False)
+    assert tensortrial.compact(tmp_path / "old", grace=0)
+    assert tensortrial.open_runs(tmp_path / "old").sql("select count(*) from tensors").fetchall() == [(24,)]
+
+
+def test_old_runs_pair_gradients_by_their_prefix(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for _ in range(2):
+            job.step({"w": np.ones(4)}, TRAIN, statistics=("l2",), collections=("weights",))
+            job.step({"gradient/w": np.ones(4)}, TRAIN, statistics=("l2",), collections=("gradients",))
+    with Job(tmp_path / "both") as job:
+        step = job.begin(TRAIN)
+        job.put(step, {"w": np.ones(4)}, statistics=("l2",), collections=("weights",))
+        job.put(step, {"gradient/w": np.full(4, 2.0)}, statistics=("l2",), collections=("gradients",), closes=True)
+    rows = tensortrial.query(tmp_path, "update_ratios").fetchall()
+    assert [(row[0], row[1], row[-1]) for row in rows] == [("both", "w", 2.0)]
+
+
+def test_all_modes_of_gradient_norms(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for mode in (TRAIN, EVAL):
+            job.step({"gradient/w": np.ones(4)}, mode, statistics=("l2",), collections=("gradients",))
+    rows = tensortrial.query(tmp_path, "gradient_norms", mode="%").fetchall()
+    assert [row[3:] for row in rows] == [("EVAL", 0, 2.0), ("TRAIN", 0, 2.0)]
+
+
+def test_the_first_batch_of_an_epoch_is_not_the_best_of_running_means(tmp_path: Path) -> None:
+    means = [0.1, 0.9, 0.8, 0.2, 0.7, 0.6]
+    for framework, best in (("keras", 0.6), ("pytorch", 0.1)):
+        with Job(tmp_path / framework) as job:
+            for epoch in range(2):
+                for batch in range(3):
+                    job.step({"loss": means[3 * epoch + batch]}, TRAIN, collections=("losses",))
+                job.step({"val_loss": 1.0}, EVAL, collections=("losses",))
+        run = tmp_path / framework / "run.json"
+        run.write_text(run.read_text().replace('"framework": "test"', f'"framework": "{framework}"'))
+        ((_, found, *_),) = tensortrial.query(tmp_path / framework, "best_runs").fetchall()
+        assert found == best
