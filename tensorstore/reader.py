@@ -24,6 +24,7 @@ from .errors import (
 )
 from .index import SavedTensor
 from .late_worker import LateWorker, described
+from .lost_rows import LostRows
 from .mode import ModeKeys
 from .storage import Storage
 from .values import read_values
@@ -262,6 +263,7 @@ class RunReader:
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
         rows = self.rows_at(name, step, mode, statistics)
         if worker is None:
+            self._lost_rows().check(rows[:1])
             return rows[0]
         for row in rows:
             if row.worker == worker:
@@ -297,7 +299,16 @@ class RunReader:
             step = row.global_step if mode is GLOBAL else row.mode_step
             if wanted is None or step in wanted:
                 found[row.name].setdefault(step, row)
+        if worker is None:
+            self._lost_rows().check(row for by_step in found.values() for row in by_step.values())
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
+
+    def _lost_rows(self) -> LostRows:
+        damaged = {**self.workers.damaged, **self.catalogue.damaged}
+        return self.catalogue.derived(
+            ("lost", *damaged),
+            lambda: LostRows(damaged, self.catalogue.ask("spans_of_files") if damaged else ()),
+        )
 
     def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
         if wanted is None or len(wanted) >= len(names):

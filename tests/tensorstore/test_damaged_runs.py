@@ -244,3 +244,54 @@ def test_what_is_written_can_be_read() -> None:
     assert WorkerInfo.from_bytes(worker.to_bytes()) == worker
     assert CollectionInfo("a").save_histogram is None
     assert EndInfo().failure is None
+
+
+def write_two_workers(folder: Path) -> Path:
+    jobs = [Job(folder, f"worker_{rank}", 2, flush_seconds=3600) for rank in range(2)]
+    for step in range(4):
+        for rank, job in enumerate(jobs):
+            job.step({"w": np.full(3, 10.0 * rank + step)}, statistics=("mean",))
+            job.flush()
+    for job in jobs:
+        job.close()
+    return folder
+
+
+DAMAGED = {
+    "an index file": f"{INDEX}/00000001.parquet",
+    "a claim": "collections/worker_0.json",
+}
+
+
+@pytest.mark.parametrize("path", DAMAGED.values(), ids=DAMAGED)
+def test_no_worker_stands_in_for_one_whose_file_is_damaged(tmp_path: Path, path: str) -> None:
+    (write_two_workers(tmp_path) / path).write_bytes(b"x")
+    with tensortrial.create_trial(tmp_path) as trial:
+        tensor = trial.tensor("w")
+        for question in (
+            lambda: trial.values(["w"]),
+            lambda: trial.values(["w"], [1]),
+            lambda: tensor.values(),
+            lambda: tensor.value(1),
+            lambda: tensor.shapes(),
+            lambda: tensor.shape(1),
+            lambda: tensor.reduction_value(1, "mean"),
+            lambda: tensor.reduction_values(1),
+        ):
+            with pytest.raises(CorruptFile, match=f"^{path}: .*; pass worker='worker_1' to read"):
+                question()
+        assert tensor.value(1, worker="worker_1").tolist() == [11.0] * 3
+        assert [value[0] for value in tensor.values(worker="worker_1").values()] == [10, 11, 12, 13]
+
+
+def test_what_a_damaged_file_cannot_have_held_is_read(tmp_path: Path) -> None:
+    (write_two_workers(tmp_path) / DAMAGED["an index file"]).write_bytes(b"x")
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert [trial.tensor("w").value(step)[0] for step in (0, 2, 3)] == [0, 2, 3]
+        assert list(trial.values(["w"], [0, 2])["w"]) == [0, 2]
+
+
+def test_a_damaged_file_of_a_later_worker_changes_nothing(tmp_path: Path) -> None:
+    (write_two_workers(tmp_path) / DAMAGED["an index file"].replace("worker_0", "worker_1")).write_bytes(b"x")
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert [value[0] for value in trial.tensor("w").values().values()] == [0, 1, 2, 3]

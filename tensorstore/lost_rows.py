@@ -1,0 +1,81 @@
+"""What damaged files may have held: where the row of one worker must not stand in for that of another in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from .errors import CorruptFile, FileError
+from .flushes import Flushes, flushes_of
+from .index import SavedTensor
+from .schema import COLLECTIONS, INDEX
+from .workers import natural
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """The global steps that a damaged file may hold rows of."""
+
+    worker: str
+    error: FileError
+    after: int
+    before: float
+    known: tuple[tuple[int, int], ...] = ()
+    """The first and the last step of files of the worker that can be read: of these nothing is lost."""
+
+    def may_hold(self, step: int) -> bool:
+        return self.after < step < self.before and not any(first <= step <= last for first, last in self.known)
+
+
+class LostRows:
+    """The rows that the damaged files of a run may have held."""
+
+    def __init__(self, damaged: Mapping[str, FileError], files: Sequence[tuple[str, int, int]]) -> None:
+        """`damaged` files, by path, and the `files` of the index that can be read: path, first and last global step."""
+        self._lost = [
+            lost for path, error in damaged.items() if (lost := _of_claim(path, error) or _of_index(path, error, files))
+        ]
+
+    def check(self, rows: Iterable[SavedTensor]) -> None:
+        """Raise CorruptFile, naming the file, if a worker that comes before the one of a row may have saved its tensor
+        at its step, too."""
+        if self._lost:
+            for row in rows:
+                self._check(row)
+
+    def _check(self, row: SavedTensor) -> None:
+        for lost in self._lost:
+            if natural(lost.worker) < natural(row.worker) and lost.may_hold(row.global_step):
+                raise CorruptFile(
+                    lost.error.path,
+                    f"this damaged file may hold {row.name!r} of {lost.worker} at step {row.global_step}; pass "
+                    f"worker={row.worker!r} to read what that worker saved ({lost.error})",
+                ) from lost.error
+
+
+def _of_claim(path: str, error: FileError) -> _Lost | None:
+    if not path.startswith(f"{COLLECTIONS}/"):
+        return None
+    # Nothing of a worker is read without its claim.
+    return _Lost(unquote(path.rpartition("/")[2].removesuffix(".json")), error, -1, float("inf"))
+
+
+def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:
+    """What lies between the steps of the worker's flushes before the damaged ones and of those after them."""
+    parts = path.split("/")
+    flushes = flushes_of(path)
+    if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):
+        return None
+    others = [(of, first, last) for other, first, last in files if (of := _flushes_in(other, parts[1]))]
+    return _Lost(
+        unquote(parts[1].removeprefix("worker=")),
+        error,
+        max((last for of, _, last in others if of.last < flushes.first), default=-1),
+        min((first for of, first, _ in others if of.first > flushes.last), default=float("inf")),
+        tuple((first, last) for _, first, last in others),
+    )
+
+
+def _flushes_in(path: str, folder: str) -> Flushes | None:
+    return flushes_of(path) if path.startswith(f"{INDEX}/{folder}/") else None
