@@ -90,10 +90,10 @@ class _Compactor:
         self._grace = grace
         self._progress = progress
         self._chunks_merged = self._chunks_made = 0
-        self._damaged: dict[str, FileError] = {}
         self._sizes: dict[str, int] = {}
         workers = Workers(storage)
         workers.refresh()
+        self._damaged: dict[str, FileError] = dict(workers.damaged)
         self._workers = [info.worker for info in workers.infos]
         self._ended = workers.job_ended
 

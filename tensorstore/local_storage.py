@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from bisect import bisect_right
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from .appending import append_all
-from .errors import AlreadyPublished
+from .errors import AlreadyPublished, StorageError
 from .storage_seam import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
 
 _T = TypeVar("_T")
@@ -53,11 +54,12 @@ class LocalStorage(Storage):
 
     is_local = True
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, follow_links: bool = False) -> None:
         self.url = folder
+        self._follow_links = follow_links
         # Two spellings of one folder, by way of a symbolic link, are one run to the registry of flushes.
         self._real = os.path.realpath(folder)
-        self._open_files = _OpenFiles()
+        self._open_files = _OpenFiles(self._full)
         self._folders = _Folders()
 
     @property
@@ -66,10 +68,15 @@ class LocalStorage(Storage):
 
     def uri(self, path: str) -> str:
         # DuckDB would take 'lr=[0.1]' for a pattern and read the files of 'lr=0' in silence.
-        return _PATTERN.sub(r"[\1]", self._full(path))
+        return _PATTERN.sub(r"[\1]", f"{self.url}/{check_path(path)}")
 
     def _full(self, path: str) -> str:
-        return f"{self.url}/{check_path(path)}"
+        """The file's absolute path. Raises StorageError for one that is reached by a symbolic link, which could lead
+        anywhere: into another run, say, whose files `compact` would delete."""
+        check_path(path)
+        if not self._follow_links:
+            _refuse_links(self.url, path)
+        return f"{self.url}/{path}"
 
     def exists_any(self) -> bool:
         with translated("", "list"):
@@ -106,7 +113,7 @@ class LocalStorage(Storage):
                 continue
             try:
                 if file is None or path != opened:
-                    opened, file = path, self._open_files.get(self._full(path))
+                    opened, file = path, self._open_files.get(path)
                 data = _pread_owned(file.number, start, length)
             except OSError:
                 with translated(path, "read"):  # entered on errors only: it costs as much as the read itself
@@ -123,7 +130,7 @@ class LocalStorage(Storage):
             path, start, _ = ranges[places[0]]
             try:
                 if file is None or path != opened:
-                    opened, file = path, self._open_files.get(self._full(path))
+                    opened, file = path, self._open_files.get(path)
                 count = os.preadv(file.number, [buffers[place] for place in places], start)
                 if count != ranges[places[-1]].end - start:
                     for place in places:
@@ -142,6 +149,8 @@ class LocalStorage(Storage):
         with translated(folder, "list"):
             for sub in _entries(self._full(folder)):
                 stem = f"{sub.name}/"
+                if sub.is_symlink() and not self._follow_links:
+                    raise _link_error(join(folder, sub.name), sub.path)
                 # All of a folder lies before `after` unless `after` is in it. Comparing the folders' own names would
                 # be wrong: 'a-b/x' comes before 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
@@ -248,7 +257,9 @@ class _Descriptor:
 class _OpenFiles:
     """The files last read from, kept open: opening costs more than reading a small value."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Callable[[str], str]) -> None:
+        """`place` gives the absolute path of a file, if it may be opened."""
+        self._place = place
         self._start()
 
     def _start(self) -> None:
@@ -281,14 +292,15 @@ class _OpenFiles:
         return opened
 
     def _opened(self, file: str) -> _Descriptor:
+        place = self._place(file)
         try:
-            return _Descriptor(file)
+            return _Descriptor(place)
         except OSError as exc:
             if exc.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
         with self._lock:
             self._files.clear()  # the process has run out of descriptors: give ours back, and try once more
-        return _Descriptor(file)
+        return _Descriptor(place)
 
 
 class _Folders:
@@ -321,6 +333,27 @@ def _has_settled(changed_ns: int) -> bool:
     clock have the same time: the tick is 10 ms at most, unless the clock of this file system shows none so fine."""
     age = time.time_ns() - changed_ns
     return age > _COARSE_TICK_NS or (age > _TICK_NS and changed_ns % 1_000_000 != 0)
+
+
+def _refuse_links(folder: str, path: str) -> None:
+    """Raise StorageError if any part of a path below a folder is a symbolic link. The folder itself may be one."""
+    place = folder
+    for part in path.split("/"):
+        place = f"{place}/{part}"
+        try:
+            mode = os.lstat(place).st_mode
+        except OSError:
+            return  # where nothing is, nothing can be followed
+        if stat.S_ISLNK(mode):
+            raise _link_error(path, place)
+
+
+def _link_error(path: str, place: str) -> StorageError:
+    return StorageError(
+        path,
+        f"{place!r} is a symbolic link, and nothing in a run is read or written through one, as it could lead into "
+        "another run: put what it leads to in its place",
+    )
 
 
 def _pread(number: int, start: int, length: int) -> bytes:

@@ -22,15 +22,19 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "local": "file"}
 
 
-def open_storage(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Storage:
+def open_storage(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, follow_links: bool = False
+) -> Storage:
     """The storage at a path or URL. Touches nothing there: neither need it exist, nor is it made.
 
     `storage_options` go to fsspec as they are; for S3 for example endpoint_url, key and secret.
+    `follow_links` also reads what is reached by symbolic links below a local folder, which in a run is refused: for
+    folders that somebody else has laid out.
     """
     protocol, rest = _parts(url)
     options = dict(storage_options or {})
     if protocol == "file":
-        return LocalStorage(_folder(rest))
+        return LocalStorage(_folder(rest), follow_links)
     kind = S3Storage if protocol == "s3" else FsspecStorage
     if protocol == "s3":
         if "@" in rest.partition("/")[0]:

@@ -51,7 +51,8 @@ def import_run(
 
     Raises RunNotFound and NotARun for the source, RunExists when the target holds another run.
     """
-    old, new = open_storage(source, storage_options), open_storage(target, storage_options)
+    old = open_storage(source, storage_options, follow_links=True)
+    new = open_storage(target, storage_options)
     if old.url == new.url:
         raise ConfigurationError(f"{old.url} cannot be imported into itself: choose another target")
     if not is_smdebug_run(old):

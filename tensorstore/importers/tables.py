@@ -34,11 +34,11 @@ def find_tables(
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if name.lower().endswith(KINDS):
-        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options)
+        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options, follow_links=True)
         if name in storage.list(""):
             return storage, [name]
         raise RunNotFound(text, "there is no such file")
-    storage = open_storage(text, storage_options)
+    storage = open_storage(text, storage_options, follow_links=True)
     found = sorted(_below(storage, "", depth=4))
     if not found:
         raise RunNotFound(text, f"there is no table here: no file that ends with {' or '.join(KINDS)}")

@@ -54,10 +54,10 @@ def find_runs(
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if _MARK in name:
-        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options)
+        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options, follow_links=True)
         if name in storage.list("") and not storage.list(name):
             return storage, [EventRun("", [EventFolder(ModeKeys.GLOBAL, "", [name])])]
-    storage = open_storage(text, storage_options)
+    storage = open_storage(text, storage_options, follow_links=True)
     files: dict[str, list[str]] = {}
     for path in _below(storage, "", _DEPTH):
         files.setdefault(path.rpartition("/")[0], []).append(path)
