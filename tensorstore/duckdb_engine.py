@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from . import arrow, user_sql
+from . import arrow, forking, user_sql
 from .engine import Database, FilesView, Rows, RunFile
 from .errors import QueryError, QueryRefused, RunClosed
 from .schema import FINDINGS, HISTOGRAM, INDEX, TENSORS
@@ -204,6 +204,12 @@ class DuckDBDatabase(Database):
             self._connection.close()
             self._connection = None
 
+    def abandon(self) -> None:
+        """Never use nor close the connection that a forked child has inherited: its threads are not here."""
+        if self._connection is not None:
+            forking.abandon(self._connection)
+            self._connection = None
+
 
 def _replaced(view: FilesView) -> list[str]:
     """Return the columns that a view computes from those of its files."""
@@ -234,6 +240,13 @@ def _close_all() -> None:
     # DuckDB complains at length of a connection with a filesystem that outlives the interpreter.
     for database in list(_open):
         database.close()
+
+
+@forking.call_in_child
+def _abandon_all() -> None:
+    for database in list(_open):
+        database.abandon()
+    _open.clear()
 
 
 def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[str]) -> None:

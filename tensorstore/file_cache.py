@@ -6,6 +6,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from . import forking
+
 
 @dataclass(frozen=True, slots=True)
 class _End:
@@ -27,6 +29,13 @@ class FileCache:
         self._most = most
         self._bytes = 0
         self._ends: OrderedDict[str, _End] = OrderedDict()
+        self._lock = threading.Lock()
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """Forget everything: another thread may have been in the middle of a change."""
+        self._bytes = 0
+        self._ends = OrderedDict()
         self._lock = threading.Lock()
 
     def keep(self, path: str, data: bytes, size: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from .dtypes import Array
 from .errors import CorruptFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index import SavedTensor
+from .lazy import lazy
 from .reductions import STATISTICS
 from .schema import INDEX_SCHEMA, LATER_COLUMNS
 from .storage import ByteRange, Storage
@@ -114,7 +114,7 @@ class _IndexFile:
         (data,) = self._storage.read_ranges([ByteRange(self.path, 0, self._size)])
         return data
 
-    @cached_property
+    @lazy
     def _parquet(self) -> pq.ParquetFile:
         # A small file is read in one go; of another one Arrow asks for each column. Its threads take longer than many
         # small reads of a file that is near.
@@ -191,7 +191,7 @@ class _RowGroup:
             columns += [list(map(list, zip(*values, strict=True))), histograms]
         return list(map(SavedTensor._make, _padded(columns)))
 
-    @cached_property
+    @lazy
     def _place(self) -> list[Cells]:
         words, names, steps = list(self._codes), self._names, self._steps
         cells = self._read([name for name in _PLACE if name not in _KEYS])
@@ -199,7 +199,7 @@ class _RowGroup:
         cells["global_step"] = lambda positions: steps[positions].tolist()
         return [cells[name] for name in _PLACE]
 
-    @cached_property
+    @lazy
     def _rest(self) -> list[Cells]:
         return list(self._read(_REST).values())
 

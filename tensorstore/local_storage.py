@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from .appending import append_all
 from .errors import AlreadyPublished, StorageError
+from .forking import call_in_child
 from .storage_seam import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
 
 _T = TypeVar("_T")
@@ -61,6 +62,9 @@ class LocalStorage(Storage):
         self._real = os.path.realpath(folder)
         self._open_files = _OpenFiles(self._full)
         self._folders = _Folders()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalStorage, (self.url, self._follow_links)
 
     @property
     def _flush_key(self) -> str:
@@ -465,6 +469,12 @@ def _removed_on_error(temporary: str) -> Iterator[None]:
 
 
 _renaming = threading.Lock()
+
+
+@call_in_child
+def _make_lock_again() -> None:
+    global _renaming
+    _renaming = threading.Lock()
 
 
 def _rename_exclusively(temporary: str, final: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+from . import forking
 from .availability import SettledSteps, StepState, step_state
 from .catalogue import Catalogue, StepRange, collection_row
 from .dtypes import Array
@@ -18,6 +19,7 @@ from .errors import (
     InvalidWorker,
     MissingChunk,
     NoMoreData,
+    RunClosed,
     StepNotYetAvailable,
     StepUnavailable,
     TensorUnavailableForStep,
@@ -46,68 +48,116 @@ class RunReader:
 
     def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
         self.storage = storage
-        self.workers = Workers(storage)
-        self.catalogue = Catalogue(storage, range_steps, engine)
+        self.range_steps, self.engine = range_steps, engine
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
-        self._settled: dict[ModeKeys, SettledSteps] = {}
-        self._refreshing = True
+        self.is_refreshing = True
+        """Whether `look` looks for new data."""
+        self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
+        self._closed = False
         self._lock = threading.RLock()
+        self._inherited = False
+        self._begin()
+        forking.register(self)
+
+    def _begin(self) -> None:
+        self._settled: dict[ModeKeys, SettledSteps] = {}
         self._ended_at: float | None = None
         self._ended_workers: list[str] = []
-        self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._claims_read_at = time.monotonic()
-        self.refresh()
+        self._workers = Workers(self.storage)
+        self._catalogue = Catalogue(self.storage, self.range_steps, self.engine)
+        self._refresh()
+        # Last: until then other threads of a forked child wait.
+        self._inherited = False
+
+    def after_fork(self) -> None:
+        """Open the run again when it is next read: the catalogue of a forked process has lost its threads, and another
+        thread may have been in the middle of a change."""
+        self._lock = threading.RLock()
+        self._inherited = True
+
+    @property
+    def workers(self) -> Workers:
+        """What the workers say of themselves."""
+        self._make_own()
+        return self._workers
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is in the run."""
+        self._make_own()
+        return self._catalogue
+
+    def _make_own(self) -> None:
+        if not self._inherited:
+            return
+        with self._lock:
+            if self._closed:
+                raise RunClosed
+            if self._inherited:
+                self._begin()
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._closed = True
+        if not self._inherited:
+            self._catalogue.close()
 
     # What is new.
 
     def look(self) -> None:
         # An ended job changes only if it is resumed: a glance now and then is enough, and spares the listings.
-        if self._refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_GLANCE_SECONDS):
+        if self.is_refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_GLANCE_SECONDS):
             self.refresh()
 
     def refresh(self, claims: bool = False) -> None:
         """Look who writes and what is new. A claim changes when its worker resumes the run after a crash, or saves
         other collections; nothing tells of it, so claims are read again now and then, and with `claims` in any case."""
         with self._lock:
-            now = time.monotonic()
-            first = self.catalogue.version == 0
-            changed = self.workers.refresh()
-            # Who had ended before the index is listed can have added nothing since.
-            ended = self.workers.job_ended
-            grown = self.catalogue.refresh([info.worker for info in self.workers.infos])
-            if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
-                self._claims_read_at = now
-                changed = self.workers.reread() or changed
-            self._ended_at = now if ended and self.workers.job_ended else None
-            if changed and not grown:
-                self.catalogue.changed()
-            if changed or first:
-                self._set_collections()
-                self._set_ended()
+            self._make_own()
+            self._refresh(claims)
+
+    def _refresh(self, claims: bool = False) -> None:
+        workers, catalogue = self._workers, self._catalogue
+        now = time.monotonic()
+        first = catalogue.version == 0
+        changed = workers.refresh()
+        # Who had ended before the index is listed can have added nothing since.
+        ended = workers.job_ended
+        grown = catalogue.refresh([info.worker for info in workers.infos])
+        if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
+            self._claims_read_at = now
+            changed = workers.reread() or changed
+        self._ended_at = now if ended and workers.job_ended else None
+        if changed and not grown:
+            catalogue.changed()
+        if changed or first:
+            self._set_collections()
+            self._set_ended()
 
     def _set_collections(self) -> None:
-        self.catalogue.set_collections(
+        self._catalogue.set_collections(
             [
                 collection_row(info.worker, info.include_collections, dict(document))
-                for info in self.workers.infos
+                for info in self._workers.infos
                 for document in info.collections
             ]
         )
 
     def _set_ended(self) -> None:
-        ended = self.workers.ended
+        ended = self._workers.ended
         if ended != self._ended_workers:
             self._ended_workers = ended
-            self.catalogue.set_ended(ended)
+            self._catalogue.set_ended(ended)
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
         """Whether questions look for new data, inside the block; what was before is restored after it."""
-        before, self._refreshing = self._refreshing, wanted
+        before, self.is_refreshing = self.is_refreshing, wanted
         try:
             yield
         finally:
-            self._refreshing = before
+            self.is_refreshing = before
 
     # Steps.
 

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from .errors import AlreadyPublished, ConfigurationError, MissingExtra
 from .file_cache import FileCache
+from .forking import call_in_child
+from .lazy import lazy
 from .storage_seam import (
     Blocks,
     ByteRange,
@@ -94,6 +96,10 @@ class FsspecStorage(Storage):
         self._cache = FileCache()
         self._connect()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The options go along, and with them the credentials that the other process needs.
+        return type(self), (self.url, self._protocol, self._address, self._options)
+
     def _connect(self) -> None:
         self._process = os.getpid()
         kind = _filesystem_class(self._protocol)
@@ -112,7 +118,7 @@ class FsspecStorage(Storage):
             self._connect()
         return self._filesystem
 
-    @functools.cached_property
+    @lazy
     def duckdb_filesystem(self) -> Any:
         from .remote_files import RemoteFiles
 
@@ -425,6 +431,12 @@ _TAKEN = "a file of this name was published before"
 _MARK = "tensortrial-put"
 _creating = threading.Lock()
 _inherited: list[Any] = []
+
+
+@call_in_child
+def _make_lock_again() -> None:
+    global _creating
+    _creating = threading.Lock()
 
 
 def _is_two_level(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from . import arrow
+from . import arrow, forking
 from .catalogue import collection_row
 from .documents import read_document, utc
 from .duckdb_engine import DuckDBEngine
@@ -68,18 +68,20 @@ class Runs:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[Place | Storage],
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> None:
         if not places:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
         # A Trial brings its storage, and with it the options that opened it.
-        self._places = [place.reader.storage if isinstance(place, Trial) else os.fspath(place) for place in places]
+        self._places = [_place(place) for place in places]
         self._options = storage_options
         self._engine = engine or DuckDBEngine()
         self._runs: dict[str, OpenedRun] = {}
         self._database: Database | None = None
+        self._inherited = False
+        forking.register(self)
         self.damaged: dict[str, TensorTrialError] = {}
         """What could not be opened or read, by its place, and why."""
         self.refresh()
@@ -115,6 +117,8 @@ class Runs:
         while it is written), framework, versions, workers, steps, bytes, metadata (what the hook was given, as JSON).
         `parameters` fill `$name` in the query. Raises QueryRefused, QueryError.
         """
+        if self._inherited:
+            self._connect()
         assert self._database is not None
         text = query.lower()
         if "findings" in text:
@@ -133,14 +137,26 @@ class Runs:
             self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
             raise _nothing_opened(", ".join(map(_spelled, self._places)), list(self.damaged.values()))
+        self._connect()
+
+    def _connect(self) -> None:
         self.close()
         self._database = self._engine.connect([run.storage for run in self._runs.values()])
         self._make_views(self._database)
+        self._inherited = False
+
+    def after_fork(self) -> None:
+        """Connect again when a query is next made: an inherited database has lost its threads."""
+        self._inherited = True
 
     def close(self) -> None:
         """Release the memory. Nothing can be asked afterwards, except by a refresh."""
-        if self._database is not None:
+        if self._database is not None and not self._inherited:
             self._database.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, here or in another process, opens the runs again.
+        return Runs, (self._places, self._options, self._engine)
 
     def __enter__(self) -> Self:
         return self
@@ -259,6 +275,12 @@ _COLLECTIONS = pa.schema(
         ("save_histogram", pa.bool_()),
     ]
 )
+
+
+def _place(place: Place | Storage) -> str | Storage:
+    if isinstance(place, Storage):
+        return place
+    return place.reader.storage if isinstance(place, Trial) else os.fspath(place)
 
 
 def _nothing_opened(places: str, errors: list[TensorTrialError]) -> RunNotFound:

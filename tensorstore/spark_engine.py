@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -49,10 +50,21 @@ class SparkEngine:
             raise ConfigurationError(f"SparkEngine's dialect is 'duckdb' or 'spark', not {dialect!r}")
         self._spark = spark
         self._dialect = dialect
+        self._process = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise ConfigurationError(
+            "a Spark session is of one process: pass the path of the run to the other one, and open it there"
+        )
+
+    def __deepcopy__(self, memo: Any) -> SparkEngine:
+        return self
 
     def connect(self, storages: Sequence[Storage]) -> Database:
         """Views of its own, which the session does not see. Raises ConfigurationError for a place that Spark cannot
         read, such as memory://."""
+        if os.getpid() != self._process:
+            raise ConfigurationError("this SparkEngine is of the process that forked: make one of a session of its own")
         for storage in storages:
             _uri(storage, "")
         return SparkDatabase(self._spark.newSession(), self._dialect)

@@ -69,7 +69,8 @@ class Sink(ABC):
 
 
 class Storage(ABC):
-    """The folder of one run. Safe to use from several threads, and from a process forked after it was opened.
+    """The folder of one run. Safe to use from several threads, and from a process forked after it was opened. Another
+    process gets one by pickle.
 
     A file that is not there raises the builtin FileNotFoundError with the relative path as its `filename`; whatever
     else the file system or the object store refuses raises StorageError.

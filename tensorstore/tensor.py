@@ -116,8 +116,15 @@ class Tensor:
         """The last `n` steps of the tensor up to `step`, itself included; fewer if there are fewer."""
         return [each for each in self.steps(mode) if each <= step][-n:] if n > 0 else []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_trial, (self.name, self.trial)
+
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, trial={self.trial.name!r})"
+
+
+def _of_trial(name: str, trial: Trial) -> Tensor:
+    return Tensor(name, trial, trial.reader)
 
 
 def _saved(row: SavedTensor) -> list[tuple[str, float]]:

@@ -67,6 +67,8 @@ def create_trial(
 class Trial:
     """A run, read while it is being written or after. Made by `create_trial`.
 
+    It can be used in forked processes, pickled for others, and copied: each opens the run again, with the same options.
+
     Each question first looks for new data (see `no_refresh` to stop that). Step numbers count in the `mode` given with
     them; GLOBAL, the default, counts over all modes.
     """
@@ -339,7 +341,12 @@ class Trial:
 
     def close(self) -> None:
         """Release the catalogue's memory. The trial answers nothing afterwards."""
-        self.reader.catalogue.close()
+        self.reader.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, here or in another process, opens the run again: a catalogue is of one process.
+        reader = self.reader
+        return _reopened, (reader.storage, self.name, self.range_steps, reader.engine, reader.is_refreshing)
 
     def __enter__(self) -> Self:
         return self
@@ -349,6 +356,14 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, path={self.path!r})"
+
+
+def _reopened(
+    storage: Storage, name: str, range_steps: StepRange | None, engine: Engine | None, refreshing: bool
+) -> Trial:
+    trial = Trial(storage, run_info(storage), name, range_steps, engine)
+    trial.reader.is_refreshing = refreshing
+    return trial
 
 
 def _wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:

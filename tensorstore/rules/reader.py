@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
+from tensortrial import forking
 from tensortrial.derived import derive
 from tensortrial.dtypes import Array
 from tensortrial.errors import StepUnavailable
@@ -119,6 +120,14 @@ class Reader:
     def __init__(self, trial: Trial) -> None:
         # Not the trial itself: readers are kept for as long as their trial lives.
         self._trial_ref = ref(trial)
+        self._begin()
+        forking.register(self)
+
+    def after_fork(self) -> None:
+        """Forget everything, because the trial numbers its files again in a forked child."""
+        self._begin()
+
+    def _begin(self) -> None:
         self._version = -1
         self._last_file = 0
         self._last_set = -1
@@ -300,6 +309,12 @@ class Reader:
 
 _readers: WeakKeyDictionary[Trial, Reader] = WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+@forking.call_in_child
+def _make_lock_again() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def reader_of(trial: Trial) -> Reader:
