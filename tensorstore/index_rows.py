@@ -109,7 +109,7 @@ class _IndexFile:
         self._steps = [_ends(group, "global_step", int) for group in self._groups]
         self._metadata = self._parquet.metadata
 
-    @cached_property
+    @lazy
     def _data(self) -> bytes | bytearray:
         (data,) = self._storage.read_ranges([ByteRange(self.path, 0, self._size)])
         return data
