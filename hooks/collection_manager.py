@@ -77,6 +77,16 @@ class CollectionManager:
             self.get(name)
             self._saved.add(name)
 
+    def choose(self, names: Iterable[str], include_regex: Iterable[str] | str | None, save_all: bool) -> None:
+        """Have the collections of these names saved, with tensors that match `include_regex`, or all with
+        `save_all`."""
+        self.save(names)
+        if include_regex:
+            self.require(CollectionKeys.DEFAULT).include(include_regex)
+            self.save([CollectionKeys.DEFAULT])
+        if save_all:
+            self.save([CollectionKeys.ALL])
+
     @property
     def saved_names(self) -> list[str]:
         return sorted(self._saved)

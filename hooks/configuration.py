@@ -26,7 +26,7 @@ _WHEN = ("save_interval", "save_steps", "start_step", "end_step")
 _MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _WHEN)
 _FORM = ("reductions", "save_raw_tensor", "save_shape")
 _SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
-_HOOK = (*_SHARED, "dry_run", "save_all", "include_workers", "export_tensorboard", "tensorboard_dir")
+_HOOK = (*_SHARED, "dry_run", "save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "resume", "force")
 _OF_COLLECTION = (*_SHARED, "save_histogram")
 
 
@@ -102,6 +102,8 @@ def _parse(document: Any) -> HookConfiguration:
         "dry_run": boolean("dry_run", hook.get("dry_run", False)),
         "export_tensorboard": boolean("export_tensorboard", hook.get("export_tensorboard", False)),
         "tensorboard_dir": hook.get("tensorboard_dir"),
+        "resume": boolean("resume", hook.get("resume", False)),
+        "force": boolean("force", hook.get("force", False)),
     }
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):

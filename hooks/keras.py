@@ -27,7 +27,7 @@ from tensortrial.save_config import SaveConfig, SaveConfigMode
 from . import current
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
-from .rank import rank_from_environment
+from .rank import rank_of_process
 from .reading import create_trial
 from .recorder import Recorder
 from .replicas import LeadingRecorder
@@ -116,6 +116,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         include_workers: str = "one",
         *,
         resume: bool = False,
+        force: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         flush_seconds: float | None = None,
         codec: str = "none",
@@ -126,7 +127,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             out_dir,
             framework="keras",
             versions=versions(),
-            rank=rank_from_environment(),
+            rank=rank_of_process,
             builtin=_BUILTIN,
             always_saved=_ALWAYS_SAVED,
             collection_factory=Collection,
@@ -140,6 +141,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             save_all=save_all,
             include_workers=include_workers,
             resume=resume,
+            force=force,
             storage_options=storage_options,
             flush_seconds=flush_seconds,
             codec=codec,

@@ -26,7 +26,7 @@ from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .module_collection import ModuleCollection
 from .numbering import Numbering
-from .rank import rank_from_environment
+from .rank import rank_of_process
 from .reading import create_trial
 from .recorder import Recorder, logger
 
@@ -86,7 +86,8 @@ class Hook(BaseHook):
     `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
     out_dir/tensorboard.
 
-    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
+    which `force` has stop; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
 
@@ -109,6 +110,7 @@ class Hook(BaseHook):
         include_workers: str = "one",
         *,
         resume: bool = False,
+        force: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         flush_seconds: float | None = None,
         codec: str = "none",
@@ -118,7 +120,7 @@ class Hook(BaseHook):
             out_dir,
             framework="mxnet",
             versions={"mxnet": mx.__version__},
-            rank=rank_from_environment(),
+            rank=rank_of_process,
             builtin=_BUILTIN,
             always_saved=[CollectionKeys.LOSSES],
             collection_factory=Collection,
@@ -133,6 +135,7 @@ class Hook(BaseHook):
             save_all=save_all,
             include_workers=include_workers,
             resume=resume,
+            force=force,
             storage_options=storage_options,
             flush_seconds=flush_seconds,
             codec=codec,

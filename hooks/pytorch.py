@@ -23,7 +23,7 @@ from . import current
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
 from .module_collection import ModuleCollection
-from .rank import Rank, rank_from_environment
+from .rank import rank_of_process
 from .reading import create_trial
 from .recorder import Recorder
 
@@ -92,7 +92,8 @@ class Hook(BaseHook):
     `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
     out_dir/tensorboard.
 
-    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
+    which `force` has stop; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run. `full_tensors` saves parameters and
     gradients that FSDP2 shards (DTensors) as a whole: every process of the job then makes the same hook, also where
@@ -116,6 +117,7 @@ class Hook(BaseHook):
         include_workers: str = "one",
         *,
         resume: bool = False,
+        force: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         flush_seconds: float | None = None,
         codec: str = "none",
@@ -126,7 +128,7 @@ class Hook(BaseHook):
             out_dir,
             framework="pytorch",
             versions={"torch": torch.__version__},
-            rank=_rank(),
+            rank=rank_of_process,
             builtin=_BUILTIN,
             always_saved=[CollectionKeys.LOSSES],
             collection_factory=Collection,
@@ -140,6 +142,7 @@ class Hook(BaseHook):
             save_all=save_all,
             include_workers=include_workers,
             resume=resume,
+            force=force,
             storage_options=storage_options,
             flush_seconds=flush_seconds,
             codec=codec,
@@ -401,12 +404,6 @@ def get_hook(
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
-
-
-def _rank() -> Rank:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Rank(torch.distributed.get_rank(), torch.distributed.get_world_size())
-    return rank_from_environment()
 
 
 def _check_module(module: Any, method: str) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-# What launchers tell their processes, in the order they are believed: torchrun, Open MPI, Horovod, then TensorFlow's
-# TF_CONFIG, then Slurm, which also starts jobs that number their processes themselves.
+from tensortrial.errors import ConfigurationError
+
+# What launchers set for their processes, in the order in which they are believed: torchrun, Open MPI, Horovod, MVAPICH,
+# MPICH and Intel MPI; then those who number the processes of a machine only, such as Lightning; then TensorFlow's
+# TF_CONFIG; then Slurm, which also starts jobs that number their processes themselves.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
 )
 _SLURM = (("SLURM_PROCID", "SLURM_NTASKS"),)
 # The tasks of a TensorFlow cluster that train, in the order of their numbers.
@@ -32,9 +38,71 @@ class Rank:
         return self.name or f"worker_{self.number}"
 
 
+class Duty:
+    """Which worker of the job this process is, and whether it saves anything: with `include_workers` "one", only
+    worker_0 does."""
+
+    def __init__(self, rank: Callable[[], Rank], include_workers: str) -> None:
+        if include_workers not in ("one", "all"):
+            raise ConfigurationError(f"include_workers must be 'one' or 'all', not {include_workers!r}")
+        self._all = include_workers == "all"
+        self.be(rank)
+
+    def be(self, rank: Callable[[], Rank]) -> None:
+        """Take the rank that `rank` returns, now and at each `decide`."""
+        self._find_rank, self.rank = rank, rank()
+
+    def decide(self) -> None:
+        """Find out once more which rank this process has: processes may have come to know each other since."""
+        self.rank = self._find_rank()
+
+    @property
+    def worker(self) -> str:
+        return self.rank.worker
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers of the job save anything."""
+        return self.rank.size if self._all else 1
+
+    @property
+    def saves(self) -> bool:
+        return self._all or self.rank.number == 0
+
+
+def rank_of_process() -> Rank:
+    """Return the rank of this process as far as it is known by now: of torch's default process group, once there is
+    one, else what the launcher says."""
+    # Not imported here: a job that has a process group has imported it.
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return Rank(distributed.get_rank(), distributed.get_world_size())
+    return rank_from_environment()
+
+
 def rank_from_environment() -> Rank:
     """The rank that the launcher set in the environment; a job of one process without any."""
-    return _numbered(_VARIABLES) or _tf_config() or _numbered(_SLURM) or Rank()
+    return _numbered(_VARIABLES) or _on_machine() or _tf_config() or _numbered(_SLURM) or Rank()
+
+
+def _on_machine() -> Rank | None:
+    """The rank from the number of the process on its machine. It is a number in the job only on the first machine, or
+    where the launcher says how many processes a machine has; elsewhere the process has a name of its own until its
+    process group exists."""
+    local, size = _integer("LOCAL_RANK"), _integer("WORLD_SIZE")
+    if local is None or size is None:
+        return None
+    machine, processes = _integer("NODE_RANK") or _integer("GROUP_RANK") or 0, _integer("LOCAL_WORLD_SIZE")
+    if machine and processes is None:
+        return Rank(machine + local, size, f"worker_{machine}.{local}")
+    return Rank(machine * (processes or 0) + local, size)
+
+
+def _integer(variable: str) -> int | None:
+    try:
+        return int(os.environ[variable])
+    except (KeyError, ValueError):
+        return None
 
 
 def _numbered(variables: Iterable[tuple[str, str]]) -> Rank | None:

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tensortrial import __version__
-from tensortrial.claim import Progress, check_out_dir, claim, claim_again, progress, update_claim
+from tensortrial.claim import Progress, Resumption, check_out_dir, claim, claim_again, update_claim
 from tensortrial.errors import ConfigurationError
 from tensortrial.events.event_log import EventLog
+from tensortrial.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
 from tensortrial.records import Numbers, Packed, Record, Step
 from tensortrial.schema import RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage import Storage, open_storage
@@ -21,6 +22,7 @@ from .collection_manager import CollectionManager
 from .stop_request import StopRequest
 
 CODECS = ("none", "lz4", "zstd")
+FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 
 
 class RecordedRun:
@@ -46,6 +48,7 @@ class RecordedRun:
         flush_seconds: float | None,
         storage_options: Mapping[str, Any] | None,
         tensorboard_dir: str | os.PathLike[str] | None,
+        force: bool = False,
     ) -> None:
         if codec not in CODECS:
             raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
@@ -60,20 +63,45 @@ class RecordedRun:
         if tensorboard_dir is not None:
             self._tensorboard = open_storage(tensorboard_dir, storage_options)
         self._stop_request = StopRequest(self._storage)
+        self._observer = Observer(self._storage)
+        self._lease_seconds = lease_seconds()
+        self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
         self._claimed: WorkerInfo | None = None
+        self._lease: Lease | None = None
         self._writer: Writer | None = None
         self.progress = Progress()
         """Where the worker's steps go on."""
 
-    def resume(self) -> None:
-        """Go on after the steps that are there, if any are."""
+    def resume(self, follows: bool = False) -> None:
+        """Go on after the steps that are there, if any are. A process that only `follows` writes nothing.
+
+        Raises:
+            RunInUse: A process is alive that writes to the run, and this one is not to take over by force.
+        """
         self._resumes = True
-        self.progress = progress(self._storage, self.worker, self.num_workers)
+        found = self._resumption(follows=follows)
+        if not follows:
+            self._find_alive(found)
+        self.progress = found.progress()
+
+    def _resumption(self, follows: bool = False) -> Resumption:
+        return Resumption(self._storage, self.worker, self.num_workers, self._observer, follows=follows)
+
+    def _find_alive(self, found: Resumption) -> list[LeaseInfo]:
+        """Return the leases of those who still write, where they are to be taken over by force."""
+        alive = found.others()
+        if alive and not self._force:
+            raise in_use(self._storage, alive[0])
+        return alive
 
     def check(self) -> None:
         """Raises RunExists if somebody else's run is there already."""
         check_out_dir(self._storage, self.worker, self.num_workers)
+
+    def become(self, worker: str, num_workers: int) -> None:
+        """Write as another worker than was thought, before the run is claimed."""
+        self.worker, self.num_workers = worker, num_workers
 
     @property
     def open(self) -> bool:
@@ -81,7 +109,12 @@ class RecordedRun:
         return self._writer is not None
 
     def claim(self) -> None:
-        """Begin the run, or join it. Raises WorkerClaimed if another process writes as this worker."""
+        """Begin the run, join it, or resume it.
+
+        Raises:
+            WorkerClaimed: Another process writes as this worker.
+            RunInUse: A process is alive that writes to the run to be resumed, or another one resumed it first.
+        """
         run = RunInfo(
             created_at=_now(),
             framework=self._framework,
@@ -90,12 +123,13 @@ class RecordedRun:
             versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
             metadata=self._metadata,
         )
-        self._claimed = self._worker_info(_now())
-        first_flush = 0
         if self._resumes:
-            first_flush = claim_again(self._storage, run, self._claimed)
+            self._lease, first_flush = self._claim_again(run)
         else:
+            self._lease, first_flush = self._new_lease(), 0
+            self._claimed = self._worker_info(_now())
             claim(self._storage, run, self._claimed)
+            self._lease.begin()
         self._writer = Writer(
             self._storage,
             self.worker,
@@ -103,13 +137,34 @@ class RecordedRun:
             flush_seconds=self._flush_seconds,
             first_flush=first_flush,
             also_to=self._event_log(),
+            lease=self._lease,
         )
+
+    def _new_lease(self, session: int = 0) -> Lease:
+        return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds)
+
+    def _claim_again(self, run: RunInfo) -> tuple[Lease, int]:
+        found = self._resumption()
+        alive = self._find_alive(found)
+        lease = self._new_lease(found.session)
+        lease.take([each for each in found.leases if each.session < found.session])
+        try:
+            wait_until_stopped(self._storage, alive)
+            self.progress = found.progress()
+            self._claimed = self._worker_info(_now())
+            # A flush of the process that was taken over may be under way.
+            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive))
+        except BaseException:
+            lease.release()
+            raise
 
     def announce(self) -> None:
         """Tell readers of collections that changed since the run was claimed."""
         if self._claimed is not None and self.open:
             info = self._worker_info(self._claimed.started_at)
             if info != self._claimed:
+                if self._lease is not None:
+                    self._lease.check(at_once=True)
                 self._claimed = info
                 update_claim(self._storage, info)
 
@@ -130,13 +185,13 @@ class RecordedRun:
     def close(self, failure: str | None) -> None:
         """Publish what is left, and the run's end with what made the hook fail, if anything did."""
         # Let go of: its error holds the frames of the training step in which it was raised.
-        writer, self._writer = self._writer, None
+        writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
             writer.close(failure)
 
     def forget(self) -> None:
         """In a forked child: the run belongs to the process that claimed it."""
-        self._writer = None
+        self._writer = self._lease = None
 
     def _event_log(self) -> EventLog | None:
         if self._tensorboard is None:

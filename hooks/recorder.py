@@ -24,16 +24,17 @@ from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
 from .arguments import as_nanoseconds, as_number, shown
 from .collection_manager import CollectionManager
+from .failures import Failures
 from .planner import Planner
-from .rank import Rank
+from .rank import Duty, Rank
 from .recorded_run import RecordedRun
 from .refusals import Refusals, strict
 from .shutdown import close_at_exit, closed, watch
 from .step_count import StepCount
+from .switches import switched_on
 
 logger = logging.getLogger("tensortrial.hooks")
 
-_OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 _SM_METRICS = (CollectionKeys.SM_METRICS,)
 
 # Captured tensors go to the writer before their step closes once there are so many bytes of them: memory stays bounded
@@ -48,6 +49,7 @@ class Recorder:
     called by the framework's hook while a step is open, that is between `begin_step` and the next `begin_step`,
     `set_mode` or `close`. All methods may be called from any thread. `errors_of_training` are what a framework that
     computes in the background raises where a result is first waited for, which may be in its hook: they pass through.
+    `rank` returns which of the job's processes this is, as far as is known; it is called again when the run is claimed.
 
     With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts
     steps and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all
@@ -60,7 +62,7 @@ class Recorder:
         *,
         framework: str,
         versions: Mapping[str, str],
-        rank: Rank,
+        rank: Callable[[], Rank],
         builtin: Iterable[str],
         always_saved: Iterable[str],
         collection_factory: type[Collection] = Collection,
@@ -76,6 +78,7 @@ class Recorder:
         save_all: bool = False,
         include_workers: str = "one",
         resume: bool = False,
+        force: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         flush_seconds: float | None = None,
         codec: str = "none",
@@ -85,8 +88,7 @@ class Recorder:
     ) -> None:
         if not out_dir:
             raise ConfigurationError("a hook needs out_dir: where to save the run")
-        if include_workers not in ("one", "all"):
-            raise ConfigurationError(f"include_workers must be 'one' or 'all', not {include_workers!r}")
+        self._duty = Duty(rank, include_workers)
         self.out_dir = os.fspath(out_dir)
         self.save_config = SaveConfig.parse(save_config)
         self.save_config.inherit(SaveConfig())
@@ -95,13 +97,8 @@ class Recorder:
         self.collections = collections or CollectionManager(
             builtin, self.save_config, collection_factory, default_save_interval
         )
-        self.collections.save(always_saved)
-        self.collections.save(names(include_collections))
-        if include_regex:
-            self.collections.require(CollectionKeys.DEFAULT).include(include_regex)
-            self.collections.save([CollectionKeys.DEFAULT])
-        if boolean("save_all", save_all):
-            self.collections.save([CollectionKeys.ALL])
+        chosen = [*always_saved, *names(include_collections)]
+        self.collections.choose(chosen, include_regex, boolean("save_all", save_all))
         self.errors_of_training = errors_of_training
         self.mode = ModeKeys.GLOBAL
         exports = boolean("export_tensorboard", export_tensorboard)
@@ -111,8 +108,8 @@ class Recorder:
         self._run = RecordedRun(
             self.out_dir,
             self.collections,
-            worker=rank.worker,
-            num_workers=rank.size if include_workers == "all" else 1,
+            worker=self._duty.worker,
+            num_workers=self._duty.num_workers,
             framework=framework,
             versions=versions,
             metadata=metadata,
@@ -120,17 +117,17 @@ class Recorder:
             flush_seconds=flush_seconds,
             storage_options=storage_options,
             tensorboard_dir=(tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
+            force=boolean("force", force),
         )
 
         self._lock = threading.RLock()
-        self._failure: str | None = None
+        self._failures = Failures(self.out_dir)
         self._closed = False
-        chosen = include_workers == "all" or rank.number == 0
-        wanted = not boolean("dry_run", dry_run) and _switched_on()
-        self._active = chosen and wanted
+        wanted = not boolean("dry_run", dry_run) and switched_on()
+        self._active = wanted and self._duty.saves
         self._follows = follows and wanted
-        if resume and (self._active or self._follows):
-            self._run.resume()
+        if boolean("resume", resume) and (self._active or self._follows):
+            self._run.resume(follows=not self._active)
         elif self._active:
             self._run.check()
 
@@ -184,7 +181,8 @@ class Recorder:
             if self._step is not None:
                 return self.saving
             self._stop_if_asked()
-            return self._turn_to(self._count.next(self.mode))
+            self._start()
+            return self._active and self._turn_to(self._count.next(self.mode))
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
@@ -221,15 +219,16 @@ class Recorder:
                 self._close_step()
 
     def _open_step(self) -> None:
+        self._start()
+        if not self.counting:
+            return
         step = self._count.next(self.mode)
         self.saving = self._turn_to(step)
         self._count.count(step)
         self._step, self._step_is_adoptable = step, False
 
     def _turn_to(self, step: Step) -> bool:
-        """Plan for a step, with the run claimed and readers told. Gives whether anything is due at it."""
-        self.collections.complete()
-        self._start()
+        """Plan for a step, with readers told. Gives whether anything is due at it."""
         if self._planner.look() and self._active:
             self._run.announce()
         return self._planner.turn_to(step)
@@ -378,7 +377,7 @@ class Recorder:
         if self._step is None:
             self._open_step()
             self._step_is_adoptable = not self._holds
-        return True
+        return self._active
 
     def _add(self, record: Record, nbytes: int) -> None:
         with self._lock:
@@ -401,13 +400,19 @@ class Recorder:
 
     def _start(self) -> None:
         """Claim the run, when the first step begins."""
+        self.collections.complete()
         if self._run.open:
             return
         self.collections.check()
         if self._active:
+            self._duty.decide()
+            self._run.become(self._duty.worker, self._duty.num_workers)
+            self._active = self._duty.saves
+        if self._active:
             close_at_exit(self)
             self._planner.look()
             self._run.claim()
+            self._count.go_on_after(self._run.progress)
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
@@ -428,7 +433,7 @@ class Recorder:
                 try:
                     finish()
                 except Exception as exc:
-                    self._note(exc)
+                    self._failures.note(exc)
                     errors.append(exc)
             self._active = self.saving = False
         closed(self)
@@ -444,7 +449,7 @@ class Recorder:
             )
 
     def _close_run(self) -> None:
-        self._run.close(self._failure)
+        self._run.close(self._failures.first)
 
     def forget(self) -> None:
         """In a forked child: the run belongs to the process that began it."""
@@ -460,24 +465,13 @@ class Recorder:
         """Turn off after an error inside: training goes on without. In strict mode the error is raised."""
         step, saving, follows = self._step, self.saving, self._follows
         self._active = False
-        self._note(exc)
+        self._failures.note(exc)
         # What was recorded before is still worth having.
         self.close()
         if follows:
             self._step, self.saving, self._follows = step, saving, True
         if strict():
             raise exc
-
-    def _note(self, exc: Exception) -> None:
-        """Log the first error that turns the hook off, and keep it for the run's end."""
-        if self._failure is None:
-            self._failure = f"{type(exc).__name__}: {exc}"
-            logger.error(
-                "the hook of %s is off from here on, training is not affected: %s",
-                self.out_dir,
-                self._failure,
-                exc_info=exc,
-            )
 
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and say so once; the others go on. In strict mode it is
@@ -503,7 +497,3 @@ class Recorder:
     def counting(self) -> bool:
         """Whether this process keeps to the job's steps, although it may save nothing."""
         return self._active or self._follows
-
-
-def _switched_on() -> bool:
-    return all(os.environ.get(name, "1").lower() not in ("0", "false") for name in _OFF_VARIABLES)

@@ -31,7 +31,7 @@ from tensortrial.save_config import SaveConfig, SaveConfigMode
 from . import current
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
-from .rank import rank_from_environment
+from .rank import rank_of_process
 from .reading import create_trial
 from .recorder import Recorder, logger
 
@@ -119,7 +119,8 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
     out_dir/tensorboard.
 
-    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
+    which `force` has stop; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
 
@@ -141,6 +142,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         include_workers: str = "one",
         *,
         resume: bool = False,
+        force: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         flush_seconds: float | None = None,
         codec: str = "none",
@@ -150,7 +152,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             out_dir,
             framework="tensorflow",
             versions={"tensorflow": tf.__version__},
-            rank=rank_from_environment(),
+            rank=rank_of_process,
             builtin=_BUILTIN,
             always_saved=_ALWAYS_SAVED,
             collection_factory=Collection,
@@ -165,6 +167,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             save_all=save_all,
             include_workers=include_workers,
             resume=resume,
+            force=force,
             storage_options=storage_options,
             flush_seconds=flush_seconds,
             codec=codec,

@@ -11,6 +11,10 @@ class StepCount:
     """Counts the steps of a job, from where the run has come to."""
 
     def __init__(self, progress: Progress) -> None:
+        self._start(progress)
+
+    def _start(self, progress: Progress) -> None:
+        self._progress = progress
         self._global_step = progress.global_step
         self._mode_steps = {mode: progress.mode_step(mode) for mode in ModeKeys}
 
@@ -27,6 +31,11 @@ class StepCount:
         """The step that was counted last did not happen. The next one gets its number."""
         self._global_step -= 1
         self._mode_steps[step.mode] -= 1
+
+    def go_on_after(self, progress: Progress) -> None:
+        """Count from where the run has come to by now, if that is not where it was."""
+        if progress != self._progress:
+            self._start(progress)
 
     def start_at(self, mode: ModeKeys, step: int) -> None:
         """Begin with this number, unless there are steps already."""

@@ -25,7 +25,7 @@ from tensortrial.save_config import SaveConfig, SaveConfigMode
 from . import current
 from .current import del_hook, set_hook
 from .hook import BaseHook, guarded
-from .rank import Rank, rank_from_environment
+from .rank import Rank, rank_of_process
 from .reading import create_trial
 from .recorder import Recorder, logger
 
@@ -89,7 +89,8 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
     `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
     out_dir/tensorboard.
 
-    Beyond smdebug: `resume` continues a run after its last published step; `storage_options` go to fsspec;
+    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
+    which `force` has stop; `storage_options` go to fsspec;
     `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
     remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
 
@@ -114,6 +115,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         validation_data: Any = None,
         *,
         resume: bool = False,
+        force: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         flush_seconds: float | None = None,
         codec: str = "none",
@@ -123,7 +125,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             out_dir,
             framework="xgboost",
             versions={"xgboost": xgb.__version__},
-            rank=_rank(),
+            rank=_rank,
             builtin=_REGEXES,
             always_saved=[CollectionKeys.METRICS],
             default_save_interval=SAVE_INTERVAL,
@@ -137,6 +139,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             save_all=save_all,
             include_workers=include_workers,
             resume=resume,
+            force=force,
             storage_options=storage_options,
             flush_seconds=flush_seconds,
             codec=codec,
@@ -394,4 +397,4 @@ def get_hook(
 def _rank() -> Rank:
     if xgb.collective.is_distributed():
         return Rank(xgb.collective.get_rank(), xgb.collective.get_world_size())
-    return rank_from_environment()
+    return rank_of_process()

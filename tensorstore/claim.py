@@ -10,6 +10,7 @@ from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
 from .flushes import flushes_of, widest
 from .index import StepSummary
 from .index_files import list_index, read_summaries
+from .lease import LeaseInfo, Observer, read_leases
 from .mode import ModeKeys
 from .schema import (
     COLLECTIONS,
@@ -72,8 +73,9 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
         ) from exc
 
 
-def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo) -> int:
-    """Continue a run, with the `session` and the steps that `progress` found. Gives the number of the first flush."""
+def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> int:
+    """Continue a run, with the `session` and the steps that `progress` found. Gives the number of the first flush,
+    which leaves out as many as `skipped`: another process may be about to publish those."""
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
@@ -82,26 +84,73 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo) -> int:
     storage.remove(end_path(worker.worker))
     storage.remove(MARKED_END)
     storage.remove(STOP_FILE)
-    return next_flush(storage, worker.worker)
+    first = next_flush(storage, worker.worker)
+    return first + skipped if first else 0
 
 
 def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
-    """Where a resumed run goes on. All workers of a job must go on at the same step, whichever of them looks first, and
-    although the first may publish before the last looks: so the first of a session writes the step into its claim, and
-    the others take it from there."""
-    claims = dict(_claims(storage))
-    newest = max(claims.values(), key=lambda claim: claim.session, default=None)
-    if newest is not None and _has_begun(newest, claims.get(worker), num_workers):
-        return Progress(newest.session, newest.first_global_step, newest.first_mode_steps)
-    session = 0 if newest is None else newest.session + 1
-    return _after_last_published(storage, session, claims)
+    """Where a run goes on that is resumed now."""
+    return Resumption(storage, worker, num_workers).progress()
 
 
-def _has_begun(newest: WorkerInfo, own: WorkerInfo | None, num_workers: int) -> bool:
-    """Whether another worker has opened the session that this one is about to join."""
-    if own is not None:
-        return newest.session > own.session
-    return newest.session > 0 and newest.num_workers == num_workers
+class Resumption:
+    """The session in which a worker resumes a run: the one that another worker of its job has opened, or a new one.
+
+    With `follows`, a process that writes nothing looks only for a session that is open.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        worker: str,
+        num_workers: int,
+        observer: Observer | None = None,
+        *,
+        follows: bool = False,
+    ) -> None:
+        self._storage = storage
+        self._observer = observer or Observer(storage)
+        self._worker, self._num_workers, self._follows = worker, num_workers, follows
+        self.leases = read_leases(storage)
+        self._claims = dict(_claims(storage))
+        self.session = self._session()
+
+    def others(self) -> list[LeaseInfo]:
+        """Return the leases that are alive and stand in the way: those of earlier sessions, and the worker's own."""
+        earlier = [lease for lease in self.leases if lease.session < self.session or lease.worker == self._worker]
+        return self._observer.alive(earlier)
+
+    def progress(self) -> Progress:
+        """Return the steps at which the session begins. All its workers go on at the same, whichever of them comes
+        first, and although the first may publish before the last looks: so the first one writes them into its claim,
+        and the others take them from there."""
+        found = _after_last_published(self._storage, self.session, self._claims)
+        # Read after the steps: a worker of this session that has claimed by now may have published some of them.
+        for worker, claim in _claims(self._storage):
+            if claim.session == self.session and worker != self._worker:
+                return Progress(self.session, claim.first_global_step, claim.first_mode_steps)
+        return found
+
+    def _session(self) -> int:
+        members: list[WorkerInfo | LeaseInfo] = [*self._claims.values(), *self.leases]
+        newest = max((each.session for each in members), default=-1)
+        own = max((each.session for each in members if each.worker == self._worker), default=-1)
+        opened = [each for each in members if each.session == newest and each.worker != self._worker]
+        if own < newest and any(self._is_of_this_job(each) for each in opened):
+            return newest
+        return newest + 1
+
+    def _is_of_this_job(self, member: WorkerInfo | LeaseInfo) -> bool:
+        if member.num_workers != self._num_workers:
+            return False
+        key = member.worker, member.session
+        leases = [lease for lease in self.leases if (lease.worker, lease.session) == key]
+        if self._observer.alive(leases):
+            return True
+        # A worker that has finished may be of this job, which was quick, or of an earlier one. One that began the run
+        # is of an earlier one, and so is one that was killed.
+        finished = all(lease.released_at is not None for lease in leases)
+        return finished and member.session > 0 and not self._follows
 
 
 def _after_last_published(storage: Storage, session: int, claims: Mapping[str, WorkerInfo]) -> Progress:

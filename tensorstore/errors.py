@@ -16,6 +16,8 @@ TensorTrialError
 │   ├── UnknownFormat                   (ValueError) written by a later release
 │   ├── RunExists                       (FileExistsError) out_dir holds a run already
 │   ├── WorkerClaimed                   (FileExistsError) another process writes as this worker
+│   ├── RunInUse                        (FileExistsError) the run cannot be resumed while a process writes to it
+│   ├── RunTakenOver                    another process has taken the run over
 │   └── RunStalled                      (TimeoutError) no new step came for as long as the caller waits
 ├── FileError                           one file of the run is bad; the rest stays readable
 │   ├── CorruptFile                     (ValueError) torn, foreign or malicious
@@ -153,6 +155,27 @@ class WorkerClaimed(RunError, FileExistsError):
 
 class RunStalled(RunError, TimeoutError):
     """No new step came for as long as the caller waits, and the job has not ended."""
+
+
+class RunInUse(RunError, FileExistsError):
+    """A run cannot be resumed, because `process` still writes to it as `worker`, `since` an ISO 8601 time."""
+
+    def __init__(self, path: str, worker: str, process: str, since: str) -> None:
+        self.worker, self.process, self.since = worker, process, since
+        super().__init__(
+            path,
+            f"{process} has been writing to this run as {worker} since {since} and is still alive: let it end, or take "
+            "the run over with force=True (or the environment variable TENSORTRIAL_FORCE=1)",
+        )
+
+
+class RunTakenOver(RunError):
+    """This process may not write to the run any more: `process` resumed it with force=True, or after this process had
+    not renewed its lease for too long."""
+
+    def __init__(self, path: str, worker: str, process: str) -> None:
+        self.worker, self.process = worker, process
+        super().__init__(path, f"{process} has taken the run over, so {worker} saves nothing more here")
 
 
 class RunClosed(TensorTrialError, ValueError):

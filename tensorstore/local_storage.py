@@ -176,6 +176,20 @@ class LocalStorage(Storage):
         with translated(path, "delete"), suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(self._full(path))
 
+    def touch(self, path: str) -> None:
+        with translated(path, "read"):
+            os.utime(self._full(path))
+
+    def written_at(self, path: str) -> tuple[float, float]:
+        with translated(path, "read"):
+            written = os.stat(self._full(path)).st_mtime
+        # The clock of a file server may differ from this machine's: a new file shows what it says now.
+        probe = self._write_temporary(path, b"")
+        try:
+            return written, os.stat(probe).st_mtime
+        finally:
+            os.unlink(probe)
+
     def sync(self, path: str) -> None:
         file = self._full(path)
         with translated(path, "write"):

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from .errors import AlreadyPublished, ConfigurationError, MissingExtra
 from .file_cache import FileCache
 from .forking import call_in_child
 from .lazy import lazy
+from .merged_reads import merge
 from .storage_seam import (
     Blocks,
     ByteRange,
@@ -38,51 +39,12 @@ _T = TypeVar("_T")
 
 _PARALLEL = 16
 """Requests under way at once, of one call."""
-_NEAR = 64 << 10
-"""Two ranges with no more than this between them are read as one: the bytes cost less than another request."""
-_MERGED = 16 << 20
-"""But no merged read is longer than this, so that long reads still go in parallel."""
 _TAIL_BYTES = 64 << 10
 _PREFETCHED = 4 << 20
 """A file that misses no more than this is fetched whole before it is queried; of a larger one DuckDB reads parts."""
 _ATTEMPTS = 4
 _CONNECTIONS = 2 * _PARALLEL
 """botocore's own limit of 10 would make the calls of two threads wait for each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """One read, and the places in the caller's list that it serves."""
-
-    span: ByteRange
-    serves: list[tuple[int, ByteRange]]
-
-    def cut(self, data: bytes | bytearray) -> Iterator[tuple[int, bytes | bytearray]]:
-        """The part of `data` for each place."""
-        for place, wanted in self.serves:
-            start = wanted.start - self.span.start
-            yield place, data if wanted == self.span else data[start : start + wanted.length]
-
-
-def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED) -> list[_Merged]:
-    """The reads that serve `ranges`: those near each other in one file become one. Empty ranges need no read."""
-    merged: list[_Merged] = []
-    for place, wanted in sorted(enumerate(ranges), key=lambda each: (each[1].path, each[1].start)):
-        if not wanted.length:
-            continue
-        span = _joined(merged[-1].span, wanted, near, longest) if merged else None
-        if span is None:
-            merged.append(_Merged(wanted, [(place, wanted)]))
-        else:
-            merged[-1].serves.append((place, wanted))
-            merged[-1] = _Merged(span, merged[-1].serves)
-    return merged
-
-
-def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> ByteRange | None:
-    end = max(span.start + span.length, wanted.start + wanted.length)
-    close = span.path == wanted.path and wanted.start <= span.start + span.length + near
-    return ByteRange(span.path, span.start, end - span.start) if close and end - span.start <= longest else None
 
 
 class FsspecStorage(Storage):
@@ -246,6 +208,13 @@ class FsspecStorage(Storage):
         with translated(path, "delete"), suppress(FileNotFoundError):
             self.fs.rm_file(self._full(path))
 
+    def touch(self, path: str) -> None:
+        self.replace(path, self.read(path))
+
+    def written_at(self, path: str) -> tuple[float, float]:
+        with translated(path, "read"):
+            return self.fs.modified(self._full(path)).timestamp(), time.time()
+
     def sink(self, path: str) -> Sink:
         return _BufferSink(self, check_path(path))
 
@@ -255,6 +224,8 @@ class FsspecStorage(Storage):
 
 class S3Storage(FsspecStorage):
     """A run in a bucket of S3, or of a server that speaks its protocol."""
+
+    keeps_time = True
 
     def _connect(self) -> None:
         super()._connect()
@@ -364,6 +335,21 @@ class S3Storage(FsspecStorage):
     def remove(self, path: str) -> None:
         with translated(path, "delete", self._place(path)), suppress(FileNotFoundError):
             self.fs.call_s3("delete_object", Bucket=self._bucket, Key=self._prefix + check_path(path))
+
+    def touch(self, path: str) -> None:
+        key = self._prefix + check_path(path)
+        # One request that both finds the object and writes it again: a copy onto itself, which has to change something.
+        renewed = {"MetadataDirective": "REPLACE", "Metadata": {_MARK: secrets.token_hex(16)}}
+        with translated(path, "read", self._place(path)):
+            source = {"Bucket": self._bucket, "Key": key}
+            self.fs.call_s3("copy_object", Bucket=self._bucket, Key=key, CopySource=source, **renewed)
+
+    def written_at(self, path: str) -> tuple[float, float]:
+        with translated(path, "read", self._place(path)):
+            head = self.fs.call_s3("head_object", Bucket=self._bucket, Key=self._prefix + check_path(path))
+        date = head["ResponseMetadata"]["HTTPHeaders"].get("date")
+        now = parsedate_to_datetime(date).timestamp() if date else time.time()
+        return head["LastModified"].timestamp(), now
 
     def _wait(self, function: Callable[..., Awaitable[_T]], *args: Any) -> _T:
         """Run a coroutine on fsspec's thread."""

@@ -26,6 +26,8 @@ TENSORS = "tensors"
 END = "end"
 # Stands for the end marks of all workers, when somebody other than them says that the job has ended.
 MARKED_END = f"{END}/_marked.json"
+# Which processes write to the run.
+LEASES = "leases"
 # What rules found in the run; written by whoever evaluates them, any number of processes.
 FINDINGS = "findings"
 # Asks the hooks of the run to stop training at the next step.
@@ -143,6 +145,21 @@ def collections_path(worker: str) -> str:
 
 def end_path(worker: str) -> str:
     return f"{END}/{path_component(worker)}.json"
+
+
+def session_end_path(worker: str, session: int) -> str:
+    """Where a worker says that only this session of it has ended, because another goes on."""
+    return f"{END}/{_of_session(worker, session)}"
+
+
+def lease_path(worker: str, session: int) -> str:
+    """Where a worker says which process writes in a session."""
+    return f"{LEASES}/{_of_session(worker, session)}"
+
+
+def _of_session(worker: str, session: int) -> str:
+    # No worker's name has a '=' once it is quoted.
+    return f"{path_component(worker)}={session:08d}.json"
 
 
 def _directory(step: int, width: int) -> str:

@@ -80,6 +80,8 @@ class Storage(ABC):
     """Where the run is: an absolute local path, or a URL; without trailing slash, without credentials."""
     is_local: bool
     """Whether it is a folder of this machine's file system."""
+    keeps_time: bool = False
+    """Whether `written_at` is by a clock of the storage's own, which does not jump."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -154,6 +156,15 @@ class Storage(ABC):
     @abstractmethod
     def remove(self, path: str) -> None:
         """Delete the file, if there is one."""
+
+    @abstractmethod
+    def touch(self, path: str) -> None:
+        """Set the time at which the file was written to now. One that was removed raises FileNotFoundError."""
+
+    @abstractmethod
+    def written_at(self, path: str) -> tuple[float, float]:
+        """Return when the file was last written or touched, and what time it is now, by the storage's own clock as far
+        as there is one. Both in seconds since 1970."""
 
     def sync(self, path: str) -> None:
         """Have a published file survive a loss of power, too. Object stores see to that themselves."""

@@ -26,6 +26,7 @@ class Workers:
         self._storage = storage
         self._files: dict[str, WorkerInfo] = {}
         self._ended_files: frozenset[str] = frozenset()
+        self._end_sessions: dict[str, int] = {}
         self._marked_ended = False
         self._marked_workers: frozenset[str] = frozenset()
         self._marked_since = False
@@ -82,11 +83,17 @@ class Workers:
         return [info for info in self.infos if info.session == newest]
 
     def _has_ended(self, worker: str) -> bool:
-        return _file_name(end_path(worker)) in self._ended_files or worker in self._marked_workers
+        name = _file_name(end_path(worker))
+        ended = name in self._ended_files and not self._is_of_earlier_session(name)
+        return ended or worker in self._marked_workers
+
+    def _is_of_earlier_session(self, name: str) -> bool:
+        return name in self._files and self._end_sessions.get(name, 0) < self._files[name].session
 
     def _ended_unclaimed(self) -> list[str]:
         """Workers with an end mark and no claim: marked as ended before they began."""
-        names = {name for name in self._ended_files if name.endswith(".json") and name != _MARK_NAME}
+        # A name with '=' says that one session of a worker has ended.
+        names = {name for name in self._ended_files if name.endswith(".json") and "=" not in name} - {_MARK_NAME}
         unclaimed = {unquote(name.removesuffix(".json")) for name in names - set(self._files)}
         return sorted(unclaimed | (self._marked_workers - {info.worker for info in self._files.values()}))
 
@@ -100,7 +107,25 @@ class Workers:
         changed = ended != self._ended_files or bool(new) or self._marked_since
         self._ended_files, self._marked_since = ended, False
         self._read(new)
-        return changed
+        return self._read_ends() or changed
+
+    def _read_ends(self) -> bool:
+        """Read of which session an end is, where a worker had several: a process that was taken over may have written
+        it last. True if anything changed."""
+        before = dict(self._end_sessions)
+        self._end_sessions = {name: session for name, session in before.items() if name in self._ended_files}
+        for name, info in self._files.items():
+            if name in self._ended_files and self._is_of_earlier_session(name):
+                self._end_sessions[name] = self._session_of_end(name, info)
+        return self._end_sessions != before
+
+    def _session_of_end(self, name: str, info: WorkerInfo) -> int:
+        try:
+            session = json.loads(self._storage.read(f"{END}/{name}")).get("session")
+        except (ValueError, AttributeError, FileNotFoundError, RecursionError):
+            session = None
+        # One of an earlier release does not say it.
+        return session if type(session) is int else info.session
 
     def reread(self) -> bool:
         """Read again what the workers save: it may change once training has begun. True if it did."""
@@ -130,6 +155,8 @@ class Workers:
     def _write_mark(self, path: str, whose: dict[str, str]) -> bool:
         document = {**whose, "ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
         try:
+            if _file_name(path) in self._ended_files and self._is_of_earlier_session(_file_name(path)):
+                self._storage.remove(path)
             # What a worker says of its own end stays.
             with suppress(AlreadyPublished):
                 self._storage.create(path, json.dumps(document).encode())

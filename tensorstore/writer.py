@@ -13,12 +13,13 @@ from typing import NamedTuple, Protocol
 
 from .chunk import PART_BYTES, ChunkWriter
 from .dtypes import Array, as_scalar, dtype_name
-from .errors import TensorTrialError
+from .errors import RunTakenOver, TensorTrialError
 from .index import IndexedStep, write_index
+from .lease import Lease
 from .mode import ModeKeys
 from .records import Kind, Numbers, Packed, Plan, Record, Step
 from .reductions import histogram, statistics
-from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path
+from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from .small_index import SmallIndex
 from .small_reductions import can_join, statistics_of_many
 from .storage import Storage, register_flush, translated
@@ -89,6 +90,7 @@ class Writer:
         first_flush: int = 0,
         steps_per_directory: int = STEPS_PER_DIRECTORY,
         also_to: StepSink | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self._storage = storage
         self._worker = worker
@@ -100,6 +102,7 @@ class Writer:
         self._part_bytes = part_bytes
         self._width = steps_per_directory
         self._also_to = also_to
+        self._lease = lease
 
         # Owned by the writer's thread.
         self._flush = first_flush
@@ -174,16 +177,33 @@ class Writer:
             self._changed.notify_all()
         self._unregister()
         self._thread.join()
+        # On the disk that was too full for the values, this may fail as well: the first error is the one to tell.
+        with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
+            self._write_end(failure)
+        self._raise_error()
+
+    def _write_end(self, failure: str | None) -> None:
+        path, session = end_path(self._worker), {}
+        if self._lease is not None:
+            session = {"session": self._lease.info.session}
+            try:
+                self._lease.check()
+            except RunTakenOver as exc:
+                self._error = self._error or exc
+                # The run goes on in another process: only this session of the worker has ended.
+                path = session_end_path(self._worker, self._lease.info.session)
         error = self._error
         document = {
             "worker": self._worker,
+            **session,
             "ended_at": datetime.now(UTC).isoformat(),
             "failure": failure or (None if error is None else f"{type(error).__name__}: {error}"),
         }
-        # On the disk that was too full for the values, this may fail as well: the first error is the one to tell.
-        with contextlib.suppress(TensorTrialError) if error else contextlib.nullcontext():
-            self._storage.replace(end_path(self._worker), json.dumps(document).encode())
-        self._raise_error()
+        try:
+            self._storage.replace(path, json.dumps(document).encode())
+        finally:
+            if self._lease is not None:
+                self._lease.release()
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -318,6 +338,7 @@ class Writer:
     def _publish(self) -> None:
         """Publish the values gathered so far, then the rows of the closed steps. Values of a step still open may be
         among them; its rows follow once it has closed."""
+        self._check_lease()
         for key, (_, chunk) in list(self._chunks.items()):
             chunk.finish()
             chunk.publish()
@@ -327,7 +348,12 @@ class Writer:
             self._publish_index()
         self._flush += 1
 
+    def _check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
     def _publish_index(self) -> None:
+        self._check_lease()
         steps = self._closed
         path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
         sink = self._storage.sink(path)

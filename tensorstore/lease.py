@@ -1,0 +1,303 @@
+"""The lease of a worker: who writes to a run as this worker, for as long as it is renewed.
+
+One file a worker and session, created by exactly one process and renewed by it alone. Whoever opens a later session
+removes the files of the earlier ones, and by that its own file's absence tells a writer that it was taken over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from .errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
+from .process import Process, this_process
+from .schema import END, LEASES, lease_path, session_end_path
+from .storage import Storage
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 60.0
+SECONDS_VARIABLE = "TENSORTRIAL_LEASE_SECONDS"
+_SHORTEST_SECONDS = 0.1
+_RENEWALS = 3
+"""So often is a lease renewed while it lasts."""
+_POLL_SECONDS = 0.2
+_ANSWER_SECONDS = 5.0
+
+
+def lease_seconds() -> float:
+    """Return how long a lease lasts that is not renewed: TENSORTRIAL_LEASE_SECONDS, or 60.
+
+    Raises:
+        ConfigurationError: The variable is not a number of seconds.
+    """
+    text = os.environ.get(SECONDS_VARIABLE) or str(LEASE_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_SECONDS <= seconds < float("inf"):
+        raise ConfigurationError(
+            f"{SECONDS_VARIABLE} must be a number of seconds, {_SHORTEST_SECONDS} or more, got {text!r}"
+        )
+    return seconds
+
+
+@dataclass(frozen=True)
+class LeaseInfo:
+    """`leases/WORKER=SESSION.json`: which process writes as a worker in a session."""
+
+    worker: str
+    session: int
+    num_workers: int
+    process: Process
+    started_at: str
+    """When the process claimed the worker: ISO 8601 with time zone."""
+    seconds: float = LEASE_SECONDS
+    """How long the lease lasts after the file was last written."""
+    released_at: str | None = None
+    """When the process ended its session itself."""
+
+    @property
+    def path(self) -> str:
+        return lease_path(self.worker, self.session)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LeaseInfo:
+        """Raises ValueError for anything else."""
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise ValueError("not a JSON object")
+        process = document.get("process")
+        if not isinstance(process, dict):
+            raise ValueError("process is not an object")
+        released_at = document.get("released_at")
+        return cls(
+            worker=_checked(document, "worker", str),
+            session=_checked(document, "session", int),
+            num_workers=_checked(document, "num_workers", int),
+            process=Process(
+                _checked(process, "id", int), *(_checked(process, key, str) for key in ("started", "host", "boot"))
+            ),
+            started_at=_checked(document, "started_at", str),
+            seconds=float(_checked(document, "seconds", (int, float))),
+            released_at=None if released_at is None else _checked(document, "released_at", str),
+        )
+
+
+def _checked(document: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
+    value = document.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{key} is {value!r}")
+    return value
+
+
+def read_leases(storage: Storage) -> list[LeaseInfo]:
+    """Return all leases of a run, also those that were released or ran out. A file that is no lease is left out: it
+    keeps nobody from writing."""
+    return list(_read_leases(storage))
+
+
+def _read_leases(storage: Storage) -> Iterator[LeaseInfo]:
+    for name in storage.list(LEASES):
+        path = f"{LEASES}/{name}"
+        try:
+            lease = LeaseInfo.from_bytes(storage.read(path))
+        except FileNotFoundError:
+            continue  # removed since it was listed
+        except (ValueError, RecursionError) as exc:
+            logger.warning("run %s: %s is no lease, and is passed over: %s", storage.url, path, exc)
+            continue
+        if lease.path == path:
+            yield lease
+
+
+class Observer:
+    """Finds out which leases are alive.
+
+    A process of this machine is looked up, so that a dead one frees its worker at once. One of another machine is alive
+    for as long as its lease lasts, by the clock of the storage. Where that clock may jump, a lease that seems to have
+    run out is watched for half its length: one that is still renewed is alive.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._dead: dict[str, float] = {}
+
+    def alive(self, leases: Iterable[LeaseInfo]) -> list[LeaseInfo]:
+        """Return those of the leases that are alive."""
+        return [lease for lease in leases if self._is_alive(lease)]
+
+    def _is_alive(self, lease: LeaseInfo) -> bool:
+        if lease.released_at is not None:
+            return False
+        if lease.process.is_local:
+            return lease.process.runs
+        try:
+            written, now = self._storage.written_at(lease.path)
+            if self._dead.get(lease.path) == written:
+                return False
+            lasts = abs(now - written) <= lease.seconds
+            alive = lasts or (not self._storage.keeps_time and self._is_renewed(lease, written))
+        except FileNotFoundError:
+            return False
+        if not alive:
+            self._dead[lease.path] = written
+        return alive
+
+    def _is_renewed(self, lease: LeaseInfo, written: float) -> bool:
+        seconds = lease.seconds / 2
+        logger.warning(
+            "run %s: the lease of %s (%s) has run out by the clock; watching it for %.0f s, because clocks may jump",
+            self._storage.url,
+            lease.worker,
+            lease.process,
+            seconds,
+        )
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_SECONDS))
+            if self._storage.written_at(lease.path)[0] != written:
+                return True
+        return False
+
+
+class Lease:
+    """A lease that this process holds. A thread renews it, from `begin` or `take` until `release` or `drop`."""
+
+    def __init__(self, storage: Storage, worker: str, session: int, num_workers: int, seconds: float) -> None:
+        started_at = datetime.now(UTC).isoformat()
+        self.info = LeaseInfo(worker, session, num_workers, this_process(), started_at, seconds)
+        self._storage = storage
+        self._taken_over: RunTakenOver | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._renewed_at = 0.0
+        self._older: list[LeaseInfo] = []
+
+    def begin(self) -> None:
+        """Hold the lease of a worker that nobody else can claim."""
+        self._storage.replace(self.info.path, self.info.to_bytes())
+        self._start()
+
+    def take(self, older: Iterable[LeaseInfo] = ()) -> None:
+        """Acquire the lease of a resumed session, of which exactly one process succeeds, and end the `older` ones.
+
+        Raises:
+            RunInUse: Another process was first.
+        """
+        try:
+            self._storage.create(self.info.path, self.info.to_bytes())
+        except AlreadyPublished:
+            raise in_use(self._storage, self._holder()) from None
+        self._older = list(older)
+        self._start()
+        self._remove_older()
+
+    def _holder(self) -> LeaseInfo:
+        try:
+            return LeaseInfo.from_bytes(self._storage.read(self.info.path))
+        except (FileNotFoundError, ValueError):
+            return self.info
+
+    def _start(self) -> None:
+        self._renewed_at = _clock()
+        name = f"tensortrial-lease-{self.info.worker}"
+        self._thread = threading.Thread(target=self._renew_until_ended, name=name, daemon=True)
+        self._thread.start()
+
+    def _remove_older(self) -> None:
+        for lease in self._older:
+            self._storage.remove(lease.path)
+
+    def check(self, at_once: bool = False) -> None:
+        """Make sure that this process may still write. Costs a request only where the last renewal is too long ago, as
+        after the machine slept, or `at_once`; on a disk it costs next to nothing, and is done each time.
+
+        Raises:
+            RunTakenOver: Another process has taken the run over.
+        """
+        late = _clock() - self._renewed_at > self.info.seconds
+        if self._taken_over is None and (self._storage.is_local or late or at_once):
+            self._renew()
+        if self._taken_over is not None:
+            raise self._taken_over
+
+    def release(self) -> None:
+        """Stop renewing, and say in the run that the session has ended. Leaves the lease of a successor alone."""
+        self.drop()
+        if self._taken_over is None:
+            released = replace(self.info, released_at=datetime.now(UTC).isoformat())
+            self._storage.replace(self.info.path, released.to_bytes())
+
+    def drop(self) -> None:
+        """Stop renewing, and write nothing."""
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _renew_until_ended(self) -> None:
+        while not self._ended.wait(self.info.seconds / _RENEWALS):
+            self._renew()
+            if self._older and self._taken_over is None:
+                # A renewal that was under way while the file was removed may have put it back.
+                try:
+                    self._remove_older()
+                    self._older = []
+                except StorageError as exc:
+                    logger.debug("cannot remove old leases: %s", exc)
+            if self._taken_over is not None:
+                return
+
+    def _renew(self) -> None:
+        started = _clock()
+        try:
+            self._storage.touch(self.info.path)
+            self._renewed_at = started
+        except FileNotFoundError:
+            self._find_successor()
+        except Exception as exc:
+            # The store may be back before the lease runs out. If it is not, nobody could take over meanwhile, either.
+            logger.debug("cannot renew the lease of %s: %s", self.info.worker, exc)
+
+    def _find_successor(self) -> None:
+        try:
+            later = [lease for lease in read_leases(self._storage) if lease.session > self.info.session]
+        except StorageError as exc:
+            logger.debug("cannot read the leases of %s: %s", self._storage.url, exc)
+            return
+        if later:
+            successor = next((lease for lease in later if lease.worker == self.info.worker), later[0])
+            self._taken_over = RunTakenOver(self._storage.url, self.info.worker, str(successor.process))
+
+
+def wait_until_stopped(storage: Storage, leases: Iterable[LeaseInfo]) -> None:
+    """Wait until processes whose leases have been ended have noticed it, or would have. On a disk they notice it before
+    they publish anything more."""
+    waited = {session_end_path(each.worker, each.session).rpartition("/")[2]: each for each in leases}
+    if storage.is_local or not waited:
+        return
+    longest = max(lease.seconds for lease in waited.values()) / _RENEWALS
+    deadline = time.monotonic() + longest + min(longest, _ANSWER_SECONDS)
+    while not waited.keys() <= set(storage.list(END)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def in_use(storage: Storage, lease: LeaseInfo) -> RunInUse:
+    """Return the error that says who writes to a run."""
+    return RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at)
+
+
+def _clock() -> float:
+    # Goes on while the machine sleeps, where the system has such a clock.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
