@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +31,7 @@ _RENEWALS = 3
 """So often is a lease renewed while it lasts."""
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
+_LOCK_SECONDS = 30.0
 
 
 def lease_seconds() -> float:
@@ -218,7 +220,16 @@ class Lease:
 
     def _remove_older(self) -> None:
         for lease in self._older:
-            self._storage.remove(lease.path)
+            with self._storage.locked(lease.path, _LOCK_SECONDS):
+                self._storage.remove(lease.path)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep a process of this machine that takes over waiting while this one publishes something. Raises
+        RunTakenOver, as `check`."""
+        with self._storage.locked(self.info.path, _LOCK_SECONDS):
+            self.check()
+            yield
 
     def check(self, at_once: bool = False) -> None:
         """Make sure that this process may still write. Costs a request only where the last renewal is too long ago, as

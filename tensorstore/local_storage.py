@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -12,7 +13,7 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 from .appending import append_all
@@ -42,6 +43,8 @@ _LONGEST_READ = 1 << 20
 
 _BUFFERS = 1024
 """No more can be filled by one call."""
+
+_LOCK_POLL_SECONDS = 0.01
 
 _PATTERN = re.compile(r"([*?\[])")
 
@@ -189,6 +192,16 @@ class LocalStorage(Storage):
             return written, os.stat(probe).st_mtime
         finally:
             os.unlink(probe)
+
+    @contextmanager
+    def locked(self, path: str, seconds: float) -> Iterator[None]:
+        with ExitStack() as stack:
+            # A lock of the process: a forked child does not inherit it, and it ends with the process.
+            with suppress(OSError):
+                number = os.open(self._full(path), os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+                stack.callback(os.close, number)
+                _lock(number, seconds)
+            yield
 
     def sync(self, path: str) -> None:
         file = self._full(path)
@@ -446,6 +459,18 @@ def _neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[i
         path, begin, end, places = of, start, start + length, [place]
     if places:
         yield ByteRange(path, begin, end - begin), places
+
+
+def _lock(number: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _write_all(number: int, data: bytes | memoryview) -> None:

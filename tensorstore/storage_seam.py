@@ -166,6 +166,13 @@ class Storage(ABC):
         """Return when the file was last written or touched, and what time it is now, by the storage's own clock as far
         as there is one. Both in seconds since 1970."""
 
+    @contextmanager
+    def locked(self, path: str, seconds: float) -> Iterator[None]:
+        """Keep other processes out of such a block on the same file, for which they wait so many seconds at most. Only
+        file systems have locks; elsewhere, and of a file that is gone, nobody waits."""
+        del path, seconds
+        yield
+
     def sync(self, path: str) -> None:
         """Have a published file survive a loss of power, too. Object stores see to that themselves."""
         del path

@@ -338,7 +338,10 @@ class Writer:
     def _publish(self) -> None:
         """Publish the values gathered so far, then the rows of the closed steps. Values of a step still open may be
         among them; its rows follow once it has closed."""
-        self._check_lease()
+        with contextlib.nullcontext() if self._lease is None else self._lease.writing():
+            self._publish_all()
+
+    def _publish_all(self) -> None:
         for key, (_, chunk) in list(self._chunks.items()):
             chunk.finish()
             chunk.publish()
@@ -348,12 +351,7 @@ class Writer:
             self._publish_index()
         self._flush += 1
 
-    def _check_lease(self) -> None:
-        if self._lease is not None:
-            self._lease.check()
-
     def _publish_index(self) -> None:
-        self._check_lease()
         steps = self._closed
         path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
         sink = self._storage.sink(path)
