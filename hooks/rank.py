@@ -42,19 +42,26 @@ class Duty:
     """Which worker of the job this process is, and whether it saves anything: with `include_workers` "one", only
     worker_0 does."""
 
-    def __init__(self, rank: Callable[[], Rank], include_workers: str) -> None:
+    def __init__(self, rank: Rank | Callable[[], Rank], include_workers: str) -> None:
         if include_workers not in ("one", "all"):
             raise ConfigurationError(f"include_workers must be 'one' or 'all', not {include_workers!r}")
         self._all = include_workers == "all"
         self.be(rank)
 
-    def be(self, rank: Callable[[], Rank]) -> None:
-        """Take the rank that `rank` returns, now and at each `decide`."""
-        self._find_rank, self.rank = rank, rank()
+    def be(self, rank: Rank | Callable[[], Rank]) -> None:
+        """Take a rank, or the one that a function returns, now and at each `decide`."""
+        self._given = rank
+        self.rank = self._find_rank()
+
+    def _find_rank(self) -> Rank:
+        return self._given if isinstance(self._given, Rank) else self._given()
 
     def decide(self) -> None:
-        """Find out once more which rank this process has: processes may have come to know each other since."""
-        self.rank = self._find_rank()
+        """Find out once more which rank this process has. Only a larger job than was known of changes it: processes may
+        have come to know each other since."""
+        found = self._find_rank()
+        if found.size > self.rank.size or self.rank.name:
+            self.rank = found
 
     @property
     def worker(self) -> str:

@@ -49,7 +49,7 @@ class Recorder:
     called by the framework's hook while a step is open, that is between `begin_step` and the next `begin_step`,
     `set_mode` or `close`. All methods may be called from any thread. `errors_of_training` are what a framework that
     computes in the background raises where a result is first waited for, which may be in its hook: they pass through.
-    `rank` returns which of the job's processes this is, as far as is known; it is called again when the run is claimed.
+    `rank` is which of the job's processes this is, or a function that is called again when the run is claimed.
 
     With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts
     steps and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all
@@ -62,7 +62,7 @@ class Recorder:
         *,
         framework: str,
         versions: Mapping[str, str],
-        rank: Callable[[], Rank],
+        rank: Rank | Callable[[], Rank],
         builtin: Iterable[str],
         always_saved: Iterable[str],
         collection_factory: type[Collection] = Collection,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from tensortrial.mode import ModeKeys
@@ -20,7 +19,7 @@ class LeadingRecorder(Recorder):
     apart. The arguments are those of a Recorder.
     """
 
-    def __init__(self, out_dir: str | os.PathLike[str], *, rank: Callable[[], Rank], **arguments: Any) -> None:
+    def __init__(self, out_dir: str | os.PathLike[str], *, rank: Rank | Callable[[], Rank], **arguments: Any) -> None:
         self.others: list[Recorder] = []
         super().__init__(out_dir, rank=rank, **arguments)
         self._arguments = arguments
@@ -41,11 +40,11 @@ class LeadingRecorder(Recorder):
             return
         rank = self._duty.rank
         number, size = rank.number * count, rank.size * count
-        self._duty.be(partial(Rank, number, size, replicas[0]))
+        self._duty.be(Rank(number, size, replicas[0]))
         self._run.become(replicas[0], size)
         arguments = {**self._arguments, "collections": self.collections}
         for index, name in enumerate(replicas[1:], 1):
-            self.others.append(Recorder(self.out_dir, rank=partial(Rank, number + index, size, name), **arguments))
+            self.others.append(Recorder(self.out_dir, rank=Rank(number + index, size, name), **arguments))
             self.others[-1].set_mode(self.mode)
 
     def set_mode(self, mode: ModeKeys) -> None:
