@@ -9,6 +9,7 @@ import click
 from .. import __version__
 from ..errors import TensorTrialError
 from .compact import compact
+from .console import visible
 from .export import export
 from .imports import imports
 from .info import info
@@ -30,7 +31,10 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TensorTrialError as exc:
-            raise click.ClickException(str(exc)) from exc
+            raise click.ClickException(visible(str(exc))) from exc
+        except click.ClickException as exc:
+            vars(exc)["message"] = visible(exc.message)
+            raise
         except KeyboardInterrupt:
             click.echo("Interrupted", err=True)
             ctx.exit(_INTERRUPTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .. import compaction
+from .console import say
 from .options import counted, options_of, place_errors, run_argument, storage_option
 
 
@@ -32,7 +33,7 @@ def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, 
     with place_errors(run, storage_options):
         done = compaction.compact(run, grace=grace, storage_options=options_of(storage_options), progress=progress)
     for error in done.damaged.values():
-        click.echo(f"damaged, and left as it is: {error}", err=True)
+        say(f"damaged, and left as it is: {error}", err=True)
     before = f"{counted(done.files_before, 'index file')} of {_size(done.bytes_before)}"
     if done.files_before == done.files_after:
         click.echo(f"{before}: there is nothing to put together")

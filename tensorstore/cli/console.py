@@ -5,15 +5,45 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from typing import TextIO
+from unicodedata import category
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode: controls, formats, surrogates, and separators of lines and paragraphs."""
 _GAP = 3
 _FOLDED_WIDTH = 24
 """A column is not folded to less than this."""
+
+
+def visible(text: str, keep: str = "\t\n") -> str:
+    """Return text with whatever a terminal obeys, or hides, as an escape such as `\\x1b` or `\\u202e`.
+
+    Names of tensors, workers and collections come out of a run, which may be a stranger's: ESC and the C1 controls move
+    the cursor or set the title, CR writes over the line, and marks of direction show another text than there is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(sign) if category(sign) in _HIDDEN and sign not in keep else sign for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print a line for people."""
+    click.echo(visible(text), err=err)
+
+
+def say_name(name: str) -> None:
+    """Print a name on a line of its own: for people on a terminal, as it is for programs."""
+    # By `color`, click leaves what looks like an ANSI sequence in the name of a pipe's reader.
+    click.echo(visible(name, keep="") if sys.stdout.isatty() else name, color=True)
 
 
 def console_for(file: TextIO | None = None) -> Console:
@@ -24,6 +54,7 @@ def console_for(file: TextIO | None = None) -> Console:
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table; where the terminal is too narrow for its columns, each row as lines, one for a column."""
+    columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
     if rows and _width(columns, rows) > console.width:
         _print_records(console, columns, rows)
         return

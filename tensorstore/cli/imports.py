@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from .console import say, say_name
 from .options import options_of, storage_option
 
 
@@ -35,13 +36,13 @@ def import_smdebug(source: str, target: str, progress: bool, storage_options: tu
         target,
         storage_options=options,
         progress=progress,
-        on_damage=lambda error: click.echo(f"damaged: {error}", err=True),
+        on_damage=lambda error: say(f"damaged: {error}", err=True),
     )
-    click.echo(path)
+    say_name(path)
 
 
 def _left_out(sentence: str) -> None:
-    click.echo(f"left out: {sentence}", err=True)
+    say(f"left out: {sentence}", err=True)
 
 
 _metadata = click.option(
@@ -83,7 +84,7 @@ def import_csv(
     path = import_run(
         source, target, metadata=told, storage_options=options_of(storage_options), report=_left_out, **options
     )
-    click.echo(path)
+    say_name(path)
 
 
 @imports.command("wandb")
@@ -154,4 +155,4 @@ def _import_runs(
 ) -> None:
     told, remote = options_of(metadata, "--metadata"), options_of(storage_options)
     for path in import_runs(source, target, metadata=told, storage_options=remote, report=_left_out, **options):
-        click.echo(path)
+        say_name(path)

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from ..trial import Trial
-from .console import console_for, print_table
+from .console import console_for, print_table, say, visible
 from .options import open_trial, run_argument, storage_option
 from .ranges import ranges
 
@@ -23,12 +23,12 @@ def info(run: str, storage_options: tuple[str, ...]) -> None:
     console = console_for()
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(trial):
-        table.add_row(name, value)
+        table.add_row(name, visible(value))
     console.print(table)
     rows = [(c.name, str(len(trial.tensor_names(collection=c.name)))) for c in trial.collections().values()]
     print_table(console, ["collection", "tensors"], sorted(row for row in rows if row[1] != "0"))
     for error in trial.damaged.values():
-        click.echo(f"damaged: {error}", err=True)
+        say(f"damaged: {error}", err=True)
 
 
 def _facts(trial: Trial) -> Iterable[tuple[str, str]]:

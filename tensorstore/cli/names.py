@@ -8,6 +8,7 @@ import click
 
 from ..mode import ModeKeys
 from ..trial import Trial
+from .console import say, say_name
 from .options import mode_option, open_trial, run_argument, storage_option
 from .ranges import ranges
 
@@ -36,9 +37,9 @@ def names(
     _check_collection(trial, collection)
     found = trial.tensor_names(step=step, mode=ModeKeys[mode], regex=list(regex) or None, collection=collection)
     for name in found:
-        click.echo(name)
+        say_name(name)
     if not found:
-        click.echo(_why_none(trial, step, ModeKeys[mode]), err=True)
+        say(_why_none(trial, step, ModeKeys[mode]), err=True)
 
 
 def _check_collection(trial: Trial, collection: str | None) -> None:

@@ -12,6 +12,7 @@ from ..mode import ModeKeys
 from ..schema import RUN_FILE
 from ..storage import Storage, open_storage
 from ..trial import Trial, create_trial
+from .console import say
 
 _LOOKED_INTO = 100
 
@@ -68,7 +69,7 @@ def _runs_below(storage: Storage) -> list[str]:
 def tell_left_out(damaged: Mapping[str, TensorTrialError]) -> None:
     for place, error in damaged.items():
         reason = str(error).removeprefix(f"{getattr(error, 'path', place)}: ")
-        click.echo(f"left out: {place}: {reason}", err=True)
+        say(f"left out: {place}: {reason}", err=True)
 
 
 def counted(number: int, what: str) -> str:

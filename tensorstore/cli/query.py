@@ -8,7 +8,7 @@ from ..named_queries import list_queries, named_query, query_text
 from ..named_queries import query as ask
 from ..runs import open_runs
 from .options import options_of, storage_option, tell_left_out
-from .rows import format_option, output_option, write_rows
+from .rows import format_option, guard_option, output_option, write_rows
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -22,6 +22,7 @@ from .rows import format_option, output_option, write_rows
 @click.option("--from-raw", is_flag=True, help="Compute statistics that were not saved from raw values.")
 @format_option
 @output_option
+@guard_option
 @storage_option
 def query(
     name: str | None,
@@ -32,6 +33,7 @@ def query(
     from_raw: bool,
     form: str,
     output: str | None,
+    guard_formulas: bool,
     storage_options: tuple[str, ...],
 ) -> None:
     """Ask runs a named query, such as losses or dead_layers.
@@ -52,7 +54,7 @@ def query(
         if not runs:
             raise click.UsageError("name at least one RUN")
         opened = open_runs(runs, storage_options=options_of(storage_options))
-        write_rows(ask(opened, name, from_raw=from_raw, **values), form, output)
+        write_rows(ask(opened, name, from_raw=from_raw, **values), form, output, guard_formulas)
         tell_left_out(opened.damaged)
 
 

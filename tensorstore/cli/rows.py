@@ -19,6 +19,9 @@ from ..duckdb_engine import query_errors
 from ..errors import StorageError
 from .console import console_for, print_table
 
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+"""What spreadsheets take for the beginning of a formula."""
+
 format_option = click.option(
     "--format",
     "form",
@@ -31,19 +34,23 @@ output_option = click.option(
     "--output", type=click.Path(dir_okay=False), help="Write to this file. [default: to standard output]"
 )
 
+guard_option = click.option(
+    "--guard-formulas", is_flag=True, help="In CSV, put ' before texts that a spreadsheet would take for a formula."
+)
 
-def write_rows(relation: Any, form: str, output: str | None) -> None:
+
+def write_rows(relation: Any, form: str, output: str | None, guard: bool = False) -> None:
     """Write the rows of a relation of DuckDB to the file `output`, or to standard output.
 
     All of them are there before the first is written, so a query that fails leaves the file as it was. Raises
-    QueryError, StorageError.
+    QueryError, StorageError. `guard` puts ' before texts in CSV that begin as formulas do.
     """
     with query_errors():
         rows = relation.to_arrow_table() if form in ("parquet", "arrow") else relation.fetchall()
     if form == "table" and output is None:
         _print(relation.columns, rows)
         return
-    data = _arrow(rows, form) if form in ("parquet", "arrow") else _text(relation.columns, rows, form).encode()
+    data = _arrow(rows, form) if form in ("parquet", "arrow") else _text(relation.columns, rows, form, guard).encode()
     if output is None:
         sys.stdout.buffer.write(data)
         return
@@ -59,12 +66,13 @@ def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]], file: io.Strin
         click.echo(" (no rows)", file=file)
 
 
-def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
+def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str, guard: bool) -> str:
     file = io.StringIO()
     if form == "csv":
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_csv_cell(value) for value in row] for row in rows)
+        cell = _guarded_cell if guard else _csv_cell
+        writer.writerow(map(cell, columns))
+        writer.writerows([cell(value) for value in row] for row in rows)
     elif form == "json":
         for row in rows:
             file.write(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False) + "\n")
@@ -101,6 +109,11 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         return value.hex()
     return "" if value is None else str(value)
+
+
+def _guarded_cell(value: Any) -> str:
+    text = _csv_cell(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_SIGNS) else text
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from ..errors import NotARun, RunNotFound
 from ..runs import open_runs
 from ..trial import create_trial
 from .options import options_of, storage_option, tell_left_out
-from .rows import format_option, output_option, write_rows
+from .rows import format_option, guard_option, output_option, write_rows
 
 
 @click.command()
@@ -20,8 +20,16 @@ from .rows import format_option, output_option, write_rows
 @click.argument("query")
 @format_option
 @output_option
+@guard_option
 @storage_option
-def sql(runs: tuple[str, ...], query: str, form: str, output: str | None, storage_options: tuple[str, ...]) -> None:
+def sql(
+    runs: tuple[str, ...],
+    query: str,
+    form: str,
+    output: str | None,
+    guard_formulas: bool,
+    storage_options: tuple[str, ...],
+) -> None:
     """Run one SELECT on the views of a run, or of many.
 
     The views are tensors, reductions, scalars, steps, collections, findings and tensor_values; `SELECT * FROM
@@ -32,7 +40,7 @@ def sql(runs: tuple[str, ...], query: str, form: str, output: str | None, storag
     tensortrial sql runs/digits "SELECT name, max(value) FROM scalars GROUP BY name"
     tensortrial sql 'runs/lr=*' "FROM runs" --format csv --output runs.csv
     """
-    write_rows(_ask(runs, query, storage_options), form, output)
+    write_rows(_ask(runs, query, storage_options), form, output, guard_formulas)
 
 
 def _ask(places: Sequence[str], query: str, storage_options: Sequence[str]) -> Any:

@@ -10,6 +10,7 @@ import click
 
 from ..errors import TensorTrialError
 from ..rules import Finding
+from .console import say
 from .options import open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
@@ -72,7 +73,7 @@ def watch(
             status = _COULD_NOT_RUN
     except TensorTrialError as exc:
         # Status 1 says that a rule fired.
-        click.echo(f"Error: {exc}", err=True)
+        say(f"Error: {exc}", err=True)
         status = _COULD_NOT_RUN
     sys.exit(status)
 
@@ -91,7 +92,7 @@ def _print_findings(findings: Iterable[Finding], form: str) -> int:
             last, more = key, 0
         more += 1
         if more <= _SHOWN_OF_A_STEP:
-            click.echo(str(finding))
+            say(str(finding))
     _say_more(more)
     return status
 

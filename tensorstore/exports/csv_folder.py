@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from ..errors import ConfigurationError
 from .batches import ahead
 from .folder import Folder
 from .json_text import as_json, is_nested
@@ -17,15 +19,22 @@ from .json_text import as_json, is_nested
 
 class CSVFolder(Folder):
     """CSV files in UTF-8 with a header. An empty text is `""`, and what is missing is nothing at all; times are UTC,
-    lists and histograms JSON, raw values hexadecimal."""
+    lists and histograms JSON, raw values hexadecimal.
+
+    Spreadsheets take a text that begins with =, +, - or @ for a formula: `guard_formulas` puts ' before such texts.
+    """
 
     suffix = ".csv"
+
+    def __init__(self, url: str, guard_formulas: bool | str = False, **storage_options: Any) -> None:
+        super().__init__(url, **storage_options)
+        self._guard = _flag(guard_formulas)
 
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
         count = 0
         texts = pa.schema([(field.name, _type(field.type)) for field in schema])
         with pyarrow.csv.CSVWriter(file, texts) as writer:
-            for rows in ahead(_written(batch, texts) for batch in batches):
+            for rows in ahead(_written(batch, texts, self._guard) for batch in batches):
                 writer.write_batch(rows)
                 count += rows.num_rows
         return count
@@ -43,8 +52,20 @@ def _type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if is_text else kind
 
 
-def _written(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([_cells(column) for column in batch.columns], schema=schema)
+def _flag(given: bool | str) -> bool:
+    if str(given).lower() not in ("true", "false"):
+        raise ConfigurationError(f"guard_formulas must be true or false, got {given!r}")
+    return str(given).lower() == "true"
+
+
+def _written(batch: pa.RecordBatch, schema: pa.Schema, guard: bool) -> pa.RecordBatch:
+    columns = [_guarded(column) if guard and column.type == pa.string() else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays([_cells(column) for column in columns], schema=schema)
+
+
+def _guarded(texts: pa.Array) -> pa.Array:
+    """The same texts, with ' before those that a spreadsheet would take for formulas."""
+    return pc.replace_substring_regex(texts, r"\A([=+\-@\t\r])", r"'\1")
 
 
 def _cells(column: pa.Array) -> pa.Array:
