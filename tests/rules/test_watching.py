@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -242,6 +243,17 @@ def test_rules_from_files(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text(TOML)
     tiny, zero = (each.make(trial) for each in read_rules(tmp_path / "rules.toml"))
     assert (tiny.rule_name, len(tiny.actions.actions), zero.rule_name) == ("tiny gradients", 1, "AllZero")
+
+
+def test_the_file_of_rules_in_the_documentation_is_read(folder: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "rules.toml").write_text(text.replace("logger training", "true training"))
+    trial = tensortrial.create_trial(folder)
+    rules: list[Any] = [each.make(trial) for each in read_rules(tmp_path / "rules.toml")]
+    assert [rule.rule_name for rule in rules] == ["VanishingGradient", "NaN in the gradients", "LossNotDecreasing"]
+    assert (rules[0].threshold, rules[1].only_nan, rules[2].num_steps) == (1e-9, True, 20)
+    assert len(rules[1].actions.actions) == 2
 
 
 @pytest.mark.parametrize(
