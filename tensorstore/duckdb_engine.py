@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ from tensortrial.queries import load
 
 from . import arrow, forking, user_sql
 from .engine import Database, FilesView, Rows, RunFile
-from .errors import QueryError, QueryRefused, RunClosed
+from .errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
+from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 from .schema import FINDINGS, HISTOGRAM, INDEX, TENSORS
 from .storage import Storage
 
@@ -52,7 +54,7 @@ class DuckDBDatabase(Database):
     """A database in memory."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = duckdb.connect(":memory:")
+        self._connection: duckdb.DuckDBPyConnection | None = _connect()
         self._views: set[str] = set()
         filesystems: dict[str, Any] = {}
         for storage in storages:
@@ -94,7 +96,8 @@ class DuckDBDatabase(Database):
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
         """Every statement but the user's passes here."""
         logger.debug("%s %s", statement, parameters)
-        return self._duckdb.execute(statement, parameters)
+        with _memory_errors():
+            return self._duckdb.execute(statement, parameters)
 
     # Small tables.
 
@@ -139,11 +142,13 @@ class DuckDBDatabase(Database):
     # Questions.
 
     def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
-        return self.execute(load(question), parameters).to_arrow_table()
+        with _memory_errors():
+            return self.execute(load(question), parameters).to_arrow_table()
 
     def rows(self, question: str, parameters: dict[str, Any]) -> Rows:
         # Faster than by way of Arrow, and most answers are short.
-        return self.execute(load(question), parameters).fetchall()
+        with _memory_errors():
+            return self.execute(load(question), parameters).fetchall()
 
     # Views.
 
@@ -233,6 +238,29 @@ def query_errors() -> Iterator[None]:
     except duckdb.Error as exc:
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
         raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {"memory_limit": default_memory_limit()}
+    threads = threads_within_limit()
+    if threads is not None:
+        config["threads"] = threads
+    try:
+        with _memory_errors():
+            return duckdb.connect(":memory:", config=config)
+    except duckdb.Error as exc:
+        told = os.environ.get(ENVIRONMENT_VARIABLE)
+        if not told:
+            raise
+        raise ConfigurationError(f"{ENVIRONMENT_VARIABLE} must be a size such as '8GB', got {told!r}: {exc}") from exc
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.OutOfMemoryException, MemoryError) as exc:
+        raise EngineOutOfMemory(str(exc).partition("\n")[0], default_memory_limit()) from exc
 
 
 @atexit.register

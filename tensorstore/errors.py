@@ -32,6 +32,7 @@ TensorTrialError
 ├── QueryError                          (ValueError) SQL that cannot be run; the message is DuckDB's
 │   └── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
 ├── StatisticsNotSaved                  (LookupError) a named query needs a statistic that the runs do not have
+├── EngineOutOfMemory                   (MemoryError) the engine cannot get the memory that opening a run takes
 ├── MissingExtra                        (ImportError) an optional dependency is not installed
 └── RuleError
     ├── RuleEvaluationConditionMet      a rule fired; not a failure
@@ -247,6 +248,17 @@ class QueryError(TensorTrialError, ValueError):
 
 class QueryRefused(QueryError, PermissionError):
     """SQL that is not one SELECT on the run's own views."""
+
+
+class EngineOutOfMemory(TensorTrialError, MemoryError):
+    """The engine cannot get the memory that it needs to open a run; its `limit` is that of the engine itself."""
+
+    def __init__(self, message: str, limit: str) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the engine cannot get the memory that it needs: {message}. It may use {limit}; the environment variable "
+            "TENSORTRIAL_MEMORY_LIMIT=8GB allows more, unless the process itself is limited (ulimit -v, a container)"
+        )
 
 
 class UnknownQuery(ConfigurationError, KeyError):

@@ -1,0 +1,64 @@
+"""How much memory an engine may use: it is a guest in the process, which may be one that trains."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+ENVIRONMENT_VARIABLE = "TENSORTRIAL_MEMORY_LIMIT"
+_SHARE = 4
+_MOST_BYTES = 4 << 30
+# Of address space: a stack, and what the allocator sets aside for a thread.
+_BYTES_OF_THREAD = 1 << 30
+
+
+def default_memory_limit() -> str:
+    """Return what the environment variable says, such as '8GB', or else a quarter of the memory that this process may
+    have, 4 GiB at most."""
+    told = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
+    return told or f"{min(_MOST_BYTES, memory_of_process() // _SHARE) >> 20}MiB"
+
+
+def memory_of_process() -> int:
+    """Return how many bytes this process may have: those of the machine, its control group, or its resource limit."""
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
+
+
+def threads_within_limit() -> int | None:
+    """Return how many threads there is address space for; None where it is not limited."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 1
+    return max(1, min(os.cpu_count() or 1, (limit - used) // _BYTES_OF_THREAD))
+
+
+def _limits() -> Iterator[int]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield limit
+    for file in _control_group_files():
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            yield int(text)
+
+
+def _control_group_files() -> Iterator[Path]:
+    yield Path("/sys/fs/cgroup/memory.max")
+    yield Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for group in groups:
+        number, _, path = group.split(":", 2)
+        if number == "0":
+            yield Path(f"/sys/fs/cgroup{path}/memory.max")
