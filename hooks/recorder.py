@@ -444,7 +444,7 @@ class Recorder:
         if self._active and self.awaited:
             logger.warning(
                 "nothing was saved of %s: it was registered, but never seen to run; if a copy of it runs, register "
-                "the copy",
+                "the copy; if only parts of it run, put each step into `with hook.step():`",
                 ", ".join(sorted(self.awaited)),
             )
 

@@ -17,7 +17,7 @@ from .numbering import Numbering
 from .recorder import Recorder
 from .torch_copies import TorchCopies
 from .torch_device import Batch, Ready, copy_later
-from .torch_tensors import host_dtype, local_part, tensors_in
+from .torch_tensors import host_dtype, local_part, tensors_in, values_and_lengths
 
 _NOTHING = np.empty(0)
 
@@ -61,6 +61,9 @@ class Capture:
     @guarded
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
         """A tensor whose name is known. After an error inside, others are still put together."""
+        if tensor.is_nested:
+            self._nested(name, tensor)
+            return
         plan = self.recorder.plan(name)
         if plan is None or is_lazy(tensor):
             return
@@ -75,6 +78,18 @@ class Capture:
             self._record(plan, local_part(tensor))
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
+
+    def _nested(self, name: str, tensor: torch.Tensor) -> None:
+        lengths_name = f"{name}_lengths"
+        if self.recorder.plan(name) is None and self.recorder.plan(lengths_name) is None:
+            return
+        try:
+            values, lengths = values_and_lengths(tensor)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
+            return
+        self.tensor(name, values)
+        self.tensor(lengths_name, lengths)
 
     def send(self) -> None:
         """At the end of a step: have the statistics that were taken on devices travel to the host."""

@@ -22,31 +22,64 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-def tensors_in(value: Any, key: str | None = None) -> Iterator[tuple[str | None, torch.Tensor]]:
-    """The tensors in what a module takes or gives, with their keys; those by position have none."""
+def tensors_in(
+    value: Any, key: str | None = None, above: tuple[int, ...] = ()
+) -> Iterator[tuple[str | None, torch.Tensor]]:
+    """The tensors in what a module takes or gives, with their keys; those by position have none. What contains itself
+    is entered once: `above` are the ids of the containers that this one is in."""
     if isinstance(value, torch.Tensor):
         yield key, value
-    elif isinstance(value, Mapping):
+    elif id(value) not in above:
+        for name, each in _members(value, key):
+            yield from tensors_in(each, name, (*above, id(value)))
+
+
+def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
+    if isinstance(value, Mapping):
         for name, each in value.items():
-            yield from tensors_in(each, _joined(key, name))
+            yield _joined(key, name), each
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name, None), _joined(key, field.name))
+            yield _joined(key, field.name), getattr(value, field.name, None)
     elif isinstance(value, (tuple, list)):
         for position, each in enumerate(value):
-            yield from tensors_in(each, None if key is None else _joined(key, position))
+            yield None if key is None else _joined(key, position), each
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process holds of a tensor, dense and without history. Raises UnsupportedValue."""
+    """What this process holds of a tensor, dense, as it is computed with, and without history. Raises
+    UnsupportedValue."""
     plain = type(tensor) in _PLAIN
+    if tensor.is_meta:
+        raise UnsupportedValue("a tensor on the device meta has no values")
     try:
         tensor = tensor.detach()
         if not plain and hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
+        elif tensor.is_quantized or (not plain and _dequantizes(type(tensor))):
+            tensor = tensor.dequantize()
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
-    except (RuntimeError, TypeError, ValueError) as exc:
+    except Exception as exc:  # a class of its own may raise anything
         raise unsupported(tensor, exc) from exc
+
+
+def _dequantizes(kind: type[torch.Tensor]) -> bool:
+    return kind.dequantize is not torch.Tensor.dequantize
+
+
+def values_and_lengths(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The members of a nested tensor, one after another along the axis in which they differ (the first if they do not),
+    and their lengths there. Raises UnsupportedValue for what differs in several axes."""
+    try:
+        members = tensor.detach().unbind()
+        shapes = [tuple(each.shape) for each in members]
+        axes = [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1] or [0]
+        if len(axes) > 1:
+            raise ValueError(f"its members differ in axes {axes}")
+        lengths = torch.tensor([shape[axes[0]] for shape in shapes], device="cpu")
+        return torch.cat(members, axes[0]), lengths
+    except Exception as exc:
+        raise UnsupportedValue(f"a nested {tensor.dtype} tensor cannot be read: {exc}") from exc
 
 
 def host_copy(tensor: torch.Tensor) -> Array:
@@ -57,7 +90,7 @@ def host_copy(tensor: torch.Tensor) -> Array:
         # Of the training's own tensor no array may be made, not even to copy from: torch would take the memory for
         # shared from then on, and FSDP could not free it (1 us a call that numpy's copy of a small tensor saves).
         return as_numpy(tensor.clone(memory_format=torch.contiguous_format))
-    except (RuntimeError, TypeError, ValueError) as exc:
+    except Exception as exc:
         raise unsupported(tensor, exc) from exc
 
 

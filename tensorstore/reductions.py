@@ -484,7 +484,7 @@ def _middle(values: Array) -> float:
 
 def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
     """Statistics of complex numbers, from their magnitudes; std and variance from the distances to the mean."""
-    values = array.astype(np.complex128)
+    values = np.atleast_1d(array).astype(np.complex128)  # numpy computes numbers of arrays without axes
     magnitudes = np.absolute(values)
     # The magnitude of inf + nan j is infinite by the C standard; here a NaN hides behind nothing.
     magnitudes[np.isnan(values)] = math.nan
