@@ -241,9 +241,10 @@ def test_a_subclass_is_read_as_an_array() -> None:
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
-@pytest.mark.parametrize("size", [(), 1, 2, 999])
-def test_complex(name: str, size: int | tuple[()]) -> None:
-    array = np.asarray(normal(size) + 1j * normal(size, seed=1)).astype(name)
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (999,)], ids=str)
+def test_complex(name: str, shape: tuple[int, ...]) -> None:
+    size = math.prod(shape)
+    array = (normal(size) + 1j * normal(size, seed=1)).astype(name).reshape(shape)
     found = statistics(array, STATISTICS)
     assert set(found) == COMPLEX_STATISTICS
     magnitudes = reference(np.abs(array.astype(np.complex128)))
