@@ -228,6 +228,12 @@ test-slow: env servers  ## Run the slow tests: packaging and whatever else takes
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
 	$(PY_MIN) -m pytest -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
 
+.PHONY: fuzz
+fuzz: SECONDS ?= 60
+fuzz: SEED ?= 1
+fuzz: env  ## Damage runs and read them: SECONDS=60 SEED=1, or CASE=1000042 to do one case again
+	$(PY) tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $(SEED) $(if $(CASE),--case $(CASE))
+
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
 	$(PY) -m pytest $(PYTEST_ARGS) $(TESTS_TF) tests/test_docs.py
