@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tensortrial.collection import Collection, CollectionKeys, check_collection_name
+from tensortrial.collection import Changes, Collection, CollectionKeys, check_collection_name
 from tensortrial.errors import InvalidCollectionConfiguration
 from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
@@ -62,6 +62,8 @@ class CollectionManager:
         check_collection_name(collection.name)
         self._complete(collection)
         self._collections[collection.name] = collection
+        Changes.patterns += 1
+        Changes.names += 1
 
     def _complete(self, collection: Collection) -> None:
         """What the collection's save configuration leaves open is the hook's."""

@@ -11,6 +11,7 @@ from tensortrial.records import Plan, Step
 from tensortrial.reduction_config import ReductionConfig
 
 from .collection_manager import CollectionManager
+from .matcher import Matcher
 
 # Scalars by nature: a statistic instead of them would save nothing.
 _ALWAYS_RAW = frozenset(
@@ -53,6 +54,7 @@ class Planner:
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
         self._fingerprint: tuple[object, ...] = ()
+        self._matcher: Matcher | None = None
         self.generation = 0
         """How often `look` saw a change."""
 
@@ -62,6 +64,7 @@ class Planner:
         if fingerprint == self._fingerprint:
             return False
         self._fingerprint = fingerprint
+        self._matcher = None
         self._plans_by_due.clear()
         self._together.clear()
         self._explicit.clear()
@@ -141,7 +144,9 @@ class Planner:
         return Plan(name, _names(matching), raw, tuple(statistics), histogram, self._collections.parameter_of(name))
 
     def _matching(self, name: str) -> list[Collection]:
-        return [collection for collection in self._collections if collection.matches(name)]
+        if self._matcher is None:
+            self._matcher = Matcher(self._collections)
+        return self._matcher.matching(name)
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:

@@ -38,6 +38,13 @@ class CollectionKeys:
     TREES = "trees"
 
 
+class Changes:
+    """How often the collections of this process were changed."""
+
+    patterns = 0
+    names = 0
+
+
 class Collection:
     """Tensors whose name is in `tensor_names` or matches one of `include_regex` (`re.search`, case-sensitive).
 
@@ -63,6 +70,11 @@ class Collection:
         self.include(include_regex or ())
 
     @property
+    def patterns(self) -> list[re.Pattern[str]]:
+        """The regular expressions of `include_regex`, compiled."""
+        return self._patterns
+
+    @property
     def include_regex(self) -> list[str]:
         return [pattern.pattern for pattern in self._patterns]
 
@@ -86,14 +98,18 @@ class Collection:
     @tensor_names.setter
     def tensor_names(self, tensor_names: Iterable[str]) -> None:
         self._tensor_names = set(tensor_names)
+        Changes.names += 1
 
     def include(self, regex: Iterable[str] | str) -> None:
         """Match also what one regular expression, or each of several, finds."""
         for text in [regex] if isinstance(regex, str) else regex:
             self._patterns.append(compile_regex(text, self.name))
+        Changes.patterns += 1
 
     def add_tensor_names(self, tensor_names: Iterable[str]) -> None:
+        before = len(self._tensor_names)
         self._tensor_names.update(tensor_names)
+        Changes.names += len(self._tensor_names) != before
 
     def matches(self, tensor_name: str) -> bool:
         return tensor_name in self._tensor_names or any(pattern.search(tensor_name) for pattern in self._patterns)

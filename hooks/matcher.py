@@ -1,0 +1,109 @@
+"""Which collections a tensor belongs to, found without trying every pattern of every collection."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
+
+from tensortrial.collection import Changes, Collection
+
+# A pattern is tried on a name that holds a piece of text without which it cannot match, so long at most.
+_PIECE = 6
+# So few collections with names of their own are looked into one after another.
+_FEW = 64
+
+
+class Matcher:
+    """Matches names against collections, as these are at the moment."""
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self._all = collections
+        self._collections: list[Collection] = []
+        self._patterns_at = self._names_at = -1
+        self._by_piece: dict[str, list[_Pattern]] = {}
+        self._others: list[_Pattern] = []
+        self._lengths: list[int] = []
+        self._named: list[int] = []
+        self._by_name: dict[str, list[int]] | None = None
+
+    def _follow(self) -> None:
+        """Take in what was added to collections since the last name."""
+        if self._patterns_at != Changes.patterns:
+            self._patterns_at = Changes.patterns
+            self._collections = list(self._all)
+            patterns = [(place, each) for place, of in enumerate(self._collections) for each in of.patterns]
+            self._by_piece, self._others = _by_rarest_piece(patterns)
+            self._lengths = sorted({len(piece) for piece in self._by_piece})
+        if self._names_at != Changes.names:
+            self._names_at = Changes.names
+            self._named = [place for place, of in enumerate(self._collections) if of.tensor_names]
+            self._by_name = self._inverted() if len(self._named) > _FEW else None
+
+    def _inverted(self) -> dict[str, list[int]]:
+        found = defaultdict[str, list[int]](list)
+        for place in self._named:
+            for name in self._collections[place].tensor_names:
+                found[name].append(place)
+        return dict(found)
+
+    def matching(self, name: str) -> list[Collection]:
+        """Return the collections that match a name, in their order."""
+        self._follow()
+        found = set(self._of_name(name))
+        for place, pattern in [*self._others, *self._candidates(name)]:
+            if place not in found and pattern.search(name):
+                found.add(place)
+        return [self._collections[place] for place in sorted(found)]
+
+    def _of_name(self, name: str) -> Iterable[int]:
+        if self._by_name is not None:
+            return self._by_name.get(name, ())
+        return [place for place in self._named if name in self._collections[place].tensor_names]
+
+    def _candidates(self, name: str) -> Iterator[_Pattern]:
+        for length in self._lengths:
+            for piece in {name[start : start + length] for start in range(len(name) - length + 1)}:
+                yield from self._by_piece.get(piece, ())
+
+
+_Pattern = tuple[int, re.Pattern[str]]
+
+
+def _by_rarest_piece(patterns: Sequence[_Pattern]) -> tuple[dict[str, list[_Pattern]], list[_Pattern]]:
+    """The patterns by the piece that the fewest others share, and those that need no piece."""
+    pieces = [_pieces(pattern) for _, pattern in patterns]
+    shared = Counter(piece for each in pieces for piece in each)
+    by_piece = defaultdict[str, list[_Pattern]](list)
+    others = []
+    for pattern, each in zip(patterns, pieces, strict=True):
+        if each:
+            by_piece[min(each, key=lambda piece: (shared[piece], piece))].append(pattern)
+        else:
+            others.append(pattern)
+    return dict(by_piece), others
+
+
+@lru_cache(maxsize=1 << 16)
+def _pieces(pattern: re.Pattern[str]) -> frozenset[str]:
+    """The pieces of the longest text that every match of the pattern contains; none where there is no such text."""
+    if pattern.flags & (re.IGNORECASE | re.LOCALE | re.VERBOSE):
+        return frozenset()
+    text = max(_texts(_parser.parse(pattern.pattern)), key=len, default="")
+    length = min(len(text), _PIECE)
+    return frozenset(text[start : start + length] for start in range(len(text) - length + 1)) if text else frozenset()
+
+
+def _texts(parsed: Any) -> Iterator[str]:
+    """The texts that stand in a pattern and have to be in every match, outside of groups and repetitions."""
+    text = ""
+    for operation, argument in parsed:
+        if operation is _constants.LITERAL:
+            text += chr(argument)
+        elif operation is not _constants.AT:  # an anchor takes up no text
+            yield text
+            text = ""
+    yield text
