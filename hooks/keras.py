@@ -313,9 +313,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     def _restore(self) -> None:
         """Put the model's own functions back."""
-        for kind, function in self._functions.items():
-            if getattr(function.model, f"{kind}_function", None) is function:
-                setattr(function.model, f"{kind}_function", function.own)
+        for function in self._functions.values():
+            function.restore()
         self._functions.clear()
         self._thread = self._outer = None
 

@@ -42,7 +42,7 @@ def variable_array(variable: Any) -> Array:
     that of other backends is copied.
     """
     if not IS_TENSORFLOW:
-        return np.array(to_array(variable))
+        return np.array(to_array(variable.read_value() if hasattr(variable, "read_value") else variable))
     variable = variable if hasattr(variable, "read_value") else variable.value
     return to_array(variable.read_value())
 
@@ -76,6 +76,42 @@ def dense(gradient: Any) -> Any:
     import tensorflow as tf
 
     return tf.convert_to_tensor(gradient)
+
+
+def unscaled(value: Any, scale: Any) -> Any:
+    """A loss or a gradient without the scale that mixed precision multiplied it by.
+
+    Half precision becomes single: gradients are scaled because they would be too small for it otherwise.
+    """
+    if IS_TENSORFLOW:
+        import tensorflow as tf
+
+        cast, half, single = tf.cast, tf.float16, tf.float32
+    else:
+        cast, half, single = keras.ops.cast, "float16", "float32"
+    dtype = value.dtype if IS_TENSORFLOW else keras.backend.standardize_dtype(value.dtype)
+    value = cast(value, single) if dtype == half else value
+    return value / cast(scale, value.dtype)
+
+
+class Unscaled:
+    """The same of a tensor of a graph, computed only where it is read."""
+
+    def __init__(self, value: Any, scale: Any) -> None:
+        self._value, self._scale = value, scale
+
+    def read_value(self) -> Any:
+        return unscaled(self._value, self._scale)
+
+
+def loss_scale(optimizer: Any) -> Any:
+    """What an optimizer multiplies the loss by now, and divides the gradients by that are applied; None if by
+    nothing. It may be a variable."""
+    if hasattr(optimizer, "get_scaled_loss"):
+        return optimizer.loss_scale
+    if hasattr(optimizer, "initial_scale"):
+        return optimizer.dynamic_scale if optimizer.built else optimizer.initial_scale
+    return getattr(optimizer, "loss_scale_factor", None)
 
 
 def unconverted(function: Any) -> Any:

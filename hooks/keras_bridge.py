@@ -113,7 +113,8 @@ class Bridge:
 
 
 def is_variable(value: Any) -> bool:
-    return hasattr(value, "assign")
+    """Whether this has its value only when it is read."""
+    return hasattr(value, "assign") or hasattr(value, "read_value")
 
 
 def compiled_by_xla() -> bool:

@@ -92,8 +92,7 @@ class Capture:
         if not HAS_VARIABLES:
             return
         named = [(weight.name, weight.variable) for weight in self.names.weights]
-        optimizer = getattr(self.names.model, "optimizer", None)
-        for name, variable in [*named, *optimizer_variables(optimizer)]:
+        for name, variable in [*named, *optimizer_variables(self._optimizers(self.names.model))]:
             plan = self.recorder.plan(name)
             if plan is not None and name not in self._held:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
@@ -172,9 +171,12 @@ class Capture:
             function.seen.add(name)
             return recorder.plan(name) is not None or (key is _EVERYTHING and recorder.may_save([name]))
 
-        own = getattr(function.model, "optimizer", None)
-        optimizers = list({id(each): each for each in [own, *self.optimizers] if each is not None}.values())
-        return Taps(recorder, function.names, wanted), optimizers, self._save
+        return Taps(recorder, function.names, wanted), self._optimizers(function.model), self._save
+
+    def _optimizers(self, model: Any) -> list[Any]:
+        """The model's own, and those that were wrapped for a train_step that uses others."""
+        optimizers = [getattr(model, "optimizer", None), *self.optimizers]
+        return list({id(each): each for each in optimizers if each is not None}.values())
 
     @guarded
     def _save(self, tensors: dict[str, Any]) -> None:

@@ -36,11 +36,32 @@ class Function:
         self.asked_to_build = False
         """Whether the model was asked to make the variables that it makes when it first runs."""
         self._choose = choose
+        self._hidden: Any = None
 
     def __call__(self, *args: Any) -> Any:
         # Where Keras runs on JAX, the state of the model comes before the data.
         captured = self._choose(self, args[-1])
-        return self.own(*args) if captured is None else captured(*args)
+        if captured is None:
+            return self.own(*args)
+        result = captured(*args)
+        self._show(captured)
+        return result
+
+    def _show(self, captured: Captured) -> None:
+        """Show Keras 2 the function that has run in the place of its own, if that was never traced: the TensorBoard
+        callback takes its graph after the first step."""
+        own = getattr(self.model, "train_tf_function", None)
+        if self.kind == "train" and isinstance(captured, GraphStep) and own is not None and not _was_traced(own):
+            self._hidden = own
+            object.__setattr__(self.model, "train_tf_function", captured.traced)
+
+    def restore(self) -> None:
+        """Put the model's own function back."""
+        if getattr(self.model, f"{self.kind}_function", None) is self:
+            setattr(self.model, f"{self.kind}_function", self.own)
+            if self._hidden is not None:
+                object.__setattr__(self.model, "train_tf_function", self._hidden)
+        self._hidden = None
 
     @property
     def model(self) -> Any:
@@ -66,6 +87,10 @@ def own_function(model: Any, kind: Kind) -> Any:
 def fetches_early() -> bool:
     """Whether `evaluate` takes the model's function before it calls callbacks, as that of Keras 2 does."""
     return str(keras.__version__).startswith("2.")
+
+
+def _was_traced(function: Any) -> bool:
+    return getattr(function, "_concrete_variable_creation_fn", None) is not None
 
 
 def is_graph(model: Any) -> bool:
@@ -131,22 +156,23 @@ class GraphStep(Captured):
 
     def __init__(self, model: Any, kind: Kind, *args: Any) -> None:
         super().__init__(*args)
-        self._function = self._traced(model, kind)
+        self.traced = self._trace(model, kind)
+        """What runs the step."""
 
     def prepare(self, source: Any) -> None:
         with self.taps.watching(self._optimizers):
-            self._function.get_concrete_function(source)
+            self.traced.get_concrete_function(source)
 
     def run(self, source: Any) -> tuple[Any, dict[str, Any]]:
         import tensorflow as tf
 
         try:
-            result, tensors = self._function(source)
+            result, tensors = self.traced(source)
         except tf.errors.OutOfRangeError as exc:
             raise StopIteration from exc
         return result, tensors
 
-    def _traced(self, model: Any, kind: Kind) -> Any:
+    def _trace(self, model: Any, kind: Kind) -> Any:
         import tensorflow as tf
 
         step, strategy = getattr(model, f"{kind}_step"), model.distribute_strategy

@@ -7,7 +7,7 @@ A layer of a nested model is called by its path, `encoder/dense`. The names are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,16 +87,50 @@ class Names:
         return unique
 
 
-def optimizer_variables(optimizer: Any) -> Iterator[tuple[str, Any]]:
-    """The variables of an optimizer with their names: `optimizer/adam/dense_kernel_momentum:0`."""
-    if optimizer is None:
-        return
-    variables = optimizer.variables
+class ScheduledRate:
+    """The learning rate of an optimizer that follows a schedule: no variable holds it, it is computed when read."""
+
+    def __init__(self, schedule: Any, optimizer: Any) -> None:
+        self._schedule, self._optimizer = schedule, optimizer
+
+    def read_value(self) -> Any:
+        """Return the learning rate of the step to come."""
+        return self._schedule(self._optimizer.iterations)
+
+
+def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """The variables of optimizers with their names: `optimizer/adam/dense_kernel_momentum:0`. The learning rate is one
+    of them, also where Keras does not count it among them."""
     seen: dict[str, int] = {}
-    for variable in variables() if callable(variables) else variables:
-        name = str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
-        count = seen[name] = seen.get(name, -1) + 1
-        yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
+    for optimizer in {id(each): each for each in optimizers if each is not None}.values():
+        variables = optimizer.variables
+        variables = list(variables() if callable(variables) else variables)
+        for name, variable in [*((_path(each), each) for each in variables), *_learning_rate(optimizer, variables)]:
+            count = seen[name] = seen.get(name, -1) + 1
+            yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
+
+
+def _learning_rate(optimizer: Any, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    # An optimizer for mixed precision has that of the one inside.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    iterations = getattr(optimizer, "_iterations", None)
+    rate = getattr(optimizer, "_learning_rate", None)
+    rate = rate if _is_schedule(rate) else getattr(optimizer, "learning_rate", None)
+    if iterations is None or any(rate is each for each in variables):
+        return
+    folder, slash, _ = _path(iterations).rpartition("/")
+    if _is_schedule(rate):
+        yield f"{folder}{slash}learning_rate", ScheduledRate(rate, optimizer)
+    elif hasattr(rate, "assign"):
+        yield f"{folder}{slash}learning_rate", rate
+
+
+def _is_schedule(rate: Any) -> bool:
+    return callable(rate) and hasattr(rate, "get_config")
+
+
+def _path(variable: Any) -> str:
+    return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
 
 
 def is_built(model: Any) -> bool:

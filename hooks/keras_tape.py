@@ -20,7 +20,7 @@ from tensortrial.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError
 
 from .hook import guarded
-from .keras_backend import IS_TENSORFLOW, dense, graph, unconverted
+from .keras_backend import IS_TENSORFLOW, Unscaled, dense, graph, unconverted
 from .keras_bridge import Bridge, compiled_by_xla, is_variable
 from .keras_calls import watching_calls
 from .keras_collection import Collection
@@ -118,6 +118,8 @@ class Tapes(threading.local):
         self._seen: dict[str, Any] = {}
         self._given: set[str] = set()
         self._counter = Counter()
+        # The losses that optimizers scaled: what they became, what they were, and the scale.
+        self._scalings: list[tuple[Any, Any, Any]] = []
 
     # What the tape calls.
 
@@ -128,7 +130,7 @@ class Tapes(threading.local):
             self._begin()
             bridge = self._bridge
             if bridge is not None and (bridge.may_be_due or not self._hook.tape_seen):
-                self._calls = watching_calls(self._before, self._after)
+                self._calls = watching_calls(self._before, self._after, self._scaled)
                 self._calls.__enter__()
 
     def left(self) -> None:
@@ -148,7 +150,8 @@ class Tapes(threading.local):
             return
         self._hook.tape_seen = True
         if bridge.may_be_due:
-            values = dict(self._losses(target))
+            scale = self._scale_of(target)
+            values = dict(self._losses(target, scale))
             self._give_variables()
             import tensorflow as tf
 
@@ -156,7 +159,7 @@ class Tapes(threading.local):
             for variable, gradient in pairs:
                 if gradient is not None and is_variable(variable):
                     weight = self._names.weight(variable)
-                    values[weight.gradient] = dense(gradient)
+                    values[weight.gradient] = _without(scale, dense(gradient))
             self._give_variables()
             bridge.give_due(values)
 
@@ -170,18 +173,32 @@ class Tapes(threading.local):
             if self._bridge.may_be_due:
                 self._give_variables()
 
-    def _losses(self, target: Any) -> Iterator[tuple[str, Any]]:
+    def _losses(self, target: Any, scale: Any) -> Iterator[tuple[str, Any]]:
+        before = {id(scaled): loss for scaled, loss, _ in self._scalings}
         for key, tensor in tensors_in(target):
             name = self._counter.next("loss", key)
             self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
-            yield name, tensor
+            yield name, before[id(tensor)] if id(tensor) in before else _without(scale, tensor)
+
+    @guarded
+    def _scaled(self, scaled: Any, loss: Any, scale: Any) -> None:
+        import tensorflow as tf
+
+        # Of a variable the value that it has now: applying the gradients may change it.
+        self._scalings.append((scaled, loss, tf.convert_to_tensor(scale)))
+
+    def _scale_of(self, target: Any) -> Any:
+        """What the target was multiplied by, or the loss that it was made of; None without mixed precision."""
+        targets = {id(tensor) for _, tensor in tensors_in(target)}
+        found = [scale for scaled, _, scale in self._scalings if id(scaled) in targets]
+        every = found or [scale for _, _, scale in self._scalings]
+        return every[-1] if every else None
 
     def _give_variables(self) -> None:
         """Save the variables that are known by now and were not yet: before the update they are as they were."""
         assert self._bridge is not None
         named = [(weight.name, weight.variable) for weight in self._names.weights]
-        for optimizer in self._hook.tape_optimizers():
-            named += optimizer_variables(optimizer)
+        named += optimizer_variables(self._hook.tape_optimizers())
         values = {name: variable for name, variable in named if name not in self._given}
         self._given.update(values)
         self._bridge.give_due(values)
@@ -373,6 +390,10 @@ class TapeHook:
     @guarded
     def _tape_computed(self, target: Any, sources: Any, gradients: Any) -> None:
         self._tapes.computed(target, sources, gradients)
+
+
+def _without(scale: Any, tensor: Any) -> Any:
+    return tensor if scale is None else Unscaled(tensor, scale)
 
 
 def is_dense(tensor: Any) -> bool:

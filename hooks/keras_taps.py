@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from .hook import guarded
-from .keras_backend import dense, graph, kept, unconverted
+from .keras_backend import dense, graph, kept, loss_scale, unconverted, unscaled
 from .keras_names import Counter, Names, tensors_in
 from .recorder import Recorder, logger
 
@@ -90,7 +90,7 @@ class Taps(threading.local):
                 if not self._is_reachable(value):
                     self._out_of_reach.add(name)
                     continue
-                self._see(name, value if scale is None else value / keras.ops.cast(scale, value.dtype))
+                self._see(name, value if scale is None else unscaled(value, scale))
 
     def _see_all(self, name: str, value: Any, numbered: bool = False) -> None:
         for key, tensor in tensors_in(value):
@@ -145,7 +145,7 @@ class Taps(threading.local):
                 gradients = list(grads)
                 variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
                 # Gradients come scaled to an optimizer that keeps float16 from running over.
-                self._applied(gradients, variables, getattr(optimizer, "dynamic_scale", None))
+                self._applied(gradients, variables, loss_scale(optimizer))
                 return apply(gradients, None if trainable_variables is None else variables)
 
             return tapped
