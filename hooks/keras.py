@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ except ImportError as exc:
 from .keras_backend import IS_TENSORFLOW, unconverted, user_array, versions
 from .keras_capture import Capture
 from .keras_functions import Captured, Function, Kind, fetches_early, limits, own_function
+from .keras_names import dense_parts
 from .keras_replicas import replicas, strategy_here
 from .keras_tape import TapeHook
 
@@ -197,13 +199,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Save an array, a tensor, or a (nested) list of numbers, whatever the save configuration says: at the open
         step, or, when none is open, at the one that begins next in this mode."""
 
-        def save(recorder: Recorder, value: Any) -> None:
-            try:
-                recorder.save_tensor(tensor_name, user_array(value), collections_to_write)
-            except UnsupportedValue as exc:
-                recorder.refuse(tensor_name, exc)
-
-        self._save_here(save, tensor_value)
+        for name, part in dense_parts(tensor_name, tensor_value):
+            self._save_here(partial(_save_array, name, collections_to_write), part)
 
     @unconverted
     @guarded
@@ -302,6 +299,17 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             if kind == self._outer:
                 self._restore()
 
+    @guarded
+    def _let_go(self) -> None:
+        self._restore()
+        self._known.clear()
+        self._capture.forget()
+        self._forget_tapes()
+        for collection in self.recorder.collections:
+            if hasattr(collection, "forget_parts"):
+                collection.forget_parts()
+        super().set_model(None)
+
     def _install(self, model: Any, kind: Kind) -> None:
         """Have a Function stand in the place of the model's own; that of the last `fit`, if the model is the same."""
         known = self._known.setdefault(model, {})
@@ -395,6 +403,13 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         place = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
         self.recorder.collections.require(place).add_tensor_names([name])
         return place
+
+
+def _save_array(name: str, collections: Iterable[str] | str, recorder: Recorder, value: Any) -> None:
+    try:
+        recorder.save_tensor(name, user_array(value), collections)
+    except UnsupportedValue as exc:
+        recorder.refuse(name, exc)
 
 
 def get_hook(

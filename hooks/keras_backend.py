@@ -9,7 +9,9 @@ import keras
 import numpy as np
 
 from tensortrial.dtypes import Array
-from tensortrial.errors import MissingExtra, UnsupportedValue
+from tensortrial.errors import MissingExtra
+
+from .user_values import array_of, text_of
 
 try:
     BACKEND: str = keras.backend.backend()
@@ -30,7 +32,7 @@ def versions() -> dict[str, str]:
 def to_array(tensor: Any) -> Array:
     """The tensor in host memory; of TensorFlow's, on a CPU, the very bytes, which nobody can change."""
     if IS_TENSORFLOW:
-        return np.asarray(tensor)
+        return text_of(np.asarray(tensor))
     found: Array = keras.ops.convert_to_numpy(tensor)
     return found
 
@@ -49,10 +51,7 @@ def variable_array(variable: Any) -> Array:
 
 def user_array(value: Any) -> Array:
     """An array of what a user passes for a tensor. Raises UnsupportedValue."""
-    try:
-        return to_array(value) if hasattr(value, "shape") else np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as exc:
-        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+    return array_of(value, to_array if hasattr(value, "shape") else np.asarray)
 
 
 def graph() -> Any:

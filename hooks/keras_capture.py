@@ -70,6 +70,12 @@ class Capture:
                 if isinstance(collection, Collection):
                     collection.resolve(names)
 
+    def forget(self) -> None:
+        """Hold nothing of any model."""
+        self.optimizers.clear()
+        self._names = self._chosen = self._held_at = None
+        self._held = {}
+
     # Variables.
 
     def hold_variables(self) -> None:

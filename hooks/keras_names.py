@@ -151,6 +151,19 @@ def tensors_in(value: Any) -> Iterator[tuple[str | None, Any]]:
         yield None, value
 
 
+def dense_parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
+    """A ragged tensor as its values and the places where rows begin, a sparse one as its values, their indices and the
+    shape, each under a name of its own; any other tensor as it is."""
+    if hasattr(tensor, "nested_row_splits"):
+        yield f"{name}_values", tensor.flat_values
+        for depth, splits in enumerate(tensor.nested_row_splits):
+            yield f"{name}_row_splits{f'_{depth}' if depth else ''}", splits
+    elif hasattr(tensor, "dense_shape"):
+        yield from ((f"{name}_{part}", getattr(tensor, part)) for part in ("values", "indices", "dense_shape"))
+    else:
+        yield name, tensor
+
+
 def _weights(layer: Any) -> list[Any]:
     """The variables that a layer has by now."""
     try:

@@ -24,7 +24,7 @@ from .keras_backend import IS_TENSORFLOW, Unscaled, dense, graph, unconverted
 from .keras_bridge import Bridge, compiled_by_xla, is_variable
 from .keras_calls import watching_calls
 from .keras_collection import Collection
-from .keras_names import Counter, Names, Weight, is_built, optimizer_variables, tensors_in
+from .keras_names import Counter, Names, Weight, dense_parts, is_built, optimizer_variables, tensors_in
 from .keras_replicas import replica_here, replicas, strategy_here, value_of
 from .recorder import Recorder
 from .replicas import LeadingRecorder
@@ -81,6 +81,10 @@ class TapeNames:
             self._add(Weight(f"{name}:0", f"gradients/{path}Grad", collection, variable))
         return self._weights[id(variable)]
 
+    def forget(self) -> None:
+        """Hold no model and no variable. Their names stay taken."""
+        self._models, self._weights = [], {}
+
     def _add(self, weight: Weight) -> None:
         if id(weight.variable) in self._weights:
             return
@@ -120,6 +124,12 @@ class Tapes(threading.local):
         self._counter = Counter()
         # The losses that optimizers scaled: what they became, what they were, and the scale.
         self._scalings: list[tuple[Any, Any, Any]] = []
+
+    def forget(self) -> None:
+        """Hold nothing of the last step, unless a tape records now."""
+        if not self._depth:
+            self._reset()
+            self._bridge = None
 
     # What the tape calls.
 
@@ -230,14 +240,17 @@ class Tapes(threading.local):
             self._give_variables()
 
     def _see(self, name: str, value: Any, numbered: bool) -> None:
-        building = graph()
         for key, tensor in tensors_in(value):
-            full = self._counter.next(name, key, numbered)
-            if is_dense(tensor) and self.recorder.may_save([full]):
-                if getattr(tensor, "graph", building) is building:
-                    self._seen[full] = tensor
-                else:
-                    self._hook.tell(f"{full} is not saved: it exists only inside of a loop or a condition of the graph")
+            for part, each in dense_parts(self._counter.next(name, key, numbered), tensor):
+                if is_dense(each) and self.recorder.may_save([part]):
+                    self._see_dense(part, each)
+
+    def _see_dense(self, name: str, tensor: Any) -> None:
+        building = graph()
+        if getattr(tensor, "graph", building) is building:
+            self._seen[name] = tensor
+        else:
+            self._hook.tell(f"{name} is not saved: it exists only inside of a loop or a condition of the graph")
 
     def _give_seen(self) -> None:
         seen, self._seen = self._seen, {}
@@ -258,6 +271,17 @@ class TapeHook:
         """Whether any wrapped tape gave gradients."""
         self._tapes = Tapes(self)
         self._bridges: dict[int, Bridge] = {}
+        # The optimizers that are looked after, each with the method that stands in for its own.
+        self._expecting: list[tuple[Any, str, Any]] = []
+
+    def _forget_tapes(self) -> None:
+        """Hold nothing of any loop, and leave nothing on its optimizers."""
+        for optimizer, name, method in self._expecting:
+            _remove(optimizer, name, method)
+        self._expecting.clear()
+        self._bridges.clear()
+        self.tape_names.forget()
+        self._tapes.forget()
 
     @unconverted
     def wrap_tape(self, tape: Any) -> Any:
@@ -296,7 +320,7 @@ class TapeHook:
             if name in _ARRAYS:
                 counter = Counter()
                 for key, tensor in tensors_in(value):
-                    yield counter.next(_ARRAYS[name], key, numbered=True), tensor
+                    yield from dense_parts(counter.next(_ARRAYS[name], key, numbered=True), tensor)
             else:
                 place = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
                 self.recorder.collections.require(place).add_tensor_names([name])
@@ -341,12 +365,12 @@ class TapeHook:
         @unconverted
         def looking(*args: Any, **kwargs: Any) -> Any:
             if not self.fits:
-                if vars(optimizer).get(name) is looking:
-                    object.__delattr__(optimizer, name)
+                _remove(optimizer, name, looking)
                 self._look_for_tape()
             return apply(*args, **kwargs)
 
         object.__setattr__(optimizer, name, looking)
+        self._expecting.append((optimizer, name, looking))
 
     @guarded
     def _look_for_tape(self) -> None:
@@ -390,6 +414,11 @@ class TapeHook:
     @guarded
     def _tape_computed(self, target: Any, sources: Any, gradients: Any) -> None:
         self._tapes.computed(target, sources, gradients)
+
+
+def _remove(optimizer: Any, name: str, method: Any) -> None:
+    if vars(optimizer).get(name) is method:
+        object.__delattr__(optimizer, name)
 
 
 def _without(scale: Any, tensor: Any) -> Any:

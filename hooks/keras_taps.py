@@ -16,7 +16,7 @@ import keras
 
 from .hook import guarded
 from .keras_backend import dense, graph, kept, loss_scale, unconverted, unscaled
-from .keras_names import Counter, Names, tensors_in
+from .keras_names import Counter, Names, dense_parts, tensors_in
 from .recorder import Recorder, logger
 
 # Keras' own arguments of a call; no tensors that a layer works on.
@@ -94,11 +94,13 @@ class Taps(threading.local):
 
     def _see_all(self, name: str, value: Any, numbered: bool = False) -> None:
         for key, tensor in tensors_in(value):
-            if self._is_reachable(tensor):
-                self._see(self._counter.next(name, key, numbered), tensor)
-            # Keras also calls layers in graphs that it only takes shapes from.
-            elif not tensor.graph.name.startswith("scratch_graph"):
-                self._out_of_reach.add(f"{name}_{key}" if key else name)
+            full = self._counter.next(name, key, numbered)
+            for part, each in dense_parts(full, tensor):
+                if self._is_reachable(each):
+                    self._see(part, each)
+                # Keras also calls layers in graphs that it only takes shapes from.
+                elif not each.graph.name.startswith("scratch_graph"):
+                    self._out_of_reach.add(f"{name}_{key}" if key else name)
 
     def _see(self, name: str, tensor: Any) -> None:
         if self._wanted(name):

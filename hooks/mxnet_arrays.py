@@ -9,7 +9,8 @@ import mxnet as mx
 import numpy as np
 
 from tensortrial.dtypes import Array, parse_dtype
-from tensortrial.errors import UnsupportedValue
+
+from .user_values import array_of
 
 # What MXNet makes of bfloat16, which numpy does not have.
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
@@ -45,11 +46,12 @@ def host_copy(array: Any) -> Array:
 def to_array(value: Any) -> Array:
     """An array of what a user passes for a tensor: an array of MXNet or numpy, numbers, or lists of them. Raises
     UnsupportedValue."""
+    return array_of(value, _converted)
+
+
+def _converted(value: Any) -> Array:
     if isinstance(value, mx.nd.NDArray):
         return host_copy(value)
-    try:
-        if isinstance(value, (list, tuple)) and any(isinstance(each, mx.nd.NDArray) for each in value):
-            return np.stack([to_array(each) for each in value])
-        return np.asarray(value)
-    except ValueError as exc:
-        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+    if isinstance(value, (list, tuple)) and any(isinstance(each, mx.nd.NDArray) for each in value):
+        return np.stack([_converted(each) for each in value])
+    return np.asarray(value)

@@ -11,6 +11,7 @@ with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import threading
 import weakref
@@ -45,6 +46,7 @@ from .session_graph import GraphView
 from .session_optimizer import Gradients
 from .session_run import RunView, Way
 from .session_watch import Run, Watched
+from .user_values import array_of
 
 __all__ = [
     "Collection",
@@ -176,6 +178,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
         self._due: weakref.WeakKeyDictionary[Any, Due] = weakref.WeakKeyDictionary()
         self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._stand_ins: weakref.WeakSet[Any] = weakref.WeakSet()
         self._gradients = Gradients()
         self._found: set[str] = set()
         self._told: set[str] = set()
@@ -196,7 +199,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             )
         if optimizer not in self._wrapped:
             self._wrapped.add(optimizer)
-            self._gradients.follow(optimizer)
+            self._gradients.follow(optimizer, self._stands_in)
         return optimizer
 
     def wrap_session(self, session: Any) -> Any:
@@ -259,6 +262,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     set_params = set_model
 
     def _watching(self, session: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+        @self._stands_in
         @functools.wraps(run)
         def watched(fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
             arguments = v1.train.SessionRunArgs(fetches, feed_dict)
@@ -273,6 +277,24 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             return given
 
         return watched
+
+    def _stands_in(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Remember what stands in for a method."""
+        self._stand_ins.add(method)
+        return method
+
+    @guarded
+    def _let_go(self) -> None:
+        for wrapped in list(self._wrapped):
+            for name, method in list(vars(wrapped).items()):
+                if inspect.isfunction(method) and method in self._stand_ins:
+                    delattr(wrapped, name)
+        self._wrapped.clear()
+        self._watched.clear()
+        self._due.clear()
+        for collection in self.recorder.collections:
+            if isinstance(collection, Collection):
+                collection.forget_parts()
 
     # A run.
 
@@ -417,12 +439,9 @@ def get_hook(
 
 def _to_array(value: Any) -> Array:
     """An array of what a user passes for a tensor. Raises UnsupportedValue."""
-    try:
-        return np.asarray(value)
-    except NotImplementedError as exc:
+    if tf.is_tensor(value) and not hasattr(value, "numpy"):
         raise UnsupportedValue(
             f"{value} has no value outside a run of a session; hook.add_to_collection(collection, tensor) saves it at "
             "each run"
-        ) from exc
-    except ValueError as exc:
-        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+        )
+    return array_of(value)

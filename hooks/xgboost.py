@@ -28,6 +28,7 @@ from .hook import BaseHook, guarded
 from .rank import Rank, rank_of_process
 from .reading import create_trial
 from .recorder import Recorder, logger
+from .user_values import array_of
 
 try:
     import xgboost as xgb
@@ -202,9 +203,9 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         """Save an array, or what numpy makes one of, whatever the save configuration says: at the open step, or, when
         none is open, at the one that begins next in this mode; in the form that the collections ask for."""
         try:
-            self.recorder.save_tensor(tensor_name, np.asarray(tensor_value), collections_to_write)
-        except ValueError as exc:
-            self.recorder.refuse(tensor_name, UnsupportedValue(f"{tensor_value!r:.200} is not an array: {exc}"))
+            self.recorder.save_tensor(tensor_name, array_of(tensor_value), collections_to_write)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(tensor_name, exc)
 
     # What XGBoost calls. `model` is a Booster, or in `xgboost.cv` the pack of the folds' boosters.
 

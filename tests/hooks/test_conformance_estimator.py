@@ -52,9 +52,6 @@ class EstimatorJob(Job):
     def end(self) -> None:
         self.folder.cleanup()
 
-    def parts(self) -> list[Any]:
-        return [self.estimator]
-
 
 class TestEstimator(HookConformance):
     module, framework, hook_class = tt, "tensorflow", "EstimatorHook"

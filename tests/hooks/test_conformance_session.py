@@ -36,7 +36,8 @@ class SessionJob(Job):
         self.session.close()
 
     def parts(self) -> list[Any]:
-        return [self.session, self.net.loss.graph]
+        # A MonitoredSession holds its hooks itself.
+        return [self.net.loss.graph]
 
 
 class TestSession(HookConformance):
