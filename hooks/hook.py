@@ -81,7 +81,8 @@ class BaseHook:
         if out_dir:
             logger.warning(
                 "nothing is saved by this hook: it is a copy of the hook of %s, as clone, deepcopy and pickle make it, "
-                "and would write into the same run; construct a hook with its own out_dir for what is to be saved",
+                "also to send it to a worker, and would write into the same run; construct a hook with its own out_dir "
+                "for what is to be saved, in the process that trains",
                 out_dir,
             )
 
