@@ -158,7 +158,7 @@ def _misplaced(row: SavedTensor) -> CorruptFile:
 
 
 def _row_group(row: SavedTensor) -> tuple[str, int, int]:
-    if row.row_group is None or row.row is None:
+    if row.row_group is None or row.row is None or min(row.row_group, row.row) < 0:
         _checked_chunk(row)
         raise _misplaced(row)
     return _checked_chunk(row), row.row_group, row.row

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -56,16 +56,24 @@ def places(storage: Storage, path: str) -> Iterator[Place]:
             yield Place(**row)
 
 
+def _rows_at(at: Place, starts: Sequence[int]) -> range:
+    """The rows of the chunk, given the first one of each row group, and after them the number of all."""
+    if not (0 <= at.row_group < len(starts) - 1 and at.row >= 0 and 0 < at.parts <= starts[-1]):
+        raise ValueError(f"it has no rows like {at}")
+    first = starts[at.row_group] + at.row
+    return range(first, first + at.parts)
+
+
 def value_rows(storage: Storage, chunk: str, wanted: Iterable[Place]) -> Iterator[pa.Table]:
     """The rows of a chunk at these places, a row group at a time. Raises CorruptFile, and FileNotFoundError."""
     try:
         reader = pq.ParquetFile(ChunkFile(storage, chunk))
         groups = row_groups(read_footer(storage, chunk, storage.size(chunk)))
-        starts = np.cumsum([0, *(group.rows for group in groups)])
-        rows = sorted({int(starts[at.row_group]) + at.row + part for at in wanted for part in range(at.parts)})
-        for group, inside in groupby(rows, lambda row: int(np.searchsorted(starts, row, "right")) - 1):
+        starts = list(accumulate((group.rows for group in groups), initial=0))
+        rows = sorted({row for at in wanted for row in _rows_at(at, starts)})
+        for group, inside in groupby(rows, lambda row: bisect_right(starts, row) - 1):
             table: Any = reader.read_row_group(group, columns=TENSORS_SCHEMA.names, use_threads=False)
-            taken = table.take(pa.array([row - int(starts[group]) for row in inside], pa.int64()))
+            taken = table.take(pa.array([row - starts[group] for row in inside], pa.int64()))
             yield taken.select(TENSORS_SCHEMA.names).cast(TENSORS_SCHEMA)
     except FileNotFoundError:
         raise

@@ -17,7 +17,11 @@ from runs import Job
 
 import tensortrial
 from tensortrial.errors import CorruptFile, TensorTrialError
+from tensortrial.exports.rows import places, value_rows
+from tensortrial.index_rows import IndexRows
 from tensortrial.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
+from tensortrial.storage import open_storage
+from tensortrial.values import read_values
 
 INDEX = "index/worker=worker_0/step=000000000000"
 
@@ -295,3 +299,28 @@ def test_a_damaged_file_of_a_later_worker_changes_nothing(tmp_path: Path) -> Non
     (write_two_workers(tmp_path) / DAMAGED["an index file"].replace("worker_0", "worker_1")).write_bytes(b"x")
     with tensortrial.create_trial(tmp_path) as trial:
         assert [value[0] for value in trial.tensor("w").values().values()] == [0, 1, 2, 3]
+
+
+FORGED = {
+    "more parts than rows": {"parts": (1 << 31) - 1},
+    "no part": {"parts": 0},
+    "a negative row": {"row": -1},
+    "a row after the last": {"row": 1 << 30},
+    "a negative row group": {"row_group": -1},
+    "a row group after the last": {"row_group": 1 << 30},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_a_forged_place_of_a_value_is_refused(tmp_path: Path, forged: dict[str, int]) -> None:
+    with Job(tmp_path, codec="zstd") as job:
+        job.step({"w": np.arange(6.0)})
+    storage = open_storage(tmp_path)
+    (path,) = (str(file.relative_to(tmp_path)) for file in tmp_path.glob("index/*/*/*.parquet"))
+    (row,) = IndexRows(storage).read([path])
+    (place,) = places(storage, path)
+    with pytest.raises(CorruptFile, match=str(row.chunk)):
+        list(value_rows(storage, place.chunk, [place._replace(**forged)]))
+    if forged.get("parts") != 0:  # which is written nowhere, and read as one
+        with pytest.raises(CorruptFile, match=str(row.chunk)):
+            read_values(storage, [row._replace(**forged)])
