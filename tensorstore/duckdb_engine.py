@@ -142,12 +142,12 @@ class DuckDBDatabase(Database):
     # Questions.
 
     def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
-        with _memory_errors():
+        with query_errors(), _memory_errors():
             return self.execute(load(question), parameters).to_arrow_table()
 
     def rows(self, question: str, parameters: dict[str, Any]) -> Rows:
         # Faster than by way of Arrow, and most answers are short.
-        with _memory_errors():
+        with query_errors(), _memory_errors():
             return self.execute(load(question), parameters).fetchall()
 
     # Views.
