@@ -143,6 +143,14 @@ build/env-spark: pyproject.toml build/env
 	$(PY) -m pip install --quiet $(shell sed -nE 's/^spark = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
 	@touch $@
 
+# Models that nobody here wrote join .venv only when asked for. The pins of torchvision, which timm needs, are for CUDA.
+.PHONY: env-models
+env-models: env-tf build/env-models  ## Add transformers and peft to .venv, with TensorFlow and Keras
+
+build/env-models: pyproject.toml build/env-tf
+	$(PY) -m pip install --quiet $(shell sed -nE 's/^models = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
+	@touch $@
+
 # Emulators of warehouses, each with pins that .venv cannot have; programs of the tests ask them, and exports, for which
 # the store is installed on top.
 PINS_FAKESNOW := fakesnow==0.12.1 'snowflake-connector-python[pandas]<5' pyarrow
@@ -217,8 +225,8 @@ TESTS_SPARK := $(wildcard tests/*/test_*spark*.py)
 TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
 .PHONY: test
-test: env servers  ## Run the tests, all but the slow ones and those of emulators, Spark, TensorFlow, MXNet and Horovod
-	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,$(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
+test: env servers  ## Run the tests, all but the slow ones and those of emulators, foreign models, Spark, TensorFlow, MXNet and Horovod
+	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,tests/models $(TESTS_TF) $(TESTS_ESTIMATOR) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
@@ -241,6 +249,11 @@ test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFl
 .PHONY: test-tf215
 test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.15
 	$(VENV_TF215)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_TF) $(TESTS_ESTIMATOR)
+
+.PHONY: test-models
+test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
+	$(PY) -m pytest -n $(TEST_JOBS) $(PYTEST_ARGS) tests/models
+	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
 
 .PHONY: test-horovod
 test-horovod: env-horovod  ## Run the test of jobs that Horovod starts
