@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import logging
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tensortrial.errors import RunExists
+
+logger = logging.getLogger("tensortrial.hooks")
+
 _hook: Any = None
+# The recorders of hooks that nobody holds any more: a finalizer only notes them, because it may run anywhere.
+_abandoned: deque[Any] = deque()
 
 
 def get_hook(
@@ -15,14 +26,18 @@ def get_hook(
     *,
     create: Callable[[str | None], Any] | None = None,
 ) -> Any:
-    """The current hook, or None.
+    """Return the current hook, or None: the one that was made last, unless `set_hook` chose another.
 
-    With `create_if_not_exists` one is made from the JSON configuration, if there is none yet. `hook_type` is accepted
-    for smdebug's sake: each framework's module has its own `get_hook`, which passes how to `create` one.
+    With `create_if_not_exists` one is made from the JSON configuration, if there is none yet, or only one that is
+    closed. A closed one is returned where its configuration allows no other run. `hook_type` is accepted for smdebug's
+    sake: each framework's module has its own `get_hook`, which passes how to `create` one.
     """
-    global _hook
-    if _hook is None and create_if_not_exists and create is not None:
-        _hook = create(json_config_path)
+    if create_if_not_exists and create is not None:
+        if _hook is None:
+            set_hook(create(json_config_path))
+        elif _is_closed(_hook):
+            with contextlib.suppress(RunExists):
+                set_hook(create(json_config_path))
     return _hook
 
 
@@ -32,9 +47,30 @@ def set_hook(hook: Any) -> None:
     _hook = hook
 
 
+def made(hook: Any) -> None:
+    """Make a new hook the current one, and close those that nobody holds any more."""
+    previous = _hook
+    weakref.finalize(hook, _abandoned.append, hook.recorder).atexit = False
+    set_hook(hook)
+    unclosed = previous is not None and not _is_closed(previous)
+    del previous
+    if unclosed:
+        gc.collect()  # a hook and what it follows may refer to each other
+    while _abandoned:
+        recorder = _abandoned.popleft()
+        if not recorder.closed:
+            logger.info("closing the run in %s: nobody holds its hook any more", recorder.out_dir)
+            recorder.close()
+
+
 def del_hook() -> None:
     """Close the current hook, if there is one, and have none."""
     global _hook
     if _hook is not None:
         _hook.close()
     _hook = None
+
+
+def _is_closed(hook: Any) -> bool:
+    recorder = getattr(hook, "recorder", None)
+    return recorder is not None and recorder.closed

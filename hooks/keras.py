@@ -163,8 +163,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
             self.recorder.collections.require(name).include(regex)
-        if current.get_hook() is None:
-            set_hook(self)
+        current.made(self)
 
     # What the user calls.
 

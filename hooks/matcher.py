@@ -27,6 +27,8 @@ class Matcher:
         self._by_piece: dict[str, list[_Pattern]] = {}
         self._others: list[_Pattern] = []
         self._lengths: list[int] = []
+        self._own: list[int] = []
+        """The collections of classes that match in a way of their own."""
         self._named: list[int] = []
         self._by_name: dict[str, list[int]] | None = None
 
@@ -35,6 +37,9 @@ class Matcher:
         if self._patterns_at != Changes.patterns:
             self._patterns_at = Changes.patterns
             self._collections = list(self._all)
+            self._own = [
+                place for place, of in enumerate(self._collections) if type(of).matches is not Collection.matches
+            ]
             patterns = [(place, each) for place, of in enumerate(self._collections) for each in of.patterns]
             self._by_piece, self._others = _by_rarest_piece(patterns)
             self._lengths = sorted({len(piece) for piece in self._by_piece})
@@ -57,6 +62,9 @@ class Matcher:
         for place, pattern in [*self._others, *self._candidates(name)]:
             if place not in found and pattern.search(name):
                 found.add(place)
+        if self._own:
+            found.difference_update(self._own)
+            found.update(place for place in self._own if self._collections[place].matches(name))
         return [self._collections[place] for place in sorted(found)]
 
     def _of_name(self, name: str) -> Iterable[int]:

@@ -156,8 +156,7 @@ class Hook(BaseHook):
         self._names_of_gradients: set[str] = set()
         self._handles: list[Any] = []
         self._numbering = Numbering()
-        if current.get_hook() is None:
-            set_hook(self)
+        current.made(self)
 
     # What the user calls.
 

@@ -155,8 +155,7 @@ class Hook(BaseHook):
         self._in_trial = self._unready = False
         self._unheard = Unheard()
         self._generation = -1
-        if current.get_hook() is None:
-            set_hook(self)
+        current.made(self)
 
     # What the user calls.
 

@@ -373,6 +373,8 @@ class Recorder:
 
     def _ready_to_save(self) -> bool:
         if not self._active:
+            if self._closed:
+                self._failures.warn_of_loss()
             return False
         if self._step is None:
             self._open_step()
@@ -427,7 +429,8 @@ class Recorder:
             if self._closed:
                 return
             self._closed = True
-            self._warn_of_awaited()
+            if self._active and self.awaited:
+                self._failures.warn_of_models(self.awaited)
             # The end of the run is written even if the last step could not be.
             for finish in (self._close_step, self._close_run):
                 try:
@@ -439,14 +442,6 @@ class Recorder:
         closed(self)
         if errors and strict():
             raise errors[0]
-
-    def _warn_of_awaited(self) -> None:
-        if self._active and self.awaited:
-            logger.warning(
-                "nothing was saved of %s: it was registered, but never seen to run; if a copy of it runs, register "
-                "the copy; if only parts of it run, put each step into `with hook.step():`",
-                ", ".join(sorted(self.awaited)),
-            )
 
     def _close_run(self) -> None:
         self._run.close(self._failures.first)
@@ -492,6 +487,11 @@ class Recorder:
         """Whether this process saves anything: not in a dry run, of a worker left out, switched off, failed or
         closed."""
         return self._active
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run is closed: nothing more is ever saved."""
+        return self._closed
 
     @property
     def counting(self) -> bool:

@@ -184,8 +184,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._told: set[str] = set()
         # Sessions may run in several threads: the values of one run stay together.
         self._finishing = threading.Lock()
-        if current.get_hook() is None:
-            set_hook(self)
+        current.made(self)
 
     # What the user calls.
 

@@ -158,8 +158,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         self._told: set[str] = set()
         self._rounds_before = 0
         self._open_round: tuple[int, Any] | None = None
-        if current.get_hook() is None:
-            set_hook(self)
+        current.made(self)
 
     @classmethod
     def hook_from_config(cls, json_file_path: str | None = None) -> Self:

@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -543,16 +544,42 @@ class HookConformance:
         with pytest.raises(ConfigurationError, match="takes a Collection"):
             made.add_collection("weights")
 
-    def test_the_current_hook_is_the_first_until_told_otherwise(self, hook: Any, tmp_path: Path) -> None:
+    def test_the_current_hook_is_the_last_one_made_unless_another_is_set(self, hook: Any, tmp_path: Path) -> None:
         assert self.module.get_hook() is None
         first, second = hook(), hook(str(tmp_path / "second"))
-        assert self.module.get_hook() is first
+        assert self.module.get_hook() is second
+        self.module.set_hook(first)
+        assert self.module.get_hook("anything") is first
         self.module.set_hook(second)
-        assert self.module.get_hook("anything") is second
         self.module.del_hook()
         assert self.module.get_hook() is None
         assert not second.recorder.active
         assert first.recorder.active
+
+    def test_a_hook_after_a_closed_one_is_current(
+        self, hook: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        first = hook()
+        first.save_scalar("x", 1)
+        first.close()
+        for _ in range(2):
+            self.module.get_hook().save_scalar("x", 2)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "is closed, and what is saved with it is lost" in caplog.text
+        second = hook(str(tmp_path / "second"))
+        self.module.get_hook().save_scalar("x", 3)
+        second.close()
+        assert create_trial(tmp_path / "second").tensor("x").value(0) == 3
+
+    def test_a_hook_that_nobody_holds_is_closed_when_the_next_is_made(self, tmp_path: Path) -> None:
+        for number in range(5):
+            self.make_hook(str(tmp_path / str(number)), save_config=SaveConfig(save_interval=1)).save_scalar(
+                "x", number
+            )
+        writers = [thread.name for thread in threading.enumerate() if thread.name.startswith("tensortrial-")]
+        assert len(writers) <= 4, writers
+        for number in range(3):
+            assert create_trial(tmp_path / str(number)).loaded_all_steps()
 
     def test_public_names(self) -> None:
         for name in self.module.__all__:

@@ -113,6 +113,16 @@ def test_what_is_added_later_matches_as_well() -> None:
     assert [each.name for each in matcher.matching("name7")] == ["c3"]
 
 
+def test_a_class_may_match_in_a_way_of_its_own() -> None:
+    class Short(Collection):
+        def matches(self, tensor_name: str) -> bool:
+            return len(tensor_name) < 3
+
+    matcher = Matcher([Collection("all", ".*"), Short("short", ".*")])
+    assert [each.name for each in matcher.matching("ab")] == ["all", "short"]
+    assert [each.name for each in matcher.matching("abc")] == ["all"]
+
+
 def test_of_thousands_of_patterns_a_few_are_tried() -> None:
     matcher = Matcher([Collection(f"c{number}", f"^layer_{number}/") for number in range(5000)])
     for number in random.Random(1).sample(range(5000), 100):
