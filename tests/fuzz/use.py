@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import numpy as np
 from click.testing import CliRunner
 
@@ -85,7 +86,7 @@ def use(run: Path, good: Path, truth: Truth, rng: Random) -> Report:
     with report.watching(), tensortrial.open_runs([run, good]) as runs:
         for query in RUNS_QUERIES:
             with report.watching():
-                runs.sql(query).fetchall()
+                _take(runs.sql(query), report)
         assert good.name in runs.names
     for command, *arguments in rng.sample(COMMANDS, 1):
         done = CliRunner().invoke(main, [command, str(run), *arguments])
@@ -104,7 +105,7 @@ def _read(run: Path, truth: Truth, report: Report, rng: Random) -> None:
                 question()
         for query in rng.sample(QUERIES, 3):
             with report.watching():
-                trial.sql(query).fetchall()
+                _take(trial.sql(query), report)
         names: list[str] = []
         with report.watching():
             names = trial.tensor_names()
@@ -115,6 +116,16 @@ def _read(run: Path, truth: Truth, report: Report, rng: Random) -> None:
             with report.watching():
                 for name, values in trial.values(names, worker=worker).items():
                     _compare(name, values, worker, truth, report)
+
+
+def _take(answer: Any, report: Report) -> None:
+    """Compute an answer. A plain relation of DuckDB raises errors of its own when its rows are taken."""
+    try:
+        answer.fetchall()
+    except (duckdb.Error, UnicodeDecodeError):
+        if not isinstance(answer, duckdb.DuckDBPyRelation):
+            raise
+        report.named += 1
 
 
 def _questions(trial: tensortrial.Trial) -> list[Callable[[], Any]]:
