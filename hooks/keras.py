@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tensortrial.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
@@ -375,11 +373,9 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     def _save_logs(self, logs: Mapping[str, Any]) -> None:
         for name, value in logs.items():
-            self._place(name)
+            self._place(str(name))
             for recorder in self.recorder.all:
-                plan = recorder.plan(name)
-                if plan is not None:
-                    recorder.record(plan, np.asarray(value))
+                _record_number(recorder, str(name), value)
 
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
@@ -388,12 +384,12 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             return
         self._settle()
         for name, value in (logs or {}).items():
-            if name.startswith("val_"):
+            if str(name).startswith("val_"):
                 place = self._place(name)
                 config = self.recorder.collections.require(place).save_config
                 if config is None or config.get_save_config(modes.EVAL).end_step != 0:
                     for recorder in self.recorder.all:
-                        recorder.save_tensor(name, np.asarray(value), place)
+                        _save_array(name, place, recorder, value)
         if self.recorder.mode is not modes.TRAIN:
             self.recorder.set_mode(modes.TRAIN)
 
@@ -402,6 +398,15 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         place = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
         self.recorder.collections.require(place).add_tensor_names([name])
         return place
+
+
+def _record_number(recorder: Recorder, name: str, value: Any) -> None:
+    plan = recorder.plan(name)
+    try:
+        if plan is not None:
+            recorder.record(plan, user_array(value))
+    except UnsupportedValue as exc:
+        recorder.refuse(name, exc)
 
 
 def _save_array(name: str, collections: Iterable[str] | str, recorder: Recorder, value: Any) -> None:

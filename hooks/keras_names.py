@@ -138,15 +138,19 @@ def is_built(model: Any) -> bool:
     return all(getattr(layer, "built", True) for layer in model._flatten_layers())
 
 
-def tensors_in(value: Any) -> Iterator[tuple[str | None, Any]]:
-    """The tensors in what a layer takes or gives, with the keys under which dictionaries hold them."""
+def tensors_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[tuple[str | None, Any]]:
+    """The tensors in what a layer takes or gives, with the keys under which dictionaries hold them. What is in itself,
+    and so `inside` of what is being walked, is passed over."""
+    if id(value) in inside:
+        return
+    inside = (*inside, id(value))
     if isinstance(value, Mapping):
         for key, each in value.items():
-            for inner, tensor in tensors_in(each):
+            for inner, tensor in tensors_in(each, inside):
                 yield f"{key}_{inner}" if inner else str(key), tensor
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from tensors_in(each)
+            yield from tensors_in(each, inside)
     elif hasattr(value, "shape") and hasattr(value, "dtype") and type(value).__name__ != "KerasTensor":
         yield None, value
 

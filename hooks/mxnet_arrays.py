@@ -16,19 +16,20 @@ from .user_values import array_of
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
-def arrays_in(value: Any) -> Iterator[Any]:
-    """The arrays in what a block takes or gives, in their order."""
+def arrays_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[Any]:
+    """The arrays in what a block takes or gives, in their order. What is in itself, and so `inside` of what is being
+    walked, is passed over."""
     if isinstance(value, mx.nd.NDArray):
         yield value
-    elif isinstance(value, (tuple, list)):
+    elif isinstance(value, (tuple, list)) and id(value) not in inside:
         for each in value:
-            yield from arrays_in(each)
+            yield from arrays_in(each, (*inside, id(value)))
 
 
-def is_symbolic(value: Any) -> bool:
+def is_symbolic(value: Any, inside: tuple[int, ...] = ()) -> bool:
     """Whether a block is asked for its graph or its shapes instead of being run."""
     if isinstance(value, (tuple, list)):
-        return any(is_symbolic(each) for each in value)
+        return id(value) not in inside and any(is_symbolic(each, (*inside, id(value))) for each in value)
     return isinstance(value, mx.sym.Symbol)
 
 

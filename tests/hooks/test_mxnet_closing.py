@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import json
 import resource
 import weakref
 from pathlib import Path
 from typing import Any
 
 import mxnet as mx
+import pytest
 from gluon_jobs import evaluate, seeded, softmax_loss, train
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
@@ -84,6 +87,34 @@ def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
     for number in range(7):
         job(number)
         gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
         used.append(used_mib())
     # A notebook keeps its hooks. Each of the last five would leave 40 MiB.
     assert used[-1] - used[1] < 80
+
+
+class Odd(gluon.Block):
+    """Takes and gives what no array can be made of, and a list that is in itself."""
+
+    def forward(self, x: Any) -> Any:
+        found: list[Any] = [x * 2, None, "text", object()]
+        found.append(found)
+        return found
+
+
+def test_odd_values_leave_the_hook_on(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Angry:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("not an array")
+
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    hook, net = tt.Hook(out, save_all=True, save_config=EVERY), Odd(prefix="odd_")
+    hook.register_block(net)
+    odd = {"none": None, "lists": [[1], [2, 3]], "angry": Angry(), "mixed": [mx.nd.ones(1), "text"], "object": object()}
+    for name, value in odd.items():
+        hook.save_tensor(name, value)
+        hook.save_scalar(f"{name} number", value)
+    net(mx.nd.ones((2, 2)))
+    hook.close()
+    assert create_trial(out).tensor_names() == ["odd_input_0", "odd_output_0"]
+    assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import gc
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
 import textwrap
@@ -262,6 +265,48 @@ def test_a_copy_saves_nothing_and_says_so(make: Make, out: str, caplog: pytest.L
     # The estimator itself still has its hook.
     model.fit(x, y, eval_set=[(x, y)], verbose=False)
     assert create_trial(out).steps() == [0, 1]
+
+
+# Odd values, and the end.
+
+
+def test_odd_values_leave_the_hook_on(make: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Angry:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("not an array")
+
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    odd = {"none": None, "lists": [[1], [2, 3]], "angry": Angry(), "object": object(), "\ud800": "\ud800"}
+    hook = make(include_collections=["hyperparameters"], hyperparameters={**odd, 5: "five"})
+    for name, value in odd.items():
+        hook.save_tensor(name, value)
+        hook.save_scalar(f"{name} number", value)
+    train([hook], 2)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("train-logloss").steps() == [0, 1]
+    assert trial.tensor("hyperparameters/5").value(0) == "five"
+    assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None
+
+
+@pytest.mark.slow
+def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
+    hooks, used = [], []
+
+    def job(number: int) -> None:
+        rows = np.random.default_rng(number).normal(size=(250_000, 10)).astype(np.float32)
+        hooks.append(hook := tt.Hook(tmp_path / str(number), train_data=rows, validation_data=(rows, rows[:, 0])))
+        data = xgb.DMatrix(rows, rows[:, 0], nthread=1)
+        xgb.train({"max_depth": 1, "nthread": 1}, data, 1, callbacks=[hook])
+        hook.close()
+
+    for number in range(6):
+        job(number)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        used.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20)
+    # A notebook keeps its hooks. Each of the last four would leave 2 x 10 MiB of data, and more in XGBoost.
+    assert used[-1] - used[1] < 60
 
 
 # Rules.
