@@ -215,7 +215,9 @@ class Hook(BaseHook):
         at the open step, or, when none is open, at the one that begins next in this mode; in the form that the
         collections ask for."""
         try:
-            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write)
+            # The array of a tensor is a copy already.
+            owned = isinstance(tensor_value, torch.Tensor)
+            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write, owned)
         except UnsupportedValue as exc:
             self.recorder.refuse(tensor_name, exc)
 

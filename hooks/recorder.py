@@ -347,9 +347,9 @@ class Recorder:
                 self._step.numbers().add(plan, number, saved_at)
 
     def save_tensor(
-        self, name: str, value: Array, collections_to_write: Iterable[str] | str = CollectionKeys.DEFAULT
+        self, name: str, value: Array, collections_to_write: Iterable[str] | str = "default", owned: bool = False
     ) -> None:
-        """Keep an array at the open step, or, if none is open, at the one that begins next in this mode."""
+        """Keep an array, which is copied unless `owned`, at the open step or the one that begins next in this mode."""
         try:
             check_name(name)
             collections = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
@@ -360,7 +360,7 @@ class Recorder:
             return
         with self._lock:
             if self._ready_to_save():
-                self.record(self._planner.explicit(name, collections), value)
+                self.record(self._planner.explicit(name, collections), value, owned=owned)
 
     def _pack(self, plan: Plan, value: Array, dtype: str) -> None:
         """Copy a small tensor to the others of the open step."""

@@ -80,6 +80,6 @@ def test_a_closed_run_leaves_nothing(tmp_path: Path, framework: str, runs: int) 
     half, end = json.loads(out)
     assert end["threads"] <= half["threads"]
     assert end["files"] <= half["files"]
-    # A run of PyTorch here holds a model and gradients of 1 MB, and copies of them on their way to the disk. In the first
-    # runs, memory still grows for other reasons.
+    # A run of PyTorch here holds a model and gradients of 1 MB, and copies of them on their way to the disk. In the
+    # first runs, memory still grows for other reasons.
     assert runs < 100 or end["bytes"] - half["bytes"] < runs / 2 * 400_000
