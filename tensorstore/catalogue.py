@@ -222,7 +222,7 @@ class Catalogue:
             self.database.put("ended", arrow.table(_TABLES["ended"], [(worker,) for worker in workers]))
             self.changed()
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """The answer to the user's query on the views of the run. Raises QueryRefused for anything but one SELECT, and
         QueryError for one that the engine cannot run."""
         with self._lock:
@@ -232,7 +232,7 @@ class Catalogue:
                 self._make_findings_view()
             if "tensor_values" in query.lower():
                 self._make_values_view()
-            return self.database.sql(query, parameters)
+            return self.database.sql(query, parameters, timeout)
 
     def close(self) -> None:
         with self._lock:

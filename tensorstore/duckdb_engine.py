@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,12 @@ import pyarrow as pa
 from tensortrial.queries import load
 
 from . import arrow, forking, user_sql
+from .duckdb_answer import DuckDBAnswer, query_errors
 from .engine import Database, FilesView, Rows, RunFile
 from .errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
-from .schema import FINDINGS, HISTOGRAM, INDEX, TENSORS
+from .run_files import PROTOCOL, RunFiles
+from .schema import HISTOGRAM
 from .storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -44,48 +47,70 @@ _open: weakref.WeakSet[DuckDBDatabase] = weakref.WeakSet()
 
 
 class DuckDBEngine:
-    """The default engine."""
+    """The default engine.
+
+    Args:
+        memory_limit: How much memory the queries of a Trial or of Runs may use, such as "8GB"; None for what
+            TENSORTRIAL_MEMORY_LIMIT says, or a quarter of what this process may have, 4 GiB at most.
+        temporary_disk: How much of what does not fit into memory a query may put on disk, such as "20GB", into a folder
+            below the system's temporary folder, which is removed at the end; None for nothing.
+    """
+
+    def __init__(self, memory_limit: str | None = None, temporary_disk: str | None = None) -> None:
+        self.memory_limit = memory_limit
+        self.temporary_disk = temporary_disk
 
     def connect(self, storages: Sequence[Storage]) -> Database:
-        return DuckDBDatabase(storages)
+        return DuckDBDatabase(storages, self.memory_limit, self.temporary_disk)
 
 
 class DuckDBDatabase(Database):
     """A database in memory."""
 
-    def __init__(self, storages: Sequence[Storage]) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = _connect()
+    def __init__(
+        self, storages: Sequence[Storage], memory_limit: str | None = None, temporary_disk: str | None = None
+    ) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = _connect(memory_limit)
         self._views: set[str] = set()
-        filesystems: dict[str, Any] = {}
-        for storage in storages:
-            filesystem = storage.duckdb_filesystem
-            if filesystem is not None:
-                known = filesystems.get(filesystem.protocol)
-                filesystems[filesystem.protocol] = known.joined(filesystem) if known else filesystem
-        for filesystem in filesystems.values():
-            self._duckdb.register_filesystem(filesystem)
-        self._lock_down(storages)
+        self._files = RunFiles(storages)
+        self._locked = False
+        self._temporary = tempfile.TemporaryDirectory(prefix="tensortrial-") if temporary_disk else None
+        self._spill(temporary_disk)
         self.execute("create schema catalogue")
         _open.add(self)
 
-    def _lock_down(self, storages: Sequence[Storage]) -> None:
-        # DuckDB checks a path as a pattern and as it is: `uri` escapes brackets and stars, the url has them plain.
-        rooms = [(storage, room) for storage in storages for room in (INDEX, TENSORS, FINDINGS)]
-        folders = {f"{base}/" for storage, room in rooms for base in (storage.uri(room), f"{storage.url}/{room}")}
-        # SET takes no parameters; a list literal with doubled quotes holds any path.
-        quoted = ", ".join("'" + folder.replace("'", "''") + "'" for folder in sorted(folders))
+    def _spill(self, temporary_disk: str | None) -> None:
+        """Set how much of what does not fit into memory may be on disk."""
+        folder = self._temporary.name if self._temporary else ""
+        # SET takes no parameters; a literal with doubled quotes holds any path.
+        for name, value in (("temp_directory", folder), ("max_temp_directory_size", temporary_disk)):
+            if value is not None:
+                self.execute(f"set {name} = '{value.replace(chr(39), chr(39) * 2)}'")
+
+    def _lock_down(self) -> None:
+        """Let nothing be reached but the files of the runs: before the first of them is read, and any user's query.
+
+        Not earlier, because the filesystem needs fsspec, whose import takes 0.1 s; and DuckDB takes the name of a
+        directory for a local one until the filesystem is registered.
+        """
+        if self._locked:
+            return
+        self._duckdb.register_filesystem(self._files.filesystem)
         for statement in (
-            "set temp_directory = ''",
             # Otherwise a function of an extension would be looked for in the user's folders.
             "set autoinstall_known_extensions = false",
             "set autoload_known_extensions = false",
-            f"set allowed_directories = [{quoted}]",
             # Otherwise a query could read the variables of the Python program by their names.
             "set python_enable_replacements = false",
+            # What is read comes through RunFiles, which writes nothing.
+            f"set allowed_directories = ['{PROTOCOL}://']",
             "set enable_external_access = false",
+            # The folder for what does not fit into memory is one of this system's; it has nothing else in it.
+            *(() if self._temporary else ("set disabled_filesystems = 'LocalFileSystem'",)),
             "set lock_configuration = true",
         ):
             self.execute(statement)
+        self._locked = True
 
     @property
     def _duckdb(self) -> duckdb.DuckDBPyConnection:
@@ -157,7 +182,7 @@ class DuckDBDatabase(Database):
         self._views.add(question.rpartition("view_")[2])
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
-        relation = self._files(view, files) if files else self._no_files(view)
+        relation = self._over_files(view, files) if files else self._no_files(view)
         if replaced := _replaced(view):
             relation = relation.project(f"* replace ({', '.join(replaced)})")
         # An index file may hold steps of both sides of the range.
@@ -175,13 +200,13 @@ class DuckDBDatabase(Database):
         self.put(f"no_{view.name}", arrow.table(pa.schema([*run, *view.schema]), []))
         return self._duckdb.table(f"catalogue.no_{view.name}")
 
-    def _files(self, view: FilesView, files: Sequence[RunFile]) -> duckdb.DuckDBPyRelation:
-        uris = [file.storage.uri(file.path) for file in files]
+    def _over_files(self, view: FilesView, files: Sequence[RunFile]) -> duckdb.DuckDBPyRelation:
+        self._lock_down()
+        uris = [self._files.uri(file.storage, file.path) for file in files]
         if not view.with_run:
             files[0].storage.prefetch([file.path for file in files])
             return self._read(view, uris, "")
-        names = [f"{file.storage.url}/{file.path}" for file in files]
-        self.put(f"files_of_{view.name}", pa.table({"filename": names, "run": [file.run for file in files]}))
+        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": [file.run for file in files]}))
         by_file = self._read(view, uris, ", filename = true")
         joined = by_file.join(self._duckdb.table(f"catalogue.files_of_{view.name}"), "filename")
         return joined.project("run, * exclude (run, filename)")
@@ -197,23 +222,30 @@ class DuckDBDatabase(Database):
 
     # The user's queries.
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
-        with query_errors():
-            # A cursor of its own: a relation is evaluated lazily, while others go on asking.
-            cursor = self._duckdb.cursor()
-            _refuse_all_but_select(cursor, query, self._views)
-            return cursor.sql(query, params=parameters)
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> DuckDBAnswer:
+        self._lock_down()
+        with query_errors(timeout):
+            # A cursor of its own: an answer is computed lazily, while others go on asking.
+            with self._duckdb.cursor() as cursor:
+                _refuse_all_but_select(cursor, query, self._views)
+            return DuckDBAnswer(lambda: self._duckdb.cursor(), query, parameters, timeout)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            if self._temporary is not None:
+                self._temporary.cleanup()
 
     def abandon(self) -> None:
         """Never use nor close the connection that a forked child has inherited: its threads are not here."""
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None
+        if self._temporary is not None:
+            # It is the parent's to remove.
+            forking.abandon(self._temporary)
+            self._temporary = None
 
 
 def _replaced(view: FilesView) -> list[str]:
@@ -227,21 +259,8 @@ def _replaced(view: FilesView) -> list[str]:
     return replaced
 
 
-@contextmanager
-def query_errors() -> Iterator[None]:
-    """Gives the errors of this project for what DuckDB says of a user's query. A relation is computed when its rows are
-    taken, so it may fail only then."""
-    try:
-        yield
-    except duckdb.PermissionException as exc:
-        raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
-    except duckdb.Error as exc:
-        said, advice, _ = str(exc).partition("\n\nPlease try installing")
-        raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc
-
-
-def _connect() -> duckdb.DuckDBPyConnection:
-    config: dict[str, Any] = {"memory_limit": default_memory_limit()}
+def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {"memory_limit": memory_limit or default_memory_limit()}
     threads = threads_within_limit()
     if threads is not None:
         config["threads"] = threads
@@ -249,6 +268,8 @@ def _connect() -> duckdb.DuckDBPyConnection:
         with _memory_errors():
             return duckdb.connect(":memory:", config=config)
     except duckdb.Error as exc:
+        if memory_limit:
+            raise ConfigurationError(f"memory_limit must be a size such as '8GB', got {memory_limit!r}: {exc}") from exc
         told = os.environ.get(ENVIRONMENT_VARIABLE)
         if not told:
             raise

@@ -57,7 +57,7 @@ class FilesView:
 
 
 class Answer(Protocol):
-    """What a user's query gives. On DuckDB it is a relation, which can do much more."""
+    """The rows of a user's query. DuckDB's can do more (`DuckDBAnswer`)."""
 
     @property
     def columns(self) -> list[str]: ...
@@ -65,6 +65,10 @@ class Answer(Protocol):
     def fetchall(self) -> Rows: ...
 
     def to_arrow_table(self) -> pa.Table: ...
+
+    def df(self) -> Any: ...
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
 
 
 class Database(ABC):
@@ -116,9 +120,19 @@ class Database(ABC):
         """Make a view over exactly these files, or make it anew."""
 
     @abstractmethod
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
-        """The answer to a user's query on the views that there are. Raises QueryRefused for anything but one SELECT on
-        them, and QueryError for one that the engine cannot run."""
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
+        """Return the rows of a user's query on the views that there are.
+
+        Args:
+            query: One SELECT.
+            parameters: What `$name` stands for in it.
+            timeout: Seconds that the engine may run each time that rows are taken; None for no limit.
+
+        Raises:
+            QueryRefused: It is not one SELECT on the views.
+            QueryError: The engine cannot run it.
+            QueryTimeout: It took longer; like the others, it may be raised when rows are taken.
+        """
 
     @abstractmethod
     def close(self) -> None:

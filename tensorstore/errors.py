@@ -30,7 +30,11 @@ TensorTrialError
 │   ├── UnknownRule                     (KeyError) no built-in rule has this name
 │   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
 ├── QueryError                          (ValueError) SQL that cannot be run; the message is DuckDB's
-│   └── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
+│   ├── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
+│   └── QueryLimit                      a limit was reached; the message names it
+│       ├── QueryTimeout                (TimeoutError) the query took longer than its timeout
+│       ├── QueryMemoryExceeded         (MemoryError) the query needs more memory than the engine may use
+│       └── TemporaryDiskExceeded       (MemoryError) the same, and more temporary disk
 ├── StatisticsNotSaved                  (LookupError) a named query needs a statistic that the runs do not have
 ├── EngineOutOfMemory                   (MemoryError) the engine cannot get the memory that opening a run takes
 ├── MissingExtra                        (ImportError) an optional dependency is not installed
@@ -258,6 +262,41 @@ class EngineOutOfMemory(TensorTrialError, MemoryError):
         super().__init__(
             f"the engine cannot get the memory that it needs: {message}. It may use {limit}; the environment variable "
             "TENSORTRIAL_MEMORY_LIMIT=8GB allows more, unless the process itself is limited (ulimit -v, a container)"
+        )
+
+
+class QueryLimit(QueryError):
+    """A query was stopped by one of its limits, which the message names."""
+
+
+class QueryTimeout(QueryLimit, TimeoutError):
+    """A query was stopped after `timeout` seconds."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        super().__init__(
+            f"the query was stopped by its timeout of {timeout:g} seconds; "
+            "allow more by sql(…, timeout=SECONDS), or by --timeout on the command line"
+        )
+
+
+class QueryMemoryExceeded(QueryLimit, MemoryError):
+    """A query needs more memory than its engine may use."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"the query needs more than its memory limit: {message}; select fewer rows or columns, or allow more by "
+            "DuckDBEngine(memory_limit='8GB', temporary_disk='20GB')"
+        )
+
+
+class TemporaryDiskExceeded(QueryLimit, MemoryError):
+    """A query needs more memory than its engine may use, and more temporary disk for what did not fit."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"the query needs more than its limit of temporary disk: {message}; select fewer rows or columns, or allow "
+            "more by DuckDBEngine(temporary_disk='20GB')"
         )
 
 

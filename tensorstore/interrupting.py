@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 _T = TypeVar("_T")
 _INTERVAL_SECONDS = 0.02
+# A library such as polars can handle SIGINT so that it does not end a wait: Python notices it between two waits.
+_WAIT_SECONDS = 0.1
 
 
 class DeadlinePassed(Exception):
@@ -35,8 +38,7 @@ def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout:
         return call()
     running = _Call(call)
     try:
-        if not running.ended.wait(timeout):
-            raise DeadlinePassed
+        running.wait(timeout)
     except BaseException:
         running.stop(interrupt)
         raise
@@ -61,6 +63,15 @@ class _Call(Generic[_T]):
             self._error = exc
         finally:
             self.ended.set()
+
+    def wait(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        left = _WAIT_SECONDS if timeout is None else min(_WAIT_SECONDS, timeout)
+        while not self.ended.wait(left):
+            if deadline is not None:
+                left = min(_WAIT_SECONDS, deadline - time.monotonic())
+                if left <= 0:
+                    raise DeadlinePassed
 
     def stop(self, interrupt: Callable[[], Any]) -> None:
         while not self.ended.wait(_INTERVAL_SECONDS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import secrets
 import stat
 import threading
@@ -46,8 +45,6 @@ _BUFFERS = 1024
 
 _LOCK_POLL_SECONDS = 0.01
 
-_PATTERN = re.compile(r"([*?\[])")
-
 
 class LocalStorage(Storage):
     """Files are written under a temporary name and linked to their own, so that they appear whole and only once.
@@ -72,10 +69,6 @@ class LocalStorage(Storage):
     @property
     def _flush_key(self) -> str:
         return self._real
-
-    def uri(self, path: str) -> str:
-        # DuckDB would take 'lr=[0.1]' for a pattern and read the files of 'lr=0' in silence.
-        return _PATTERN.sub(r"[\1]", f"{self.url}/{check_path(path)}")
 
     def _full(self, path: str) -> str:
         """The file's absolute path. Raises StorageError for one that is reached by a symbolic link, which could lead

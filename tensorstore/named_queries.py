@@ -100,12 +100,15 @@ def named_query(name: str) -> NamedQuery:
     return queries[name]
 
 
-def query(runs: Runs | Places, name: str, /, *, from_raw: bool = False, **parameters: Any) -> Answer:
-    """The answer of a named query over runs, as a DuckDB relation, or as what the engine of the runs gives.
+def query(
+    runs: Runs | Places, name: str, /, *, from_raw: bool = False, timeout: float | None = None, **parameters: Any
+) -> Answer:
+    """Return the rows of a named query over runs, as `Runs.sql` does.
 
     `runs` are what `open_runs` gave, or what it takes: a place, a trial, several of them. docs/queries.md lists the
     queries and their parameters. `from_raw` computes statistics that were not saved from raw values, which reads these.
-    Raises UnknownQuery, InvalidQueryParameter, RunNotFound, and StatisticsNotSaved where the runs lack what is needed.
+    `timeout` is how many seconds the engine may run each time that rows are taken. Raises UnknownQuery,
+    InvalidQueryParameter, RunNotFound, QueryTimeout, and StatisticsNotSaved where the runs lack what is needed.
     """
     asked = named_query(name)
     values = asked.values(parameters)
@@ -114,9 +117,9 @@ def query(runs: Runs | Places, name: str, /, *, from_raw: bool = False, **parame
         if parameter.type in _NAMES:
             _check_name(opened, asked, parameter, str(values[parameter.name]))
     if from_raw and asked.needs:
-        return opened.sql(*computed_from_raw(opened, asked.sql, asked.needs, values))
+        return opened.sql(*computed_from_raw(opened, asked.sql, asked.needs, values), timeout)
     check(opened, asked.name, asked.needs, values)
-    return opened.sql(asked.sql, values)
+    return opened.sql(asked.sql, values, timeout)
 
 
 def _check_name(runs: Runs, asked: NamedQuery, parameter: Parameter, given: str) -> None:

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from .errors import AlreadyPublished, ConfigurationError, MissingExtra
 from .file_cache import FileCache
 from .forking import call_in_child
-from .lazy import lazy
 from .merged_reads import merge
 from .storage_seam import (
     Blocks,
@@ -80,12 +79,6 @@ class FsspecStorage(Storage):
             self._connect()
         return self._filesystem
 
-    @lazy
-    def duckdb_filesystem(self) -> Any:
-        from .remote_files import RemoteFiles
-
-        return RemoteFiles(self._protocol, {self.url: (self, self._cache)})
-
     def prefetch(self, paths: Sequence[str]) -> None:
         # A file that cannot be fetched is left to whoever asks for it by itself, and can say so.
         unknown = [path for path in paths if self._cache.missing(path) is None]
@@ -101,9 +94,6 @@ class FsspecStorage(Storage):
         tail = self._cache.read(span.path, span.length, size - span.length)
         if tail is not None:
             self._cache.keep(span.path, data + tail, size)
-
-    def uri(self, path: str) -> str:
-        return f"{self.url}/{check_path(path)}"
 
     def exists_any(self) -> bool:
         with translated("", "list"):

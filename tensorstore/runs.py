@@ -110,12 +110,13 @@ class Runs:
         url = self._runs[name].storage.url
         return create_trial(url, name, storage_options=self._options, engine=self._engine)
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
-        """The answer to one SELECT on the views of all runs, as a DuckDB relation, or as what the engine gives.
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
+        """The answer to one SELECT on the views of all runs; see `Trial.sql`.
 
         The views are those of `Trial.sql`, each with the column `run`, and `runs`: run, path, started, ended (null
         while it is written), framework, versions, workers, steps, bytes, metadata (what the hook was given, as JSON).
-        `parameters` fill `$name` in the query. Raises QueryRefused, QueryError.
+        `parameters` fill `$name` in the query. `timeout` is how many seconds the engine may run each time that rows are
+        taken. Raises QueryRefused, QueryError, QueryTimeout.
         """
         if self._inherited:
             self._connect()
@@ -125,7 +126,7 @@ class Runs:
             self._make_findings_view()
         if "tensor_values" in text:
             self._make_values_view()
-        return self._database.sql(query, parameters)
+        return self._database.sql(query, parameters, timeout)
 
     def refresh(self) -> None:
         """Look for new runs, and for what is new in those there are."""

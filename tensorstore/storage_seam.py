@@ -181,15 +181,6 @@ class Storage(ABC):
     def sink(self, path: str) -> Sink:
         """A new file to write into, which appears at `path` when it is published."""
 
-    @abstractmethod
-    def uri(self, path: str) -> str:
-        """The file's absolute path or URL, written so that DuckDB reads this file and takes nothing for a pattern."""
-
-    @property
-    def duckdb_filesystem(self) -> Any:
-        """The fsspec filesystem that DuckDB needs for these URIs; None where it needs none."""
-        return None
-
     @property
     def _flush_key(self) -> str:
         return self.url

@@ -315,17 +315,18 @@ class Trial:
             raise self.reader.no_step(step, mode)
         return [self.tensor(name).value(step, mode, worker) for name in names]
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> Answer:
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """The answer to one SELECT on the views `tensors`, `reductions`, `scalars`, `steps`, `collections` and
-        `tensor_values`, as a DuckDB relation: `.df()`, `.pl()`, `.fetchall()`, or printed as it is. Every
-        engine's answer has `columns`, `fetchall()` and `to_arrow_table()`.
+        `tensor_values`, as rows: `.fetchall()`, `.df()`, `.pl()`, `.arrow()`, iterated over, or printed as they
+        are. Every engine's answer has `columns`, `fetchall()`, `df()` and `to_arrow_table()`.
 
-        `parameters` fill `$name` in the query. Nothing but the run can be read, and nothing written; QueryRefused.
+        `parameters` fill `$name` in the query. `timeout` is how many seconds the engine may run each time that rows are
+        taken; QueryTimeout. Nothing but the run can be read, and nothing written; QueryRefused.
         """
         self.reader.look()
         if parameters is not None and not isinstance(parameters, dict):
             raise ConfigurationError("parameters is a dictionary; write $name in the query")
-        return self.reader.catalogue.sql(query, parameters)
+        return self.reader.catalogue.sql(query, parameters, timeout)
 
     # Refreshing.
 

@@ -27,6 +27,12 @@ storage_option = click.option(
     metavar="KEY=VALUE",
     help="For fsspec, e.g. endpoint_url=http://localhost:9000. May be given several times.",
 )
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop the query after this many seconds. [default: never]",
+)
 mode_option = click.option(
     "--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: over all modes]"
 )

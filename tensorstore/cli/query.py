@@ -7,7 +7,7 @@ import click
 from ..named_queries import list_queries, named_query, query_text
 from ..named_queries import query as ask
 from ..runs import open_runs
-from .options import options_of, storage_option, tell_left_out
+from .options import options_of, storage_option, tell_left_out, timeout_option
 from .rows import format_option, guard_option, output_option, write_rows
 
 
@@ -23,6 +23,7 @@ from .rows import format_option, guard_option, output_option, write_rows
 @format_option
 @output_option
 @guard_option
+@timeout_option
 @storage_option
 def query(
     name: str | None,
@@ -34,6 +35,7 @@ def query(
     form: str,
     output: str | None,
     guard_formulas: bool,
+    timeout: float | None,
     storage_options: tuple[str, ...],
 ) -> None:
     """Ask runs a named query, such as losses or dead_layers.
@@ -54,7 +56,7 @@ def query(
         if not runs:
             raise click.UsageError("name at least one RUN")
         opened = open_runs(runs, storage_options=options_of(storage_options))
-        write_rows(ask(opened, name, from_raw=from_raw, **values), form, output, guard_formulas)
+        write_rows(ask(opened, name, from_raw=from_raw, timeout=timeout, **values), form, output, guard_formulas)
         tell_left_out(opened.damaged)
 
 

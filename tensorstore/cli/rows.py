@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from ..arrow import bounded
-from ..duckdb_engine import query_errors
 from ..errors import StorageError
 from .console import console_for, print_table
 
@@ -40,13 +39,12 @@ guard_option = click.option(
 
 
 def write_rows(relation: Any, form: str, output: str | None, guard: bool = False) -> None:
-    """Write the rows of a relation of DuckDB to the file `output`, or to standard output.
+    """Write the rows of an answer to the file `output`, or to standard output.
 
     All of them are there before the first is written, so a query that fails leaves the file as it was. Raises
     QueryError, StorageError. `guard` puts ' before texts in CSV that begin as formulas do.
     """
-    with query_errors():
-        rows = relation.to_arrow_table() if form in ("parquet", "arrow") else relation.fetchall()
+    rows = relation.to_arrow_table() if form in ("parquet", "arrow") else relation.fetchall()
     if form == "table" and output is None:
         _print(relation.columns, rows)
         return

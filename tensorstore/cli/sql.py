@@ -11,7 +11,7 @@ import click
 from ..errors import NotARun, RunNotFound
 from ..runs import open_runs
 from ..trial import create_trial
-from .options import options_of, storage_option, tell_left_out
+from .options import options_of, storage_option, tell_left_out, timeout_option
 from .rows import format_option, guard_option, output_option, write_rows
 
 
@@ -21,6 +21,7 @@ from .rows import format_option, guard_option, output_option, write_rows
 @format_option
 @output_option
 @guard_option
+@timeout_option
 @storage_option
 def sql(
     runs: tuple[str, ...],
@@ -28,6 +29,7 @@ def sql(
     form: str,
     output: str | None,
     guard_formulas: bool,
+    timeout: float | None,
     storage_options: tuple[str, ...],
 ) -> None:
     """Run one SELECT on the views of a run, or of many.
@@ -40,16 +42,16 @@ def sql(
     tensortrial sql runs/digits "SELECT name, max(value) FROM scalars GROUP BY name"
     tensortrial sql 'runs/lr=*' "FROM runs" --format csv --output runs.csv
     """
-    write_rows(_ask(runs, query, storage_options), form, output, guard_formulas)
+    write_rows(_ask(runs, query, timeout, storage_options), form, output, guard_formulas)
 
 
-def _ask(places: Sequence[str], query: str, storage_options: Sequence[str]) -> Any:
-    """The relation that answers a query on the one run, or on those that are found."""
+def _ask(places: Sequence[str], query: str, timeout: float | None, storage_options: Sequence[str]) -> Any:
+    """The rows that answer a query on the one run, or on those that are found."""
     options = options_of(storage_options)
     if len(places) == 1:
         with suppress(RunNotFound, NotARun):
-            return create_trial(places[0], storage_options=options).sql(query)
+            return create_trial(places[0], storage_options=options).sql(query, timeout=timeout)
     runs = open_runs(places, storage_options=options)
-    relation = runs.sql(query)
+    relation = runs.sql(query, timeout=timeout)
     tell_left_out(runs.damaged)
     return relation

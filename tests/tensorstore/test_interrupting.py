@@ -60,6 +60,14 @@ def test_an_interrupt_before_the_query_has_begun_is_repeated(connection):
         interruptible(late, connection.interrupt, timeout=0.05)
 
 
+def test_ctrl_c_is_noticed_where_it_ends_no_wait(connection):
+    signal.siginterrupt(signal.SIGINT, False)
+    try:
+        test_ctrl_c_stops_a_call_and_is_raised_as_such(connection)
+    finally:
+        signal.siginterrupt(signal.SIGINT, True)
+
+
 def test_ctrl_c_stops_a_call_and_is_raised_as_such(connection):
     timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     timer.start()

@@ -27,6 +27,7 @@ from servers import ObjectStore
 
 from tensortrial import local_storage, remote_storage
 from tensortrial.errors import AlreadyPublished, ConfigurationError, MissingExtra, StorageError
+from tensortrial.run_files import RunFiles
 from tensortrial.storage import ByteRange, Storage, canonical_url, open_storage, register_flush
 
 _names = st.text("abz09-./=_", min_size=1, max_size=4).filter(lambda s: "/" not in s and not s.startswith("."))
@@ -255,34 +256,34 @@ class StorageContract:
         sink.abort()
         assert storage.list("t") == []
 
-    def test_duckdb_reads_the_uris(self, storage: Storage) -> None:
+    def test_duckdb_reads_its_files(self, storage: Storage) -> None:
         import duckdb
 
-        paths = [f"t/mode=TRAIN/{n}.parquet" for n in range(4)]
+        paths = [f"tensors/mode=TRAIN/{n}.parquet" for n in range(4)]
         for number, path in enumerate(paths):
             sink = storage.sink(path)
             pq.write_table(pa.table({"x": pa.array([number] * 50_000)}), sink.file, row_group_size=5000)
             sink.publish()
+        files = RunFiles([storage])
         with duckdb.connect() as connection:
-            if storage.duckdb_filesystem is not None:
-                connection.register_filesystem(storage.duckdb_filesystem)
+            connection.register_filesystem(files.filesystem)
             query = "SELECT sum(x), count(*) FROM read_parquet($paths, hive_partitioning = false)"
             for _ in range(3):
-                found = connection.execute(query, {"paths": [storage.uri(path) for path in paths]}).fetchall()
+                found = connection.execute(query, {"paths": [files.uri(storage, path) for path in paths]}).fetchall()
                 assert found == [(300_000, 200_000)]
 
     def test_duckdb_takes_names_as_they_are(self, storage: Storage) -> None:
         import duckdb
 
-        for number, path in enumerate(["t/lr=[0.1]*/a?.parquet", "t/lr=0/ab.parquet"]):
+        for number, path in enumerate(["index/lr=[0.1]*/a?.parquet", "index/lr=0/ab.parquet"]):
             sink = storage.sink(path)
             pq.write_table(pa.table({"x": [number]}), sink.file)
             sink.publish()
+        files = RunFiles([storage])
         with duckdb.connect() as connection:
-            if storage.duckdb_filesystem is not None:
-                connection.register_filesystem(storage.duckdb_filesystem)
-            files = [storage.uri("t/lr=[0.1]*/a?.parquet")]
-            assert connection.execute("SELECT x FROM read_parquet($files)", {"files": files}).fetchall() == [(0,)]
+            connection.register_filesystem(files.filesystem)
+            uris = [files.uri(storage, "index/lr=[0.1]*/a?.parquet")]
+            assert connection.execute("SELECT x FROM read_parquet($files)", {"files": uris}).fetchall() == [(0,)]
 
     def test_a_forked_child_opens_its_own(self, storage: Storage) -> None:
         storage.create("a/1", b"parent")
@@ -331,7 +332,6 @@ class TestLocal(StorageContract):
             storage = open_storage(spelling)
             assert storage.url == canonical_url(spelling) == wanted
             assert storage.is_local
-            assert storage.duckdb_filesystem is None
         called: list[int] = []
         end = register_flush("link", lambda: called.append(1))
         open_storage("run").list_after("index")
@@ -509,7 +509,6 @@ class S3Contract(StorageContract):
         assert storage.exists_any()
         assert storage.list("") == ["i", "run.json"]
         assert storage.list_after("i") == ["i/s/1"]
-        assert storage.uri("run.json") == f"{bucket}/run.json"
 
     def test_listings_of_several_pages(self, storage: Storage) -> None:
         with ThreadPoolExecutor(16) as pool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from runs import Job
 
 import tensortrial
-from tensortrial import Trial
+from tensortrial import Trial, duckdb_engine
 from tensortrial.errors import QueryError
 from tensortrial.runs import Runs
 
@@ -351,3 +352,23 @@ def test_an_unknown_view_is_answered_with_those_that_are_near(opened: tuple[Tria
         QueryError, match=r"no view 'tensor'; did you mean 'tensors'\? A query can read collections, findi"
     ):
         opened[0].sql("select * from tensor")
+
+
+@pytest.mark.parametrize("places", [("{w}", "with x as ({w}) from x"), pytest.param(PLACES, marks=pytest.mark.slow)])
+def test_what_passed_the_parser_could_not_write_either(
+    run: Path, monkeypatch: pytest.MonkeyPatch, places: tuple[str, ...]
+) -> None:
+    """The connection reads files through a filesystem that writes nothing, in read-only transactions."""
+    before = contents(run)
+    monkeypatch.setattr(duckdb_engine, "_refuse_all_but_select", lambda *_: None)
+    with tensortrial.create_trial(run) as trial, tensortrial.open_runs(run.parent) as runs:
+        for statement in WRITING:
+            for place in places:
+                with suppress(QueryError):
+                    trial.sql(place.format(w=filled(statement, run)), timeout=60).fetchall()
+            assert still_answers(trial, runs), statement
+        for query in READING:
+            with suppress(QueryError):
+                said = str(trial.sql(filled(query, run), timeout=60).fetchall())
+                assert not any(secret in said for secret in ("root:", str(run))), query
+    assert contents(run) == before

@@ -1,0 +1,188 @@
+"""What DuckDB answers to a user's query: rows that are computed when they are taken, and this project's errors only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from .engine import Rows
+from .errors import (
+    QueryError,
+    QueryMemoryExceeded,
+    QueryRefused,
+    QueryTimeout,
+    TemporaryDiskExceeded,
+    TensorTrialError,
+)
+from .interrupting import DeadlinePassed, interruptible
+
+_T = TypeVar("_T")
+_BATCH_ROWS = 1_000_000
+_FETCHED_ROWS = 10_000
+
+
+class DuckDBAnswer:
+    """The rows of a query, on connections of its own.
+
+    Every method that takes rows runs the query again, on a connection that nothing else uses: so readers that were not
+    read to their end disturb nobody. The transactions are read-only.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], duckdb.DuckDBPyConnection],
+        query: str,
+        parameters: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._connect = connect
+        self._query = query
+        self._parameters = dict(parameters) if parameters is not None else None
+        self._timeout = timeout
+        # The first method that takes rows need not bind the query again.
+        self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = self._bound()
+        relation = self._ready[1]
+        self.columns: list[str] = list(relation.columns)
+        """The names of the columns."""
+        self.types: list[str] = [str(each) for each in relation.types]
+        """Their types, as DuckDB calls them."""
+
+    # Rows.
+
+    def fetchall(self) -> Rows:
+        """Return all rows as Python values."""
+        return self._take(lambda relation: relation.fetchall())  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows as Python values, while the query runs."""
+        connection = self._connection()
+        try:
+            self._run(connection, lambda: connection.execute(self._query, self._parameters))
+            while rows := self._run(connection, lambda: connection.fetchmany(_FETCHED_ROWS)):
+                yield from rows
+        finally:
+            connection.close()
+
+    def fetchnumpy(self) -> dict[str, Any]:
+        """Return the columns as numpy arrays, by name."""
+        return self._take(lambda relation: relation.fetchnumpy())
+
+    def df(self) -> Any:
+        """Return a pandas DataFrame."""
+        _need("pandas", "df()")
+        return self._take(lambda relation: relation.df())
+
+    to_df = df
+
+    def pl(self) -> Any:
+        """Return a polars DataFrame."""
+        return _need("polars", "pl()").from_arrow(self.to_arrow_table())
+
+    def to_arrow_table(self) -> pa.Table:
+        """Return an Arrow table."""
+        return self._take(lambda relation: relation.to_arrow_table())
+
+    def arrow(self, batch_size: int = _BATCH_ROWS) -> pa.RecordBatchReader:
+        """Return a reader of record batches, of `batch_size` rows at most, which runs the query while it is read."""
+        connection, relation = self._taken()
+        try:
+            reader = self._run(connection, lambda: relation.to_arrow_reader(batch_size))
+        except BaseException:
+            connection.close()
+            raise
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
+
+    to_arrow_reader = arrow
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of columns."""
+        # There is no __len__: list(answer) would call it, and so run the query twice.
+        return self._take(len), len(self.columns)
+
+    # For people.
+
+    def show(self) -> None:
+        """Print the first rows."""
+        print(repr(self))
+
+    def __repr__(self) -> str:
+        return self._take(repr)
+
+    # Running.
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        connection = self._connect()
+        connection.execute("begin transaction read only")
+        return connection
+
+    def _bound(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
+        connection = self._connection()
+        try:
+            relation = self._run(connection, lambda: connection.sql(self._query, params=self._parameters))
+        except BaseException:
+            connection.close()
+            raise
+        return connection, relation
+
+    def _taken(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
+        ready, self._ready = self._ready, None
+        return ready or self._bound()
+
+    def _take(self, work: Callable[[Any], _T]) -> _T:
+        connection, relation = self._taken()
+        try:
+            return self._run(connection, lambda: work(relation))
+        finally:
+            connection.close()
+
+    def _run(self, connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
+        with query_errors(self._timeout):
+            return interruptible(work, connection.interrupt, self._timeout)
+
+    def _batches(self, connection: duckdb.DuckDBPyConnection, reader: Any) -> Iterator[pa.RecordBatch]:
+        try:
+            while (batch := self._run(connection, lambda: next(reader, None))) is not None:
+                yield batch
+        finally:
+            connection.close()
+
+
+@contextmanager
+def query_errors(timeout: float | None = None) -> Iterator[None]:
+    """Raise the errors of this project for all that goes wrong while DuckDB runs a user's query."""
+    try:
+        yield
+    except TensorTrialError:
+        raise
+    except DeadlinePassed as exc:
+        assert timeout is not None
+        raise QueryTimeout(timeout) from exc
+    except duckdb.PermissionException as exc:
+        raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
+    except (duckdb.OutOfMemoryException, MemoryError) as exc:
+        raise _out_of_memory(exc) from exc
+    except Exception as exc:
+        # Those of pyarrow, pandas and Python come from values that they cannot hold.
+        said, advice, _ = str(exc).partition("\n\nPlease try installing")
+        raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc
+
+
+def _out_of_memory(exc: BaseException) -> QueryError:
+    said = str(exc).partition("\n")[0]
+    return (TemporaryDiskExceeded if "offload" in said else QueryMemoryExceeded)(said)
+
+
+def _need(package: str, method: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as exc:
+        raise QueryError(f"{method} needs {package}, which is not installed: pip install {package}") from exc

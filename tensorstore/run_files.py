@@ -1,0 +1,41 @@
+"""The names under which an engine reads the files of some runs: by number, so that no query sees where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from .schema import FINDINGS, INDEX, TENSORS
+from .storage import Storage
+from .storage_seam import check_path, missing
+
+PROTOCOL = "tensortrial"
+_FOLDERS = frozenset({INDEX, TENSORS, FINDINGS})
+
+
+class RunFiles:
+    """Some runs, and the URIs of their files: tensortrial://0/index/worker_0/….parquet is a file of the first run."""
+
+    def __init__(self, storages: Sequence[Storage]) -> None:
+        self._storages = list(storages)
+        self._numbers = {storage.url: number for number, storage in enumerate(storages)}
+
+    def uri(self, storage: Storage, path: str) -> str:
+        """Return the URI of a file of one of these runs."""
+        return f"{PROTOCOL}://{self._numbers[storage.url]}/{check_path(path)}"
+
+    def find(self, uri: str) -> tuple[Storage, str]:
+        """Return the run and the path of a URI. Raises FileNotFoundError for what no query has to read."""
+        number, _, path = uri.removeprefix(f"{PROTOCOL}://").partition("/")
+        folder = path.partition("/")[0]
+        if not (number.isdecimal() and int(number) < len(self._storages)) or folder not in _FOLDERS:
+            raise missing(uri)
+        return self._storages[int(number)], check_path(path)
+
+    @cached_property
+    def filesystem(self) -> Any:
+        """Return the fsspec filesystem that reads these URIs. Imports fsspec, which takes 0.1 s."""
+        from .run_filesystem import RunFileSystem
+
+        return RunFileSystem(PROTOCOL, self.find)

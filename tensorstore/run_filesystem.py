@@ -1,0 +1,95 @@
+"""What DuckDB reads the files of runs through: nothing else can be read, and nothing written.
+
+fsspec's own files ask for the size of a file each time that they open it, and fetch what was fetched before: three
+requests for a file of which every byte is known. A file of a run is published whole and never changes, so its storage
+is asked for the size once, and what was read of it serves again.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec import AbstractFileSystem
+
+from .errors import StorageError
+from .storage_seam import ByteRange, Storage
+
+_PUBLISHED = datetime(1970, 1, 1, tzinfo=UTC)
+_READ_MODES = ("r", "rb")
+
+Find = Callable[[str], tuple[Storage, str]]
+
+
+class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """The files that `find` knows, for `register_filesystem`.
+
+    Whatever fsspec has beyond reading raises NotImplementedError there; what it does by `open` is refused here.
+    """
+
+    cachable = False
+
+    def __init__(self, protocol: str, find: Find) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self._find = find
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        # DuckDB is given exact paths only, so what a path matches is the path.
+        return [path]
+
+    def exists(self, path: str, **_: Any) -> bool:
+        try:
+            return self.size(path) >= 0
+        except (FileNotFoundError, StorageError):
+            return False
+
+    def isdir(self, path: str) -> bool:
+        del path
+        return False
+
+    def size(self, path: str) -> int:
+        storage, name = self._find(path)
+        return storage.size(name)
+
+    def modified(self, path: str) -> datetime:
+        # DuckDB compares it, to find out whether what it keeps of a file is still true. It always is.
+        del path
+        return _PUBLISHED
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
+        if mode not in _READ_MODES:
+            raise StorageError(path, "a run is opened for reading only")
+        storage, name = self._find(path)
+        return _RunFile(storage, name)
+
+
+class _RunFile(io.RawIOBase):
+    """One file, open for reading at any position."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage, self._path, self._size = storage, path, storage.size(path)
+        self._position = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._size - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        (block,) = self._storage.read_ranges([ByteRange(self._path, self._position, length)])
+        self._position += len(block)
+        return bytes(block)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
