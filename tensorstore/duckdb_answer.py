@@ -56,7 +56,7 @@ class DuckDBAnswer:
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
-        return self._take(lambda relation: relation.fetchall())  # type: ignore[no-any-return]
+        return self._take(lambda relation: relation.fetchall())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values, while the query runs."""

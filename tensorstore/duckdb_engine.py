@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -74,16 +75,15 @@ class DuckDBDatabase(Database):
         self._views: set[str] = set()
         self._files = RunFiles(storages)
         self._locked = False
-        self._temporary = tempfile.TemporaryDirectory(prefix="tensortrial-") if temporary_disk else None
+        self._temporary = tempfile.mkdtemp(prefix="tensortrial-") if temporary_disk else None
         self._spill(temporary_disk)
         self.execute("create schema catalogue")
         _open.add(self)
 
     def _spill(self, temporary_disk: str | None) -> None:
         """Set how much of what does not fit into memory may be on disk."""
-        folder = self._temporary.name if self._temporary else ""
         # SET takes no parameters; a literal with doubled quotes holds any path.
-        for name, value in (("temp_directory", folder), ("max_temp_directory_size", temporary_disk)):
+        for name, value in (("temp_directory", self._temporary or ""), ("max_temp_directory_size", temporary_disk)):
             if value is not None:
                 self.execute(f"set {name} = '{value.replace(chr(39), chr(39) * 2)}'")
 
@@ -235,17 +235,13 @@ class DuckDBDatabase(Database):
             self._connection.close()
             self._connection = None
             if self._temporary is not None:
-                self._temporary.cleanup()
+                shutil.rmtree(self._temporary, ignore_errors=True)
 
     def abandon(self) -> None:
         """Never use nor close the connection that a forked child has inherited: its threads are not here."""
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None
-        if self._temporary is not None:
-            # It is the parent's to remove.
-            forking.abandon(self._temporary)
-            self._temporary = None
 
 
 def _replaced(view: FilesView) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,11 +13,12 @@ import pyarrow.compute as pc
 
 from . import spark_sql
 from .engine import Database, FilesView, Rows, RunFile, rows_of
-from .errors import ConfigurationError, MissingExtra, QueryError, RunClosed
+from .errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
+from .interrupting import DeadlinePassed, interruptible
 from .storage import Storage
 
 try:
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as sql_functions
@@ -86,6 +88,9 @@ class SparkAnswer:
     def fetchall(self) -> Rows:
         return rows_of(self._table)
 
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.fetchall())
+
     def df(self) -> Any:
         """The same as a pandas DataFrame."""
         return self._table.to_pandas()
@@ -152,8 +157,20 @@ class SparkDatabase(Database):
     def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
         return self._run(spark_sql.question(question), parameters)
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None) -> SparkAnswer:
-        return SparkAnswer(self._run(spark_sql.select(query, self._views, self._dialect), parameters))
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> SparkAnswer:
+        text = spark_sql.select(query, self._views, self._dialect)
+        # A group of its own, so that no other job of this session is cancelled with it.
+        context, group = self._session.sparkContext, f"tensortrial-{uuid.uuid4().hex}"
+
+        def run() -> pa.Table:
+            context.setJobGroup(group, "a query of tensortrial", interruptOnCancel=True)
+            return self._run(text, parameters)
+
+        try:
+            return SparkAnswer(interruptible(run, lambda: context.cancelJobGroup(group), timeout))
+        except DeadlinePassed as exc:
+            assert timeout is not None
+            raise QueryTimeout(timeout) from exc
 
     def _run(self, text: str, parameters: dict[str, Any] | None) -> pa.Table:
         if self._closed:
@@ -161,7 +178,7 @@ class SparkDatabase(Database):
         self._send_tables()
         try:
             return self._session.sql(text, args=parameters or None).toArrow()
-        except (PySparkException, Py4JJavaError) as exc:
+        except (PySparkException, Py4JError) as exc:
             raise QueryError(str(exc)) from exc
 
     # Views.
