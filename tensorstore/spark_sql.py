@@ -20,6 +20,42 @@ except ImportError as missing:
 # They call any static method of Java, or take names from text, where nothing can look at them.
 _FORBIDDEN = frozenset({"java_method", "reflect", "try_reflect", "identifier"})
 
+# Statements that the parser takes inside of a query as well, and that are neither DDL nor DML to it.
+_STATEMENTS = frozenset(
+    [
+        "alter",
+        "altertable",
+        "analyze",
+        "attach",
+        "cache",
+        "comment",
+        "commit",
+        "copy",
+        "declare",
+        "describe",
+        "detach",
+        "drop",
+        "execute",
+        "export",
+        "grant",
+        "install",
+        "kill",
+        "loaddata",
+        "merge",
+        "pragma",
+        "refresh",
+        "revoke",
+        "rollback",
+        "set",
+        "show",
+        "summarize",
+        "transaction",
+        "truncatetable",
+        "uncache",
+        "use",
+    ]
+)
+
 
 @cache
 def question(name: str) -> str:
@@ -51,10 +87,15 @@ def _check(node: Any, views: Collection[str]) -> None:
         raise QueryRefused(f"the function {node.name} is not run: it reaches beyond the views of the run")
     elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
         raise QueryRefused(f"only functions that Spark brings are run, and this is another: {node.sql()}")
-    elif isinstance(node, (exp.Command, exp.DDL, exp.DML, exp.Into, exp.QueryTransform)) and not isinstance(
-        node, exp.Query
-    ):
+    elif _is_statement(node):
         raise QueryRefused(f"a query can read the views of its run, and nothing else: {node.sql()[:200]!r}")
+
+
+def _is_statement(node: Any) -> bool:
+    if isinstance(node, exp.CTE):
+        return not isinstance(node.this, exp.Query)
+    kinds = (exp.Command, exp.DDL, exp.DML, exp.Into, exp.QueryTransform)
+    return node.key in _STATEMENTS or (isinstance(node, kinds) and not isinstance(node, exp.Query))
 
 
 def _check_table(table: Any, views: Collection[str]) -> None:
@@ -66,11 +107,19 @@ def _check_table(table: Any, views: Collection[str]) -> None:
 
 
 def _with_names(node: Any) -> set[str]:
-    """What the WITH clauses around this define."""
+    """Return what the WITH clauses around this define before it: a later name, or a query's own, is another table's."""
     names: set[str] = set()
+    inside = None
     while node is not None:
         clause = node.args.get("with_")
-        names |= {each.alias.lower() for each in clause.expressions} if clause else set()
+        for each in clause.expressions if clause else ():
+            if each is inside and not clause.args.get("recursive"):
+                break
+            names.add(each.alias.lower())
+            if each is inside:
+                break
+        if isinstance(node, exp.CTE):
+            inside = node
         node = node.parent
     return names
 

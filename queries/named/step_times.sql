@@ -8,13 +8,17 @@ with saved as (
     select
         run, worker, mode,
         global_step - lag(global_step) over (partition by run, worker order by global_step nulls first) as steps,
-        date_diff(
-            'microsecond', lag(saved_at) over (partition by run, worker order by global_step nulls first), saved_at
+        cast(
+            date_diff(
+                'microsecond', lag(saved_at) over (partition by run, worker order by global_step nulls first), saved_at
+            ) as double
         ) / 1e6 as seconds
     from steps
     where run like $runs
 )
-select run, worker, mode, sum(steps) as steps, sum(seconds) / sum(steps) as seconds, max(seconds / steps) as longest
+select
+    run, worker, mode, cast(sum(steps) as bigint) as steps, cast(sum(seconds) / sum(steps) as double) as seconds,
+    cast(max(seconds / steps) as double) as longest
 from saved
 where steps > 0
 group by run, worker, mode

@@ -6,7 +6,7 @@
 
 select
     run, name, count(distinct global_step) as steps, count(chunk) as raw_values,
-    sum(case when chunk is null then 0 else nbytes end) as bytes, max(global_step) as last_step
+    cast(sum(case when chunk is null then 0 else nbytes end) as bigint) as bytes, max(global_step) as last_step
 from tensors
 where run like $runs
 group by run, name

@@ -375,3 +375,17 @@ def test_what_passed_the_parser_could_not_write_either(
                 said = str(trial.sql(filled(query, run), timeout=60).fetchall())
                 assert not any(secret in said for secret in ("root:", str(run))), query
     assert contents(run) == before
+
+
+def test_spark_sees_no_writing_statement(run: Path) -> None:
+    spark_sql = pytest.importorskip("tensortrial.spark_sql", exc_type=ImportError)
+    for query in (
+        *hostile(run, 20),
+        "with x as (drop view tensors) select * from x",
+        "with x as (from other), other as (select 1) select * from x",
+        "with other as (from other) select * from other",
+    ):
+        # Spark has no such function.
+        if "json_execute" not in query:
+            with pytest.raises(QueryError):
+                print(query, spark_sql.select(query, {"tensors"}, "duckdb"))
