@@ -165,7 +165,8 @@ def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> N
     *schema, name = path
     if name in names and schema in ([], ["recurring"]):
         return
-    if tuple(schema) not in _SCHEMAS:
+    # A file is read by its name in the place of a table; no view is called so.
+    if tuple(schema) not in _SCHEMAS or not name.isidentifier():
         raise QueryRefused(f"no view {'.'.join(path)!r}: a query can read {_listed(views)}, and nothing else")
     if name not in views:
         near = difflib.get_close_matches(name, {*views, *_LATE}, 1)
@@ -186,8 +187,8 @@ def _check_table_function(node: Tree) -> None:
     if function.get("class") != "FUNCTION" or name not in _TABLE_FUNCTIONS:
         allowed = ", ".join(sorted(_TABLE_FUNCTIONS))
         raise QueryRefused(
-            f"the function {name!r} is not run in the place of a table: it reaches beyond the views of the run; "
-            f"those that are run are {allowed}"
+            f"a query can read the views of its run, and nothing else: {name!r} is no function that stands for a table "
+            f"here; there are {allowed}"
         )
 
 
@@ -199,7 +200,7 @@ def _check_show(node: Tree) -> None:
 
 def _check_function(name: str) -> None:
     if name.lower() in _FUNCTIONS or name.lower().startswith(_FUNCTION_PREFIXES):
-        raise QueryRefused(f"the function {name!r} is not run: it reaches beyond the views of the run")
+        raise QueryRefused(f"a query can read the views of its run, and nothing else: no function {name!r}")
 
 
 def _listed(views: Collection[str]) -> str:
