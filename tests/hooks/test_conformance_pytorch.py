@@ -41,6 +41,9 @@ class PyTorchJob(Job):
             self.optimizer.step()
         return {**seen, NUMBER: array(loss)}
 
+    def parts(self) -> list[Any]:
+        return [self.net, self.loss, self.optimizer]
+
 
 class TestPyTorch(HookConformance):
     module, framework = tt, "pytorch"
