@@ -9,9 +9,10 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -44,6 +45,9 @@ _TYPES = {
     HISTOGRAM: "struct(edges double[], counts bigint[])",
 }
 
+_CLOSE_SECONDS = 10.0
+_POLL_SECONDS = 0.01
+
 _open: weakref.WeakSet[DuckDBDatabase] = weakref.WeakSet()
 
 
@@ -72,6 +76,7 @@ class DuckDBDatabase(Database):
         self, storages: Sequence[Storage], memory_limit: str | None = None, temporary_disk: str | None = None
     ) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = _connect(memory_limit)
+        self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._views: set[str] = set()
         self._files = RunFiles(storages)
         self._locked = False
@@ -121,7 +126,7 @@ class DuckDBDatabase(Database):
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
         """Every statement but the user's passes here."""
         logger.debug("%s %s", statement, parameters)
-        with _memory_errors():
+        with _engine_errors():
             return self._duckdb.execute(statement, parameters)
 
     # Small tables.
@@ -167,12 +172,12 @@ class DuckDBDatabase(Database):
     # Questions.
 
     def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
-        with query_errors(), _memory_errors():
+        with query_errors(), _engine_errors():
             return self.execute(load(question), parameters).to_arrow_table()
 
     def rows(self, question: str, parameters: dict[str, Any]) -> Rows:
         # Faster than by way of Arrow, and most answers are short.
-        with query_errors(), _memory_errors():
+        with query_errors(), _engine_errors():
             return self.execute(load(question), parameters).fetchall()
 
     # Views.
@@ -226,16 +231,22 @@ class DuckDBDatabase(Database):
         self._lock_down()
         with query_errors(timeout):
             # A cursor of its own: an answer is computed lazily, while others go on asking.
-            with self._duckdb.cursor() as cursor:
+            with self._cursor() as cursor:
                 _refuse_all_but_select(cursor, query, self._views)
-            return DuckDBAnswer(lambda: self._duckdb.cursor(), query, parameters, timeout)
+            return DuckDBAnswer(self._cursor, query, parameters, timeout)
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return a connection of its own to this database, for a query that others do not wait for."""
+        cursor = self._duckdb.cursor()
+        self._cursors.add(cursor)
+        return cursor
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _close([*self._cursors, connection])
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def abandon(self) -> None:
         """Never use nor close the connection that a forked child has inherited: its threads are not here."""
@@ -261,7 +272,7 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
     if threads is not None:
         config["threads"] = threads
     try:
-        with _memory_errors():
+        with _engine_errors():
             return duckdb.connect(":memory:", config=config)
     except duckdb.Error as exc:
         if memory_limit:
@@ -273,11 +284,41 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def _memory_errors() -> Iterator[None]:
+def _engine_errors() -> Iterator[None]:
+    """Raise what a caller expects of a statement of this project that cannot be run."""
     try:
         yield
     except (duckdb.OutOfMemoryException, MemoryError) as exc:
         raise EngineOutOfMemory(str(exc).partition("\n")[0], default_memory_limit()) from exc
+    except duckdb.InterruptException as exc:
+        raise RunClosed from exc
+    except RuntimeError as exc:
+        # DuckDB's word for Ctrl-C.
+        if str(exc) == "Query interrupted":
+            raise KeyboardInterrupt from exc
+        raise
+
+
+def _close(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:
+    """Close connections, and stop what other threads run on them, which DuckDB refuses to close."""
+    deadline = time.monotonic() + _CLOSE_SECONDS
+    while connections := [each for each in connections if not _is_closed(each)]:
+        if time.monotonic() > deadline:
+            for each in connections:
+                forking.abandon(each)
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_closed(connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        connection.close()
+    except duckdb.Error:
+        # An interrupt that comes before a query has begun is forgotten: it is repeated until the connection closes.
+        with suppress(duckdb.Error):
+            connection.interrupt()
+        return False
+    return True
 
 
 @atexit.register
