@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
+from . import forking
 from .engine import Rows
 from .errors import (
     QueryError,
     QueryMemoryExceeded,
     QueryRefused,
     QueryTimeout,
+    RunClosed,
     TemporaryDiskExceeded,
     TensorTrialError,
 )
@@ -36,14 +39,17 @@ class DuckDBAnswer:
     def __init__(
         self,
         connect: Callable[[], duckdb.DuckDBPyConnection],
+        in_use: Callable[[duckdb.DuckDBPyConnection], AbstractContextManager[None]],
         query: str,
         parameters: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> None:
         self._connect = connect
+        self._in_use = in_use
         self._query = query
         self._parameters = dict(parameters) if parameters is not None else None
         self._timeout = timeout
+        self._process = os.getpid()
         # The first method that takes rows need not bind the query again.
         self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = self._bound()
         relation = self._ready[1]
@@ -135,6 +141,10 @@ class DuckDBAnswer:
 
     def _taken(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
         ready, self._ready = self._ready, None
+        if self._process != os.getpid():
+            if ready:
+                forking.abandon(ready)
+            raise QueryError("this answer belongs to the process that forked: make the query again in this one")
         return ready or self._bound()
 
     def _take(self, work: Callable[[Any], _T]) -> _T:
@@ -145,7 +155,7 @@ class DuckDBAnswer:
             connection.close()
 
     def _run(self, connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
-        with query_errors(self._timeout):
+        with query_errors(self._timeout), self._in_use(connection):
             return interruptible(work, connection.interrupt, self._timeout)
 
     def _batches(self, connection: duckdb.DuckDBPyConnection, reader: Any) -> Iterator[pa.RecordBatch]:
@@ -166,6 +176,9 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
     except DeadlinePassed as exc:
         assert timeout is not None
         raise QueryTimeout(timeout) from exc
+    except (duckdb.ConnectionException, duckdb.InterruptException) as exc:
+        # A timeout and Ctrl-C have errors of their own.
+        raise RunClosed from exc
     except duckdb.PermissionException as exc:
         raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
     except (duckdb.OutOfMemoryException, MemoryError) as exc:

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -77,6 +78,8 @@ class DuckDBDatabase(Database):
     ) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = _connect(memory_limit)
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+        self._busy: list[duckdb.DuckDBPyConnection] = []
+        self._lock = threading.Lock()
         self._views: set[str] = set()
         self._files = RunFiles(storages)
         self._locked = False
@@ -233,7 +236,7 @@ class DuckDBDatabase(Database):
             # A cursor of its own: an answer is computed lazily, while others go on asking.
             with self._cursor() as cursor:
                 _refuse_all_but_select(cursor, query, self._views)
-            return DuckDBAnswer(self._cursor, query, parameters, timeout)
+            return DuckDBAnswer(self._cursor, self._in_use, query, parameters, timeout)
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own to this database, for a query that others do not wait for."""
@@ -241,8 +244,32 @@ class DuckDBDatabase(Database):
         self._cursors.add(cursor)
         return cursor
 
+    @contextmanager
+    def _in_use(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Have `close` stop what runs on a cursor inside the block. A result outlives the closing of its connection,
+        and a query that began after that could not be stopped."""
+        with self._lock:
+            if self._connection is None:
+                raise RunClosed
+            self._busy.append(cursor)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.remove(cursor)
+
+    def _stop_queries(self) -> None:
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while (busy := list(self._busy)) and time.monotonic() < deadline:
+            for cursor in busy:
+                with suppress(duckdb.Error):
+                    cursor.interrupt()
+            time.sleep(_POLL_SECONDS)
+
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        with self._lock:
+            connection, self._connection = self._connection, None
+        self._stop_queries()
         if connection is not None:
             _close([*self._cursors, connection])
         if self._temporary is not None:

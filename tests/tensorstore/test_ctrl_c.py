@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def is_computing(process: int) -> bool:
-    """Whether it has used three seconds of processor time since it began: it is past its imports, and inside the query."""
+    """Whether it has used so much processor time that it is past its imports, and inside the query."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 3
 

@@ -20,7 +20,7 @@ from runs import TRAIN, Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial.errors import ConfigurationError, RunClosed
+from tensortrial.errors import ConfigurationError, QueryError, RunClosed
 from tensortrial.rules import AllZero
 from tensortrial.trial import Trial
 
@@ -92,7 +92,11 @@ def forks_beside_a_reader(folder: Path, count: int) -> None:
     rule = AllZero(trial, tensor_regex="w")
     expected = answers(trial)
 
+    inherited = trial.sql("select 1")
+
     def use() -> None:
+        with pytest.raises(QueryError, match="make the query again"):
+            inherited.fetchall()
         assert answers(trial) == expected
         assert runs.sql("select count(*) from tensors").fetchall() == [(2 * STEPS,)]
         assert len(rule.evaluate(0)) == 1
