@@ -10,7 +10,6 @@ import stat
 import threading
 import time
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
@@ -18,12 +17,10 @@ from typing import Any, TypeVar
 from .appending import append_all
 from .errors import AlreadyPublished, StorageError
 from .forking import call_in_child
+from .open_files import OpenFiles
 from .storage_seam import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
 
 _T = TypeVar("_T")
-
-_OPEN_FILES = 64
-"""Descriptors kept open per run: most reads of a training run go to a few recent files."""
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 """What os.link raises on a file system without hard links (exFAT, some FUSE mounts)."""
@@ -60,7 +57,7 @@ class LocalStorage(Storage):
         self._follow_links = follow_links
         # Two spellings of one folder, by way of a symbolic link, are one run to the registry of flushes.
         self._real = os.path.realpath(folder)
-        self._open_files = _OpenFiles(self._full)
+        self._open_files = OpenFiles(self._full)
         self._folders = _Folders()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -263,68 +260,6 @@ class _LocalSink(Sink):
             self.file.close()
         with suppress(OSError):
             os.unlink(self._temporary)
-
-
-class _Descriptor:
-    """An open file. It is closed when the last one who holds it lets go, so never under a reader's feet."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, file: str) -> None:
-        self.number = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if hasattr(self, "number"):
-            close(self.number)
-
-
-class _OpenFiles:
-    """The files last read from, kept open: opening costs more than reading a small value."""
-
-    def __init__(self, place: Callable[[str], str]) -> None:
-        """`place` gives the absolute path of a file, if it may be opened."""
-        self._place = place
-        self._start()
-
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._files: OrderedDict[str, _Descriptor] = OrderedDict()
-
-    def get(self, file: str) -> _Descriptor:
-        """The open file. The caller holds it for as long as it reads."""
-        if self._process != os.getpid():
-            self._start()  # a fork may have copied the lock while another thread held it
-        with self._lock:
-            found = self._files.get(file)
-            if found is not None:
-                self._files.move_to_end(file)
-        # A deleted file has no name left. It may have been replaced, and then the old bytes would be wrong.
-        if found is None or not os.fstat(found.number).st_nlink:
-            found = self._keep(file)
-        return found
-
-    def _keep(self, file: str) -> _Descriptor:
-        with self._lock:
-            self._files.pop(file, None)
-        opened = self._opened(file)
-        with self._lock:
-            self._files[file] = opened
-            self._files.move_to_end(file)
-            dropped = [self._files.popitem(last=False) for _ in range(len(self._files) - _OPEN_FILES)]
-        del dropped  # closed here, outside of the lock, unless another thread still reads
-        return opened
-
-    def _opened(self, file: str) -> _Descriptor:
-        place = self._place(file)
-        try:
-            return _Descriptor(place)
-        except OSError as exc:
-            if exc.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-        with self._lock:
-            self._files.clear()  # the process has run out of descriptors: give ours back, and try once more
-        return _Descriptor(place)
 
 
 class _Folders:

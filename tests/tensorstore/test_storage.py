@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import ObjectStore
 
-from tensortrial import local_storage, remote_storage
+from tensortrial import open_files, remote_storage
 from tensortrial.errors import AlreadyPublished, ConfigurationError, MissingExtra, StorageError
 from tensortrial.run_files import RunFiles
 from tensortrial.storage import ByteRange, Storage, canonical_url, open_storage, register_flush
@@ -364,7 +364,7 @@ class TestLocal(StorageContract):
     def test_descriptors_are_bounded_and_never_closed_under_a_reader(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(local_storage, "_OPEN_FILES", 3)
+        monkeypatch.setattr(open_files, "_OPEN_FILES", 3)
         for number in range(20):
             storage.create(f"v/{number}", bytes([number]) * 4096)
         before = len(os.listdir("/proc/self/fd"))

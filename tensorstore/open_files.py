@@ -1,0 +1,74 @@
+"""Files of this machine that are kept open for reading."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+_OPEN_FILES = 64
+"""Descriptors kept open per run: most reads of a training run go to a few recent files."""
+
+
+class Descriptor:
+    """An open file. It is closed when the last one who holds it lets go, so never under a reader's feet."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, file: str) -> None:
+        self.number = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "number"):
+            close(self.number)
+
+
+class OpenFiles:
+    """The files last read from, kept open: opening costs more than reading a small value."""
+
+    def __init__(self, place: Callable[[str], str]) -> None:
+        """`place` gives the absolute path of a file, if it may be opened."""
+        self._place = place
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, Descriptor] = OrderedDict()
+
+    def get(self, file: str) -> Descriptor:
+        """The open file. The caller holds it for as long as it reads."""
+        if self._process != os.getpid():
+            self._start()  # a fork may have copied the lock while another thread held it
+        with self._lock:
+            found = self._files.get(file)
+            if found is not None:
+                self._files.move_to_end(file)
+        # A deleted file has no name left. It may have been replaced, and then the old bytes would be wrong.
+        if found is None or not os.fstat(found.number).st_nlink:
+            found = self._keep(file)
+        return found
+
+    def _keep(self, file: str) -> Descriptor:
+        with self._lock:
+            self._files.pop(file, None)
+        opened = self._opened(file)
+        with self._lock:
+            self._files[file] = opened
+            self._files.move_to_end(file)
+            dropped = [self._files.popitem(last=False) for _ in range(len(self._files) - _OPEN_FILES)]
+        del dropped  # closed here, outside of the lock, unless another thread still reads
+        return opened
+
+    def _opened(self, file: str) -> Descriptor:
+        place = self._place(file)
+        try:
+            return Descriptor(place)
+        except OSError as exc:
+            if exc.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        with self._lock:
+            self._files.clear()  # the process has run out of descriptors: give ours back, and try once more
+        return Descriptor(place)
