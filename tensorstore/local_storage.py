@@ -279,7 +279,8 @@ class _Folders:
         known = self._listed.get(folder)
         if known is not None and known[0] == state:
             return known[1]
-        names = sorted(entry.name for entry in _entries(folder) if not entry.is_dir())
+        # A link to a folder is listed, so that its reader names it.
+        names = sorted(entry.name for entry in _entries(folder) if not entry.is_dir(follow_symlinks=False))
         if _has_settled(status.st_mtime_ns):
             if len(self._listed) >= _LISTED_FOLDERS:
                 self._listed.clear()

@@ -252,11 +252,12 @@ FLIPS: dict[str, Damage] = {"bits": flip_bits, "bytes": overwrite, "swapped chun
 """What may make a raw value wrong without a sign, as nothing yet verifies its bytes."""
 FORGERIES: dict[str, Damage] = {"forged rows": forge_rows, "forged footers": forge_footer}
 """What says something else and is believed, if it is consistent."""
+LOSSES: dict[str, Damage] = {"removed files": remove}
+"""What leaves no trace where it was the last file of a worker: another's value is then the first."""
 OTHERS: dict[str, Damage] = {
     "lengths": change_length,
     "truncation": truncate,
     "appended bytes": append,
-    "removed files": remove,
     "swapped index files": swap_index,
     "swapped kinds of files": swap_kinds,
     "swapped documents": swap_documents,
@@ -264,7 +265,8 @@ OTHERS: dict[str, Damage] = {
     "changed JSON": change_json,
     "foreign files": foreign,
 }
-DAMAGES = {**FLIPS, **FORGERIES, **OTHERS}
+COUNTED = {**FLIPS, **FORGERIES, **LOSSES}
+DAMAGES = {**COUNTED, **OTHERS}
 
 
 def damage(run: Path, rng: Random) -> list[tuple[str, str]]:
