@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +96,14 @@ class TestNested:
 
 DDP = """
     import socket
-    import sys
+    from typing import Any
+
     import torch
     import torch.distributed as dist
     import torch.multiprocessing as mp
     from torch.nn.parallel import DistributedDataParallel
-    sys.path.insert(0, "FOLDER")
-    from test_pytorch_forwards import Redirected, WithStep
-    from training import batches, seeded
+    from torch import nn
+    from training import Net, batches, seeded
     import tensortrial.hooks.pytorch as tt
 
     def work(rank, port):
@@ -133,7 +135,9 @@ DDP = """
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_a_model_that_is_wrapped_later_begins_one_step_a_batch(tmp_path: Path) -> None:
-    done = run(DDP.replace("FOLDER", str(Path(__file__).parent)), tmp_path, TENSORTRIAL_STRICT="1")
+    classes = "\n".join(inspect.getsource(each) for each in (Redirected, WithStep))
+    program = textwrap.dedent(DDP).replace("def work", f"{classes}\ndef work")
+    done = run(program, tmp_path, TENSORTRIAL_STRICT="1")
     assert done.returncode == 0, done.stderr
     trial = create_trial(tmp_path / "run")
     for name in ("WithStep_fc1.weight", "gradient/WithStep_fc1.weight", "fc1_output_0"):
