@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from .errors import CorruptFile, FileError, MissingChunk
 from .footer import footer_length, footer_of, schema_of
-from .storage import Storage
+from .storage import ByteRange, Storage
 
 _TAIL_BYTES = 64 << 10
 """Enough for most footers."""
+_MISSING = "the index names this file, and it is not there"
 
 
 class ReadableFiles:
@@ -28,16 +29,29 @@ class ReadableFiles:
         length = 8 if self._storage.is_local and self._whole.issuperset(paths) else _TAIL_BYTES
         for path, tail in zip(paths, self._storage.read_tails(paths, length), strict=True):
             if isinstance(tail, FileNotFoundError):
-                yield path, MissingChunk(path, "the index names this file, and it is not there")
+                yield path, MissingChunk(path, _MISSING)
             elif isinstance(tail, Exception):
                 yield path, tail if isinstance(tail, FileError) else CorruptFile(path, f"it cannot be read: {tail}")
             else:
                 yield path, None if path in self._whole else self._damage(path, *tail, schema)
 
     def check_new(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield the same, without a look at those that were found whole before."""
-        new = dict(self.check([path for path in paths if path not in self._whole], schema))
-        yield from ((path, new.get(path)) for path in paths)
+        """Yield the same, without a look at those that were found whole before. Of new files, what is known of their
+        ends is not fetched again: a query reads all of them next."""
+        new = [path for path in paths if path not in self._whole]
+        self._storage.prefetch(new)
+        damage = {path: self._damage_of_new(path, schema) for path in new}
+        yield from ((path, damage.get(path)) for path in paths)
+
+    def _damage_of_new(self, path: str, schema: pa.Schema) -> FileError | None:
+        try:
+            size = self._storage.size(path)
+            tail = self._storage.read_ranges([ByteRange(path, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))])[0]
+        except FileNotFoundError:
+            return MissingChunk(path, _MISSING)
+        except FileError as exc:
+            return exc
+        return self._damage(path, bytes(tail), size, schema)
 
     def _damage(self, path: str, tail: bytes, size: int, schema: pa.Schema) -> FileError | None:
         try:
@@ -48,7 +62,7 @@ class ReadableFiles:
         except ValueError as exc:
             return CorruptFile(path, f"an engine cannot read this file: {exc}")
         except FileNotFoundError:
-            return MissingChunk(path, "the index names this file, and it is not there")
+            return MissingChunk(path, _MISSING)
         self._whole.add(path)
         return None
 
