@@ -7,6 +7,7 @@ come along then, so they are looked for on the parameter itself.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,8 @@ class GradientTaps:
         self._listener = listener
         self._handles: dict[str, tuple[Any, int]] = {}
         """What removes the callback, and the address of what the parameter was then."""
+        self._threads: set[int] = set()
+        """Those in which steps have begun."""
         # Not by the parameters' versions alone: fused optimizers leave those as they are.
         steps = register_optimizer_step_pre_hook(_UpdateTap(self))
         self._remove_from_optimizers = weakref.finalize(self, steps.remove)
@@ -60,8 +63,17 @@ class GradientTaps:
                 self._handles[name] = handle, parameter._cdata
                 callbacks = _callbacks_of(parameter)
             _put_first(callbacks, handle.id)
-            # The parameter may have been swapped and be at the same address all the same.
+            self._restore(parameter, callbacks, callbacks.get(handle.id))
+
+    def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], tap: Gradient | None) -> None:
+        """Pass the callbacks to autograd again, if it may have lost ours: the parameter may have been swapped twice, and
+        be at the same address all the same."""
+        # Never while another thread may be in a backward: autograd would go on with callbacks that are freed.
+        self._threads.add(threading.get_ident())
+        if tap is not None and not tap.called and len(self._threads) == 1:
             _set_callbacks(parameter, callbacks)
+        elif tap is not None:
+            tap.called = False
 
     def note_update(self, parameters: Iterable[torch.Tensor]) -> None:
         """These parameters are about to be updated by an optimizer."""

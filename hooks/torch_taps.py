@@ -168,7 +168,7 @@ class Outputs(_ModuleTap):
 class Gradient(_Tap):
     """After the gradient of a parameter was added up."""
 
-    __slots__ = ("_step", "_version", "root", "updated")
+    __slots__ = ("_step", "_version", "called", "root", "updated")
 
     def __init__(self, listener: Listener, what: str, root: Root) -> None:
         super().__init__(listener, what)
@@ -177,6 +177,8 @@ class Gradient(_Tap):
         self._version = -1
         self.updated = False
         """Set before an optimizer's step."""
+        self.called = False
+        """Set by a backward, so that it is known that autograd has this callback."""
 
     @property
     def name(self) -> str:
@@ -193,7 +195,9 @@ class Gradient(_Tap):
             gradient = parameter.grad
             if gradient is not None and is_wanted(switch.epoch, None, "gradient", None) and switch.on:
                 emit(self._number, gradient, None)
-        elif self.listener.saving:
+            return
+        self.called = True
+        if self.listener.saving:
             self.listener.gradient_of(self, parameter.grad, parameter._version)
 
     def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
