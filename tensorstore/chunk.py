@@ -21,6 +21,8 @@ COMPRESSED_ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_ROWS = 10_000
 # Parquet's own limit for one value is 2 GB.
 PART_BYTES = 1 << 30
+# A compressed part is decoded as a whole, which takes its size in memory several times.
+_COMPRESSED_PART_BYTES = 32 << 20
 
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int, pa.list_(pa.int64()): tuple, pa.binary(): bytes}
 _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32() else 64) for field in TENSORS_SCHEMA]
@@ -107,7 +109,7 @@ class ChunkWriter:
         self._sink = sink
         self._path = path
         self._worker = worker
-        self._part_bytes = part_bytes
+        self._part_bytes = part_bytes if codec == "none" else min(part_bytes, _COMPRESSED_PART_BYTES)
         self._parquet = ParquetWriter(sink, _COLUMNS, codec)
         self._row_group_bytes = ROW_GROUP_BYTES if codec == "none" else compressed_bytes
         self._row_groups = 0

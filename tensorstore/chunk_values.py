@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -174,7 +174,10 @@ class _Decoder:
 
     def value(self, row: SavedTensor) -> bytearray:
         try:
-            return bytearray().join(self._parts(row))
+            value = bytearray()
+            for part in self._parts(row):
+                value += part
+            return value
         except (CorruptFile, FileNotFoundError):
             raise
         except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
@@ -182,18 +185,20 @@ class _Decoder:
                 str(row.chunk), f"the value of {row.name!r} at step {row.global_step} cannot be read: {exc}"
             ) from exc
 
-    def _parts(self, row: SavedTensor) -> list[bytes]:
-        """The parts of a value, which are consecutive rows, from one row group or several."""
+    def _parts(self, row: SavedTensor) -> Iterator[pa.Buffer]:
+        """Yield the parts of a value, which are consecutive rows of one row group or several, each of which is decoded
+        when the one before it is no longer needed."""
         chunk, group, first = _row_group(row)
-        parts: list[bytes] = []
-        while len(parts) < (row.parts or 1):
-            column = self._values(chunk, group)
-            parts += [value.as_py() for value in column[first : first + (row.parts or 1) - len(parts)]]
+        wanted = row.parts or 1
+        while wanted > 0:
+            column = self._values(chunk, group)[first : first + wanted]
+            yield from (value.as_buffer() for value in column)
+            wanted -= len(column)
             group, first = group + 1, 0
-        return parts
 
     def _values(self, chunk: str, group: int) -> pa.ChunkedArray:
         if self._last != (chunk, group):
+            self._last = self._column = None
             file = pq.ParquetFile(ChunkFile(self._storage, chunk), metadata=_footer(self._storage, chunk))
             self._column = file.read_row_group(group, columns=["value"])["value"]
             self._last = chunk, group
