@@ -131,7 +131,7 @@ import tensortrial.hooks.mxnet as tt
 hook = tt.Hook("run")
 hook.save_scalar("x", 1)
 data = gluon.data.ArrayDataset(mx.nd.arange(16))
-for _ in range(40):
+for _ in range(20):
     loader = gluon.data.DataLoader(data, batch_size=2, num_workers=4)
     assert sum(float(batch.sum().asscalar()) for batch in loader) == 120
     next(iter(loader))

@@ -167,7 +167,7 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(values=st.lists(arrays(), min_size=1, max_size=30), room=st.integers(4096, 9000))
+@given(values=st.lists(arrays(), min_size=1, max_size=30), room=st.integers(12_000, 20_000))
 def test_packed_values_are_the_page_that_pyarrow_reads(
     tmp_path_factory: pytest.TempPathFactory, values: list[np.ndarray[Any, Any]], room: int
 ) -> None:
