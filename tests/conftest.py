@@ -1,5 +1,6 @@
 """What all tests share: the servers that `servers` starts."""
 
+import signal
 from importlib.util import find_spec
 
 import pytest
@@ -10,3 +11,7 @@ pytest_plugins = ["servers"]
 # What a file's name says that its tests need, and what not every environment has.
 _NEEDS = {"spark": "pyspark", "bigquery_emulator": "duckdb_extensions", "snowflake_emulator": "fakesnow"}
 collect_ignore_glob = [f"*/test_*{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
+
+# A process of pytest-xdist ignores Ctrl-C, and those that it starts would do so, too: tests of Ctrl-C would wait forever.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
