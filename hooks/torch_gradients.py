@@ -66,8 +66,8 @@ class GradientTaps:
             self._restore(parameter, callbacks, callbacks.get(handle.id))
 
     def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], tap: Gradient | None) -> None:
-        """Pass the callbacks to autograd again, if it may have lost ours: the parameter may have been swapped twice, and
-        be at the same address all the same."""
+        """Pass the callbacks to autograd again, if it may have lost ours: the parameter may have been swapped twice,
+        and be at the same address all the same."""
         # Never while another thread may be in a backward: autograd would go on with callbacks that are freed.
         self._threads.add(threading.get_ident())
         if tap is not None and not tap.called and len(self._threads) == 1:

@@ -12,6 +12,6 @@ pytest_plugins = ["servers"]
 _NEEDS = {"spark": "pyspark", "bigquery_emulator": "duckdb_extensions", "snowflake_emulator": "fakesnow"}
 collect_ignore_glob = [f"*/test_*{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
 
-# A process of pytest-xdist ignores Ctrl-C, and those that it starts would do so, too: tests of Ctrl-C would wait forever.
+# A process of pytest-xdist ignores Ctrl-C, and those that it starts would do so, too: tests of it would wait forever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
