@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +310,8 @@ class StorageContract:
 
     @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "a//b", "a/.", "", "a\0b", "a/"])
     def test_no_path_leads_out_of_the_run(self, storage: Storage, path: str) -> None:
-        for act in (storage.read, storage.remove, storage.uri, storage.sink, storage.list_after):
+        files = RunFiles([storage])
+        for act in (storage.read, storage.remove, partial(files.uri, storage), storage.sink, storage.list_after):
             with pytest.raises(ValueError, match="not a path inside a run"):
                 act(path)
         for write in (storage.create, storage.replace):
