@@ -230,7 +230,7 @@ test: env servers  ## Run the tests, all but the slow ones and those of emulator
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
-	$(PY) -m pytest -m slow $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m slow $(PYTEST_ARGS)
 
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
