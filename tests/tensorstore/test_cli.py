@@ -177,9 +177,8 @@ def test_sql_over_many_runs(tmp_path: Path) -> None:
     for places in (["project"], ["project/*"], ["project/a", "project/b"]):
         found = tensortrial("sql", *places, query, "--format", "csv", cwd=tmp_path)
         assert found.stdout == "run,value\na,1.0\nb,2.0\n"
-        left_out = (
-            f"left out: {tmp_path}/project/broken: its run.json was not written by tensortrial, so this is not a run\n"
-        )
+        reason = "its run.json cannot be read, so this is not a run: it was not written by tensortrial"
+        left_out = f"left out: {tmp_path}/project/broken: {reason}\n"
         assert found.stderr == ("" if places == ["project/a", "project/b"] else left_out)
     for form, read in (("parquet", pq.read_table), ("arrow", lambda path: pa.ipc.open_stream(path).read_all())):
         path = tmp_path / f"rows.{form}"
