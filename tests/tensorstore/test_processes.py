@@ -121,8 +121,8 @@ def test_a_child_forked_beside_a_reading_thread_reads_the_run(folder: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_two_hundred_children_forked_beside_a_reading_thread_read_the_run(folder: Path) -> None:
-    forks_beside_a_reader(folder, 200)
+def test_a_hundred_children_forked_beside_a_reading_thread_read_the_run(folder: Path) -> None:
+    forks_beside_a_reader(folder, 100)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
