@@ -225,8 +225,11 @@ class DuckDBDatabase(Database):
             f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
             for field in view.schema
         )
-        text = f"from read_parquet($uris, hive_partitioning = false, schema = map {{{columns}}}{options})"
-        return self._duckdb.sql(text, params={"uris": list(uris)})
+        # Not as a parameter: DuckDB 1.5 would read all rows at once, and a view may not have any.
+        paths = ", ".join("'" + uri.replace("'", "''") + "'" for uri in uris)
+        return self._duckdb.sql(
+            f"from read_parquet([{paths}], hive_partitioning = false, schema = map {{{columns}}}{options})"
+        )
 
     # The user's queries.
 
