@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 import time
 
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig
 from tensortrial.hooks.collection_manager import CollectionManager
 from tensortrial.hooks.planner import Planner
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Step
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig
 
 
 def planner_of(count: int) -> tuple[Planner, CollectionManager]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tensortrial.collection import Changes, Collection, CollectionKeys, check_collection_name
+from tensortrial.config.collection import Changes, Collection, CollectionKeys, check_collection_name
+from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 from tensortrial.errors import InvalidCollectionConfiguration
-from tensortrial.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
 
 class CollectionManager:

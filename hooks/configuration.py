@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.collection import CollectionKeys, check_collection_name, compile_regex, regexes
+from tensortrial.config.collection import CollectionKeys, check_collection_name, compile_regex, regexes
+from tensortrial.config.reduction_config import ReductionConfig, boolean
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
-from tensortrial.reduction_config import ReductionConfig, boolean
-from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from .collection_manager import CollectionManager
 

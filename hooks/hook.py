@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig
 
 from . import current
 from .configuration import read_configuration

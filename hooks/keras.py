@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
 from .current import del_hook, set_hook

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.records import Plan, Step
 

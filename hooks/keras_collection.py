@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tensortrial.collection import Collection as CoreCollection
+from tensortrial.config.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 
 from .keras_names import Names

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import keras
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError
 
 from .hook import guarded

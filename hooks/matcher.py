@@ -9,7 +9,7 @@ from functools import lru_cache
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from tensortrial.collection import Changes, Collection
+from tensortrial.config.collection import Changes, Collection
 
 # A pattern is tried on a name that holds a piece of text without which it cannot match, so long at most.
 _PIECE = 6

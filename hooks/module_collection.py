@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 
 
 class ModuleCollection(Collection):

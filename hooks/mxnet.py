@@ -15,11 +15,11 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
 from .current import del_hook, set_hook

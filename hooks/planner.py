@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.config.collection import Collection, CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.errors import UnsupportedValue
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Step
-from tensortrial.reduction_config import ReductionConfig
 
 from .collection_manager import CollectionManager
 from .matcher import Matcher

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 from tensortrial.records import Plan
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
 from .current import del_hook, set_hook

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from tensortrial.collection import CollectionKeys
+from tensortrial.config.collection import CollectionKeys
 
 from .collection_manager import CollectionManager
 from .torch_gradients import GradientTaps

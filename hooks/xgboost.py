@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from tensortrial.collection import Collection, CollectionKeys
+from tensortrial.config.collection import Collection, CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 from . import current
 from .current import del_hook, set_hook

@@ -14,33 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .availability import StepState
-    from .collection import Collection, CollectionKeys
     from .compaction import Compaction, compact
+    from .config.collection import Collection, CollectionKeys
+    from .config.reduction_config import ReductionConfig
+    from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
     from .late_worker import LateWorker
     from .mode import ModeKeys, modes
     from .named_queries import NamedQuery, list_queries, query, query_text
-    from .reduction_config import ReductionConfig
     from .refreshing import no_refresh, refresh
     from .runs import Runs, open_runs
-    from .save_config import SaveConfig, SaveConfigMode
     from .tensor import Tensor
     from .trial import Trial, create_trial
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Collection": "collection",
-    "CollectionKeys": "collection",
+    "Collection": "config.collection",
+    "CollectionKeys": "config.collection",
     "Compaction": "compaction",
     "Export": "exports",
     "LateWorker": "late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "named_queries",
-    "ReductionConfig": "reduction_config",
+    "ReductionConfig": "config.reduction_config",
     "Runs": "runs",
-    "SaveConfig": "save_config",
-    "SaveConfigMode": "save_config",
+    "SaveConfig": "config.save_config",
+    "SaveConfigMode": "config.save_config",
     "StepState": "availability",
     "Tensor": "tensor",
     "Trial": "trial",

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from .availability import StepState
 from .catalogue import StepRange
-from .collection import Collection, CollectionKeys
+from .config.collection import Collection, CollectionKeys
 from .dtypes import Array
 from .engine import Answer, Engine
 from .errors import (

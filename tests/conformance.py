@@ -33,11 +33,11 @@ import pytest
 from event_folders import steps_of_tags
 
 from tensortrial import create_trial
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration, RunExists
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.reduction_config import ReductionConfig
-from tensortrial.save_config import SaveConfig, SaveConfigMode
 
 EVERY = SaveConfigMode(save_interval=1)
 

@@ -19,7 +19,7 @@ from runs import Job, with_bounds
 import tensortrial
 from tensortrial import ModeKeys
 from tensortrial.availability import StepState
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.engine import Engine
 from tensortrial.errors import QueryError, QueryRefused
 from tensortrial.rules import AllZero, watch

@@ -20,7 +20,7 @@ import pytest
 from runs import EPOCH, EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
 from tensortrial.rules import ExplodingTensor, watch
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tensortrial.claim import Progress, claim, claim_again, progress
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Record, Step

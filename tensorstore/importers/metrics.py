@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..claim import claim, claim_again, published_steps
-from ..collection import CollectionKeys
+from ..config.collection import CollectionKeys
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..collection import Collection
+from ..config.collection import Collection
+from ..config.reduction_config import ReductionConfig
+from ..config.save_config import SaveConfig
 from ..errors import ConfigurationError, CorruptFile, FileError
 from ..mode import ModeKeys
-from ..reduction_config import ReductionConfig
 from ..reductions import parse_statistic
-from ..save_config import SaveConfig
 from ..schema import WorkerInfo
 from ..storage import Storage
 

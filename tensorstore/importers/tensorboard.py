@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import __version__
 from ..claim import claim, claim_again, published_steps
-from ..collection import CollectionKeys
+from ..config.collection import CollectionKeys
 from ..dtypes import dtype_name
 from ..errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ..mode import ModeKeys

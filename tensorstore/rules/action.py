@@ -25,10 +25,9 @@ from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
 
-from tensortrial.errors import ConfigurationError, StorageError
-from tensortrial.schema import STOP_FILE
-from tensortrial.trial import Trial
-
+from ..errors import ConfigurationError, StorageError
+from ..schema import STOP_FILE
+from ..trial import Trial
 from .finding import Finding
 
 logger = logging.getLogger("tensortrial.rules")

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tensortrial.dtypes import Array
-from tensortrial.index import SavedTensor
-
+from ..dtypes import Array
+from ..index import SavedTensor
 from .builtin import ACTIVATIONS_OF_RELU, BuiltinRule
 from .parameter import integer, number, regexes, words
 from .reader import Selector, StepView

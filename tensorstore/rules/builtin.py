@@ -7,12 +7,11 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from tensortrial.dtypes import Array
-from tensortrial.errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
-from tensortrial.index import SavedTensor
-from tensortrial.mode import ModeKeys
-from tensortrial.trial import Trial
-
+from ..dtypes import Array
+from ..errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
+from ..index import SavedTensor
+from ..mode import ModeKeys
+from ..trial import Trial
 from .parameter import Parameter, bind, parameters_of, signature, words
 from .parameter import regexes as regexes_parameter
 from .reader import NotSaved, Reader, Selector, StepView, reader_of

@@ -7,9 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from tensortrial.dtypes import Array
-from tensortrial.index import SavedTensor
-
+from ..dtypes import Array
+from ..index import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import flag, integer, number, regexes, text
 from .reader import Selector, StepView

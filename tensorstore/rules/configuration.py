@@ -11,9 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, UnknownRule
-from tensortrial.trial import Trial
-
+from ..errors import ConfigurationError, UnknownRule
+from ..trial import Trial
 from .registry import make_rule, rule_class
 from .rule import Rule
 

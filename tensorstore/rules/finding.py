@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tensortrial.errors import FileError
-from tensortrial.schema import FINDINGS, FINDINGS_SCHEMA
-from tensortrial.storage import Storage
+from ..errors import FileError
+from ..schema import FINDINGS, FINDINGS_SCHEMA
+from ..storage import Storage
 
 logger = logging.getLogger("tensortrial.rules")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 
-from tensortrial.index import SavedTensor
-
+from ..index import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import integer, number
 from .reader import Selector, StepView

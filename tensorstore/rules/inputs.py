@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from tensortrial.errors import InvalidRuleParameter
-from tensortrial.index import SavedTensor
-
+from ..errors import InvalidRuleParameter
+from ..index import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import integer, number, numbers, regexes
 from .reader import NotSaved, Selector, StepView

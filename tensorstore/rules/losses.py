@@ -7,10 +7,9 @@ import re
 import statistics
 from collections import defaultdict, deque
 
-from tensortrial.errors import InvalidRuleParameter
-from tensortrial.index import SavedTensor
-from tensortrial.mode import ModeKeys
-
+from ..errors import InvalidRuleParameter
+from ..index import SavedTensor
+from ..mode import ModeKeys
 from .builtin import BuiltinRule, SelectingRule, scalar_losses, training_mode
 from .parameter import flag, integer, mode, number, regexes
 from .reader import Selector, StepView

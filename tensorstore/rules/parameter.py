@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, InvalidRuleParameter
-from tensortrial.mode import ModeKeys
-from tensortrial.reduction_config import boolean
+from ..config.reduction_config import boolean
+from ..errors import ConfigurationError, InvalidRuleParameter
+from ..mode import ModeKeys
 
 _NOT_SET = ("", "none", "null")
 

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
-from tensortrial import forking
-from tensortrial.derived import derive
-from tensortrial.dtypes import Array
-from tensortrial.errors import StepUnavailable
-from tensortrial.index import SavedTensor
-from tensortrial.mode import ModeKeys
-from tensortrial.reductions import STATISTICS, statistics
-from tensortrial.trial import Trial
-from tensortrial.workers import natural
+from .. import forking
+from ..derived import derive
+from ..dtypes import Array
+from ..errors import StepUnavailable
+from ..index import SavedTensor
+from ..mode import ModeKeys
+from ..reductions import STATISTICS, statistics
+from ..trial import Trial
+from ..workers import natural
 
 _POSITION = {name: position for position, name in enumerate(STATISTICS)}
 _KEPT_STEPS = 32

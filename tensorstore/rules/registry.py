@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.errors import UnknownRule
-from tensortrial.trial import Trial
-
+from ..errors import UnknownRule
+from ..trial import Trial
 from .activations import DeadFeatures, DeadRelu, SaturatedActivation
 from .builtin import BuiltinRule
 from .classification import ClassImbalance, Confusion

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tensortrial.errors import TensorUnavailable
-from tensortrial.tensor import Tensor
-from tensortrial.trial import Trial
-
+from ..errors import TensorUnavailable
+from ..tensor import Tensor
+from ..trial import Trial
 from .reader import reader_of
 
 

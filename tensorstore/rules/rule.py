@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
-from tensortrial.refreshing import no_refresh
-from tensortrial.trial import Trial
-
+from ..errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
+from ..refreshing import no_refresh
+from ..trial import Trial
 from .action import Firing, parse_actions
 from .finding import Finding, FindingLog
 from .reader import reader_of

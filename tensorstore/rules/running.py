@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from tensortrial.errors import (
+from ..errors import (
     ConfigurationError,
     InsufficientInformationForRuleInvocation,
     NoMoreData,
@@ -16,11 +16,10 @@ from tensortrial.errors import (
     RunStalled,
     UnavailableError,
 )
-from tensortrial.mode import ModeKeys
-from tensortrial.refreshing import no_refresh
-from tensortrial.trial import Trial
-from tensortrial.waiting import Waiting
-
+from ..mode import ModeKeys
+from ..refreshing import no_refresh
+from ..trial import Trial
+from ..waiting import Waiting
 from .finding import Finding, FindingLog
 from .rule import Rule
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tensortrial.errors import InvalidRuleParameter
-from tensortrial.index import SavedTensor
-from tensortrial.reductions import STATISTICS
-from tensortrial.trial import Trial, create_trial
-
+from ..errors import InvalidRuleParameter
+from ..index import SavedTensor
+from ..reductions import STATISTICS
+from ..trial import Trial, create_trial
 from .builtin import BuiltinRule, SelectingRule
 from .parameter import number, regexes, words
 from .reader import Selector, StepView, reader_of

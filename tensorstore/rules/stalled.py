@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tensortrial.late_worker import described
-
+from ..late_worker import described
 from .action import StopTraining
 from .builtin import BuiltinRule
 from .parameter import flag, number, text

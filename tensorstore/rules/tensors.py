@@ -7,11 +7,10 @@ import math
 import ml_dtypes
 import numpy as np
 
-from tensortrial.dtypes import Array, parse_dtype
-from tensortrial.errors import InvalidRuleParameter
-from tensortrial.index import SavedTensor
-from tensortrial.mode import ModeKeys
-
+from ..dtypes import Array, parse_dtype
+from ..errors import InvalidRuleParameter
+from ..index import SavedTensor
+from ..mode import ModeKeys
 from .builtin import SelectingRule
 from .parameter import flag, integer, number
 from .reader import NotSaved, Selector, StepView

@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from tensortrial.dtypes import Array
-from tensortrial.index import SavedTensor
-
+from ..dtypes import Array
+from ..index import SavedTensor
 from .builtin import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
 from .parameter import integer, number, regexes
 from .reader import NotSaved, Selector, StepView

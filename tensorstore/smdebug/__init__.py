@@ -24,11 +24,11 @@ SHADOW_VARIABLE = "TENSORTRIAL_SHADOW_SMDEBUG"
 
 # What each of smdebug's modules offers: names by the module that has them here, or all public names of a module.
 _SETTINGS = {
-    "SaveConfig": "tensortrial.save_config",
-    "SaveConfigMode": "tensortrial.save_config",
-    "ReductionConfig": "tensortrial.reduction_config",
-    "Collection": "tensortrial.collection",
-    "CollectionKeys": "tensortrial.collection",
+    "SaveConfig": "tensortrial.config.save_config",
+    "SaveConfigMode": "tensortrial.config.save_config",
+    "ReductionConfig": "tensortrial.config.reduction_config",
+    "Collection": "tensortrial.config.collection",
+    "CollectionKeys": "tensortrial.config.collection",
     "ModeKeys": "tensortrial.mode",
     "modes": "tensortrial.mode",
 }
@@ -48,13 +48,16 @@ _MODULES: dict[str, dict[str, str] | str] = {
     "smdebug.core": {},
     "smdebug.core.tensor": {"Tensor": "tensortrial.tensor", "StepState": "tensortrial.availability"},
     "smdebug.core.modes": {"ModeKeys": "tensortrial.mode", "modes": "tensortrial.mode"},
-    "smdebug.core.collection": {"Collection": "tensortrial.collection", "CollectionKeys": "tensortrial.collection"},
+    "smdebug.core.collection": {
+        "Collection": "tensortrial.config.collection",
+        "CollectionKeys": "tensortrial.config.collection",
+    },
     "smdebug.core.collection_manager": {"CollectionManager": "tensortrial.hooks.collection_manager"},
     "smdebug.core.save_config": {
-        "SaveConfig": "tensortrial.save_config",
-        "SaveConfigMode": "tensortrial.save_config",
+        "SaveConfig": "tensortrial.config.save_config",
+        "SaveConfigMode": "tensortrial.config.save_config",
     },
-    "smdebug.core.reduction_config": {"ReductionConfig": "tensortrial.reduction_config"},
+    "smdebug.core.reduction_config": {"ReductionConfig": "tensortrial.config.reduction_config"},
 }
 
 

@@ -16,7 +16,7 @@ from exporting import ExportConformance, write_run, write_step
 from runs import Job
 
 import tensortrial
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.json_text import as_json
 from tensortrial.exports.parquet_file import write_parquet

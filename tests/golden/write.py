@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.reductions import STATISTICS
 
 MODES = [TRAIN, TRAIN, EVAL, TRAIN, PREDICT, GLOBAL, TRAIN]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.hooks.matcher import Matcher
 
 PATTERNS = [

@@ -12,7 +12,7 @@ import pytest
 from plain_hook import Hook
 
 from tensortrial import create_trial
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.hooks.configuration import read_configuration
 

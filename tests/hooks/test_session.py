@@ -13,7 +13,7 @@ from graph_training import LOSS, Net, batches, cross_entropy, dense, digits
 
 import tensortrial.hooks.session as tt
 from tensortrial import create_trial
-from tensortrial.collection import Collection as CoreCollection
+from tensortrial.config.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import modes
 

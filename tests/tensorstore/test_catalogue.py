@@ -19,7 +19,7 @@ from runs import EVAL, TRAIN, Job
 
 import tensortrial
 from tensortrial import queries
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.errors import (
     ConfigurationError,
     CorruptFile,

@@ -15,7 +15,7 @@ from runs import EVAL, TRAIN, Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunNotFound
 from tensortrial.rules import VanishingGradient, watch
 

@@ -17,7 +17,7 @@ from servers import ObjectStore
 
 import tensortrial
 from tensortrial.availability import StepState
-from tensortrial.collection import Collection
+from tensortrial.config.collection import Collection
 from tensortrial.errors import (
     ConfigurationError,
     InvalidWorker,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .errors import ConfigurationError
-from .reductions import STATISTICS, parse_statistic
+from ..errors import ConfigurationError
+from ..reductions import STATISTICS, parse_statistic
 
 _NORMS = ("l1", "l2")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .errors import ConfigurationError
-from .mode import ModeKeys
+from ..errors import ConfigurationError
+from ..mode import ModeKeys
 
 DEFAULT_SAVE_INTERVAL = 500
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .errors import InvalidCollectionConfiguration
+from ..errors import InvalidCollectionConfiguration
 from .reduction_config import ReductionConfig, boolean, names
 from .save_config import SaveConfig
 

@@ -1,0 +1,1 @@
+"""What is saved, when, and in which form: collections, intervals, reductions."""
