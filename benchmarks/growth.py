@@ -38,8 +38,8 @@ def write(out: str, rows: int) -> None:
 
     from tensortrial.claim import claim
     from tensortrial.index import IndexSummary, NamedTensor, StepSummary, write_compacted
-    from tensortrial.reductions import STATISTICS
     from tensortrial.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
+    from tensortrial.statistics.single import STATISTICS
     from tensortrial.storage import open_storage
 
     storage = open_storage(out)

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from training import MODELS, build_gpt, build_resnet
 
-from tensortrial.reductions import STATISTICS, statistics
-from tensortrial.small_reductions import can_join, statistics_of_many
+from tensortrial.statistics.batched import can_join, statistics_of_many
+from tensortrial.statistics.single import STATISTICS, statistics
 
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
 Array = npt.NDArray[np.float32]

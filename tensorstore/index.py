@@ -22,7 +22,6 @@ from .errors import CorruptFile, UnknownFormat
 from .mode import ModeKeys
 from .parquet import distinct
 from .records import Kind, Step
-from .reductions import STATISTICS
 from .schema import (
     FOOTER_CHUNKS,
     FOOTER_COMPACTED,
@@ -35,6 +34,7 @@ from .schema import (
     LATER_COLUMNS,
     is_chunk_path,
 )
+from .statistics.single import STATISTICS
 from .storage import Sink
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.

@@ -17,8 +17,8 @@ from .errors import CorruptFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index import SavedTensor
 from .lazy import lazy
-from .reductions import STATISTICS
 from .schema import INDEX_SCHEMA, LATER_COLUMNS
+from .statistics.single import STATISTICS
 from .storage import ByteRange, Storage
 
 _KEPT_BYTES = 64 << 20

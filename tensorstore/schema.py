@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 from .errors import ConfigurationError, NotARun, UnknownFormat
-from .reductions import STATISTICS
+from .statistics.single import STATISTICS
 
 FORMAT = 1
 STEPS_PER_DIRECTORY = 1000

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .derived import derive
 from .dtypes import Array
 from .errors import ShapeUnavailableForStep, TensorUnavailableForStep
 from .index import SavedTensor
 from .mode import ModeKeys
-from .reductions import STATISTICS, parse_statistic, statistic
 from .schema import UNKNOWN_SHAPE
+from .statistics.derived import derive
+from .statistics.single import STATISTICS, parse_statistic, statistic
 
 if TYPE_CHECKING:
     from .reader import RunReader

@@ -18,10 +18,10 @@ from .index import IndexedStep, write_index
 from .lease import Lease
 from .mode import ModeKeys
 from .records import Kind, Numbers, Packed, Plan, Record, Step
-from .reductions import histogram, statistics
 from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from .small_index import SmallIndex
-from .small_reductions import can_join, statistics_of_many
+from .statistics.batched import can_join, statistics_of_many
+from .statistics.single import histogram, statistics
 from .storage import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20

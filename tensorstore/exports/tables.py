@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..reductions import STATISTICS
 from ..schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..statistics.single import STATISTICS
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
 ENCODED = pa.dictionary(pa.int32(), _TEXT)

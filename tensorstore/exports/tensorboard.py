@@ -15,8 +15,8 @@ from ..errors import ExportError, StorageError
 from ..events.summary import event, first_event, shown
 from ..events.tfrecord import framed
 from ..mode import ModeKeys
-from ..reductions import STATISTICS
 from ..schema import path_component
+from ..statistics.single import STATISTICS
 from ..storage import Sink, Storage
 from .folder import open_folder
 from .tables import SCHEMAS

@@ -22,8 +22,8 @@ from ..config.reduction_config import ReductionConfig
 from ..config.save_config import SaveConfig
 from ..errors import ConfigurationError, CorruptFile, FileError
 from ..mode import ModeKeys
-from ..reductions import parse_statistic
 from ..schema import WorkerInfo
+from ..statistics.single import parse_statistic
 from ..storage import Storage
 
 Report = Callable[[FileError], None]

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
 from .. import forking
-from ..derived import derive
 from ..dtypes import Array
 from ..errors import StepUnavailable
 from ..index import SavedTensor
 from ..mode import ModeKeys
-from ..reductions import STATISTICS, statistics
+from ..statistics.derived import derive
+from ..statistics.single import STATISTICS, statistics
 from ..trial import Trial
 from ..workers import natural
 

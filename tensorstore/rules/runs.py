@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InvalidRuleParameter
 from ..index import SavedTensor
-from ..reductions import STATISTICS
+from ..statistics.single import STATISTICS
 from ..trial import Trial, create_trial
 from .builtin import BuiltinRule, SelectingRule
 from .parameter import number, regexes, words

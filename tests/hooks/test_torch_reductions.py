@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensortrial.errors import ConfigurationError
-from tensortrial.reductions import STATISTICS, statistics
+from tensortrial.statistics.single import STATISTICS, statistics
 
 torch = pytest.importorskip("torch")
 torch_reductions = pytest.importorskip("tensortrial.hooks.torch_reductions")

@@ -34,7 +34,7 @@ from tensortrial.errors import (
 from tensortrial.importers import smdebug as importer
 from tensortrial.importers.smdebug import import_run
 from tensortrial.mode import ModeKeys
-from tensortrial.reductions import REDUCTIONS
+from tensortrial.statistics.single import REDUCTIONS
 
 TRAIN, EVAL, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.GLOBAL
 

@@ -9,9 +9,9 @@ import pytest
 from runs import Job
 
 import tensortrial
-from tensortrial.derived import DERIVATIONS, Derivation, derive, expression
 from tensortrial.errors import TensorUnavailableForStep
-from tensortrial.reductions import STATISTICS, statistic, statistics
+from tensortrial.statistics.derived import DERIVATIONS, Derivation, derive, expression
+from tensortrial.statistics.single import STATISTICS, statistic, statistics
 
 VALUES = {
     "plain": np.linspace(-3, 2, 12, dtype=np.float32).reshape(3, 4),

@@ -15,7 +15,7 @@ import pytest
 
 import tensortrial
 from tensortrial.dtypes import storable
-from tensortrial.reductions import STATISTICS, histogram, statistics
+from tensortrial.statistics.single import STATISTICS, histogram, statistics
 from tensortrial.trial import Trial
 
 TESTS = Path(__file__).parents[1]

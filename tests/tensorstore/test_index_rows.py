@@ -18,7 +18,7 @@ from tensortrial import index, index_rows, small_index
 from tensortrial.compaction import compact
 from tensortrial.index import SavedTensor
 from tensortrial.index_rows import IndexRows
-from tensortrial.reductions import STATISTICS
+from tensortrial.statistics.single import STATISTICS
 from tensortrial.storage import open_storage
 from tensortrial.trial import Trial
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortrial import sums
 from tensortrial.errors import ConfigurationError
-from tensortrial.reductions import (
+from tensortrial.statistics import sums
+from tensortrial.statistics.single import (
     COMPLEX_STATISTICS,
     COUNTS,
     REDUCTIONS,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from runs import Job
 
 import tensortrial
-from tensortrial.reductions import statistics
-from tensortrial.small_reductions import can_join, statistics_of_many
+from tensortrial.statistics.batched import can_join, statistics_of_many
+from tensortrial.statistics.single import statistics
 
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
 NUMBERS = st.floats(width=32) | st.floats(-2, 2, width=32) | st.sampled_from([0.0, -0.0, 1.0])

@@ -17,7 +17,7 @@ from tensortrial.errors import (
     StepUnavailable,
     TensorUnavailableForStep,
 )
-from tensortrial.reductions import STATISTICS
+from tensortrial.statistics.single import STATISTICS
 from tensortrial.trial import Trial
 
 REDUCED = {"statistics": ("max", "abs_l2", "nan_count"), "raw": False}

@@ -38,7 +38,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ConfigurationError
+from ..errors import ConfigurationError
 from .sums import Floats, squares, total
 
 REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .reductions import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, Array, statistics
+from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, Array, statistics
 from .sums import Floats
 
 SMALL_ELEMENTS = 4096

@@ -1,0 +1,1 @@
+"""Statistics of arrays, one at a time or many at once."""
