@@ -25,7 +25,7 @@ def write(out: str, flushes: int) -> None:
     from tensortrial.mode import ModeKeys
     from tensortrial.records import Plan, Record, Step
     from tensortrial.schema import RunInfo, WorkerInfo
-    from tensortrial.storage import open_storage
+    from tensortrial.storage.open import open_storage
     from tensortrial.writer import Writer
 
     storage = open_storage(out)

@@ -40,7 +40,7 @@ def write(out: str, rows: int) -> None:
     from tensortrial.index import IndexSummary, NamedTensor, StepSummary, write_compacted
     from tensortrial.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
     from tensortrial.statistics.single import STATISTICS
-    from tensortrial.storage import open_storage
+    from tensortrial.storage.open import open_storage
 
     storage = open_storage(out)
     claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []))
@@ -79,7 +79,7 @@ def flush(out: str, number: int) -> None:
     """One more step, as a writer of the run would publish it."""
     from tensortrial.mode import ModeKeys
     from tensortrial.records import Plan, Record, Step
-    from tensortrial.storage import open_storage
+    from tensortrial.storage.open import open_storage
     from tensortrial.writer import Writer
 
     writer = Writer(open_storage(out), WORKER, first_flush=number)

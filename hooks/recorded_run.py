@@ -15,7 +15,7 @@ from tensortrial.events.event_log import EventLog
 from tensortrial.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
 from tensortrial.records import Numbers, Packed, Record, Step
 from tensortrial.schema import RunInfo, WorkerInfo, checked_metadata, path_component
-from tensortrial.storage import Storage, open_storage
+from tensortrial.storage.open import Storage, open_storage
 from tensortrial.writer import Writer
 
 from .collection_manager import CollectionManager

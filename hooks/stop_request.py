@@ -6,7 +6,7 @@ import time
 
 from tensortrial.documents import read_document
 from tensortrial.schema import STOP_FILE, StopInfo
-from tensortrial.storage import Storage
+from tensortrial.storage.open import Storage
 
 # How often a step begins with a look: on a disk it takes 10 us, in a bucket a request.
 _LOCAL_SECONDS = 0.2

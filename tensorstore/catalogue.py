@@ -23,7 +23,7 @@ from .index_files import IndexFiles, NewFile
 from .index_rows import IndexRows
 from .readable_files import ReadableFiles
 from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
-from .storage import Storage
+from .storage.open import Storage
 
 _CACHED_BLOCKS = 64
 # Well below the time that files are kept after they were compacted.

@@ -21,7 +21,7 @@ from .index import SavedTensor
 from .mode import ModeKeys
 from .records import Kind, Plan, Step
 from .schema import INDEX_SCHEMA, is_chunk_of
-from .storage import Storage
+from .storage.open import Storage
 
 _LARGE_BYTES = 64 << 20
 """A chunk of so many bytes stays as it is."""

@@ -25,7 +25,7 @@ from .schema import (
     collections_path,
     end_path,
 )
-from .storage import Storage
+from .storage.open import Storage
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from .index import IndexSummary, joined, read_rows, write_compacted
 from .index_files import list_index, read_summaries
 from .progress_bar import progress_bar
 from .schema import TENSORS, chunk_folder, is_chunk_of
-from .storage import ByteRange, Storage, open_storage, translated
+from .storage.open import ByteRange, Storage, open_storage, translated
 from .trial import run_info
 from .workers import Workers
 

@@ -28,7 +28,7 @@ from .errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefu
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 from .run_files import PROTOCOL, RunFiles
 from .schema import HISTOGRAM
-from .storage import Storage
+from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

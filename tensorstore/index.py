@@ -35,7 +35,7 @@ from .schema import (
     is_chunk_path,
 )
 from .statistics.single import STATISTICS
-from .storage import Sink
+from .storage.open import Sink
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768

@@ -11,7 +11,7 @@ from .errors import FileError, StorageError
 from .flushes import Flushes, flushes_of, folder_of, widest
 from .index import IndexSummary, read_summary
 from .schema import index_folder
-from .storage import Storage
+from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from .index import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, LATER_COLUMNS
 from .statistics.single import STATISTICS
-from .storage import ByteRange, Storage
+from .storage.open import ByteRange, Storage
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024

@@ -20,7 +20,7 @@ from typing import Any
 from .errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
 from .process import Process, this_process
 from .schema import END, LEASES, lease_path, session_end_path
-from .storage import Storage
+from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from .errors import CorruptFile, FileError, MissingChunk
 from .footer import footer_length, footer_of, schema_of
-from .storage import ByteRange, Storage
+from .storage.open import ByteRange, Storage
 
 _TAIL_BYTES = 64 << 10
 """Enough for most footers."""

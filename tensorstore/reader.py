@@ -28,7 +28,7 @@ from .index import SavedTensor
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
 from .mode import ModeKeys
-from .storage import Storage
+from .storage.open import Storage
 from .values import read_values
 from .workers import Workers, natural
 

@@ -24,7 +24,7 @@ from .flushes import widest
 from .index_files import list_index
 from .readable_files import ReadableFiles
 from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
-from .storage import Storage, open_storage
+from .storage.open import Storage, open_storage
 from .trial import Trial, create_trial
 from .workers import Workers
 

@@ -13,7 +13,7 @@ from .chunk_merge import discard, merge_chunks
 from .errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
 from .flushes import flushes_of, folder_of, range_path
 from .index import IndexedStep, indexed_rows, write_compacted
-from .storage import Storage, translated
+from .storage.open import Storage, translated
 
 logger = logging.getLogger(__name__)
 

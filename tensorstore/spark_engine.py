@@ -15,7 +15,7 @@ from . import spark_sql
 from .engine import Database, FilesView, Rows, RunFile, rows_of
 from .errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
 from .interrupting import DeadlinePassed, interruptible
-from .storage import Storage
+from .storage.open import Storage
 
 try:
     from py4j.protocol import Py4JError

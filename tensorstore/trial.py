@@ -27,7 +27,7 @@ from .late_worker import LateWorker
 from .mode import ModeKeys
 from .reader import RunReader
 from .schema import COLLECTIONS, RUN_FILE, RunInfo
-from .storage import Storage, open_storage
+from .storage.open import Storage, open_storage
 from .tensor import Tensor
 from .waiting import Waiting
 from .workers import natural

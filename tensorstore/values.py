@@ -11,7 +11,7 @@ from .dtypes import Array, as_scalar, from_rows, parse_dtype
 from .errors import CorruptFile
 from .index import SavedTensor
 from .schema import INDEX
-from .storage import Storage
+from .storage.open import Storage
 
 
 def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from .errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
 from .schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
-from .storage import Storage
+from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, sessi
 from .small_index import SmallIndex
 from .statistics.batched import can_join, statistics_of_many
 from .statistics.single import histogram, statistics
-from .storage import Storage, register_flush, translated
+from .storage.open import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20

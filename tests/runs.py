@@ -16,7 +16,7 @@ from tensortrial.dtypes import storable
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Record, Step
 from tensortrial.schema import INDEX, RunInfo, WorkerInfo
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 from tensortrial.writer import Writer
 
 CREATED = "2026-01-01T00:00:00+00:00"

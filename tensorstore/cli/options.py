@@ -10,7 +10,7 @@ import click
 from ..errors import MissingCollectionFiles, NotARun, RunNotFound, TensorTrialError
 from ..mode import ModeKeys
 from ..schema import RUN_FILE
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from ..trial import Trial, create_trial
 from .console import say
 

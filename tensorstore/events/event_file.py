@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from ..storage import Storage, translated
+from ..storage.open import Storage, translated
 from .summary import first_event
 from .tfrecord import framed
 

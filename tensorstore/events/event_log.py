@@ -9,7 +9,7 @@ from contextlib import suppress
 from ..errors import TensorTrialError
 from ..index import IndexedStep
 from ..mode import ModeKeys
-from ..storage import Storage
+from ..storage.open import Storage
 from .event_file import EventFile
 from .summary import event, shown
 

@@ -15,7 +15,7 @@ from ..errors import CorruptFile
 from ..footer import read_footer, row_groups
 from ..index import with_later_columns
 from ..schema import INDEX_SCHEMA, LATER_COLUMNS, TENSORS_SCHEMA, is_chunk_path
-from ..storage import Storage
+from ..storage.open import Storage
 from .tables import ENCODED, encoded
 
 _BATCH_ROWS = 1 << 17

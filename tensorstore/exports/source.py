@@ -16,7 +16,7 @@ from ..flushes import flushes_of
 from ..index import StepSummary
 from ..index_files import IndexFiles, NewFile
 from ..schema import INDEX_SCHEMA, RUN_FILE, index_folder
-from ..storage import Storage
+from ..storage.open import Storage
 from .rows import Place, index_rows, places, value_rows
 from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position

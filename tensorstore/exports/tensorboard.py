@@ -17,7 +17,7 @@ from ..events.tfrecord import framed
 from ..mode import ModeKeys
 from ..schema import path_component
 from ..statistics.single import STATISTICS
-from ..storage import Sink, Storage
+from ..storage.open import Sink, Storage
 from .folder import open_folder
 from .tables import SCHEMAS
 from .target import Held, Part, Position, Target

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigurationError, CorruptFile
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from .metrics import Points, Report, import_points, joined, log
 from .tables import (
     column_like,

@@ -24,7 +24,7 @@ from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..records import Numbers, Plan, Record, Step
 from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
-from ..storage import Storage
+from ..storage.open import Storage
 from ..writer import Writer
 from .target import SOURCE, begun, writing
 

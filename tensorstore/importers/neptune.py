@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from .histograms import drawn_of
 from .metrics import Drawn, Points, Report, import_points, joined, log
 from .tables import (

@@ -18,7 +18,7 @@ from ..claim import claim, claim_again, published_steps
 from ..errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ..progress_bar import progress_bar
 from ..schema import END, MARKED_END, RunInfo, end_path
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from ..writer import Writer
 from .smdebug_run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
 from .smdebug_step import OpenStep, Plans, StepImport, opened_steps

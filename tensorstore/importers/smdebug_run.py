@@ -24,7 +24,7 @@ from ..errors import ConfigurationError, CorruptFile, FileError
 from ..mode import ModeKeys
 from ..schema import WorkerInfo
 from ..statistics.single import parse_statistic
-from ..storage import Storage
+from ..storage.open import Storage
 
 Report = Callable[[FileError], None]
 """Told of each file, or part of one, that cannot be read."""

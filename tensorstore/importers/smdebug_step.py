@@ -16,7 +16,7 @@ from ..events.tfrecord import BLOCK, TornRecord, records
 from ..mode import ModeKeys
 from ..records import Plan, Record, Step
 from ..schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
-from ..storage import ByteRange, Storage
+from ..storage.open import ByteRange, Storage
 from ..writer import Writer
 from .event import SavedTensor, saved_tensors
 from .smdebug_run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import ConfigurationError, CorruptFile, RunNotFound
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from .histograms import drawn_of, holds_histograms
 from .metrics import Drawn, Integers, Points, Report
 

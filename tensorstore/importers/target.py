@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from ..errors import RunExists, TensorTrialError
 from ..schema import RUN_FILE, RunInfo, end_path
-from ..storage import Storage
+from ..storage.open import Storage
 from ..writer import Writer
 
 SOURCE = "imported_from"

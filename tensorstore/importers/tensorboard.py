@@ -24,7 +24,7 @@ from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..records import Numbers, Packed, Plan, Record, Step
 from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from ..writer import Writer
 from .metrics import Report, log
 from .tables import url_below

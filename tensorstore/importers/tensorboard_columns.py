@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..events.tfrecord import HEADER, Block, blocks, torn
 from ..events.wire import Value, fields, message, number, signed
 from ..mode import ModeKeys
-from ..storage import ByteRange, Storage
+from ..storage.open import ByteRange, Storage
 from .tensorboard_templates import Alike, Templates
 from .tensorboard_values import (
     Kind,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RunNotFound
 from ..mode import ModeKeys
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 
 _MARK = "tfevents"
 _DEPTH = 8

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import CorruptFile
-from ..storage import Storage, open_storage
+from ..storage.open import Storage, open_storage
 from .metrics import Points, Report, import_points, joined, log
 from .tables import find_tables, points_of_columns, read_table, steps_of, times_of, url_below
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..errors import FileError
 from ..schema import FINDINGS, FINDINGS_SCHEMA
-from ..storage import Storage
+from ..storage.open import Storage
 
 logger = logging.getLogger("tensortrial.rules")
 

@@ -18,7 +18,7 @@ import tensortrial
 from tensortrial import modes
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports import tensorboard
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 
 def export(runs: Any, target: Any, **options: Any) -> tensortrial.Export:

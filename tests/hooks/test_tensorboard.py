@@ -24,7 +24,7 @@ from tensortrial.errors import StorageError  # noqa: E402
 from tensortrial.events import event_file  # noqa: E402
 from tensortrial.events.event_file import EventFile  # noqa: E402
 from tensortrial.events.tfrecord import records  # noqa: E402
-from tensortrial.storage import open_storage  # noqa: E402
+from tensortrial.storage.open import open_storage  # noqa: E402
 
 LOSS = "CrossEntropyLoss_output_0"
 

@@ -23,7 +23,7 @@ from tensortrial.events.wire import bytes_field, double_field, doubles_field, va
 from tensortrial.importers import tensorboard
 from tensortrial.importers.tensorboard import import_runs
 from tensortrial.importers.tensorboard_values import histogram_of
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 NAME = "events.out.tfevents.1700000000.host"
 

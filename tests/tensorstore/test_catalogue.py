@@ -31,9 +31,9 @@ from tensortrial.errors import (
 )
 from tensortrial.index import SavedTensor
 from tensortrial.index_rows import IndexRows
-from tensortrial.local_storage import LocalStorage
 from tensortrial.schema import RunInfo
-from tensortrial.storage_seam import Paths, Tails
+from tensortrial.storage.base import Paths, Tails
+from tensortrial.storage.local import LocalStorage
 from tensortrial.trial import Trial
 
 VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "tensor_values")

@@ -18,7 +18,7 @@ from tensortrial.dtypes import dtype_name, from_rows, in_stored_dtype, parse_dty
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Kind, Packed, Plan, Record, Step
 from tensortrial.schema import TENSORS_SCHEMA
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
 

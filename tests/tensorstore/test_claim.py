@@ -13,7 +13,7 @@ import tensortrial
 from tensortrial.claim import check_out_dir, claim, next_flush, progress
 from tensortrial.errors import FileError, NotARun, RunExists, UnknownFormat, WorkerClaimed
 from tensortrial.schema import RunInfo, WorkerInfo, collections_path
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 
 def test_an_empty_place_may_be_written_to(tmp_path: Path) -> None:

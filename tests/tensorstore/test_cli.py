@@ -20,7 +20,7 @@ from tensortrial.cli.console import print_table
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Plan, Record, Step
 from tensortrial.schema import RunInfo, WorkerInfo
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 from tensortrial.writer import Writer
 
 

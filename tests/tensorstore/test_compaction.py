@@ -31,8 +31,8 @@ from tensortrial import small_index
 from tensortrial.compaction import Compaction, compact
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
 from tensortrial.flushes import Flushes, flushes_of, widest
-from tensortrial.local_storage import LocalStorage
-from tensortrial.storage import open_storage
+from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.open import open_storage
 from tensortrial.trial import Trial
 
 Rows = list[tuple[Any, ...]]
@@ -682,7 +682,7 @@ class _stopped_after:  # noqa: N801
         self._left = stop
 
     def __enter__(self) -> None:
-        from tensortrial.remote_storage import FsspecStorage
+        from tensortrial.storage.fsspec import FsspecStorage
 
         self._saved = FsspecStorage.create, FsspecStorage.remove
 
@@ -700,7 +700,7 @@ class _stopped_after:  # noqa: N801
         FsspecStorage.remove = counted(FsspecStorage.remove)  # type: ignore[method-assign]
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> bool:
-        from tensortrial.remote_storage import FsspecStorage
+        from tensortrial.storage.fsspec import FsspecStorage
 
         FsspecStorage.create, FsspecStorage.remove = self._saved  # type: ignore[method-assign]
         return kind is _Stop

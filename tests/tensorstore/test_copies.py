@@ -15,7 +15,7 @@ from tensortrial.hooks.rank import Rank
 from tensortrial.hooks.recorder import Recorder
 from tensortrial.mode import ModeKeys
 from tensortrial.records import Kind, Plan, Record, Step
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 LARGE = PACKED_BYTES
 

@@ -20,7 +20,7 @@ from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import places, value_rows
 from tensortrial.index_rows import IndexRows
 from tensortrial.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 from tensortrial.values import read_values
 
 INDEX = "index/worker=worker_0/step=000000000000"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortrial.file_cache import FileCache
+from tensortrial.storage.tail_cache import FileCache
 
 
 @given(st.binary(max_size=50), st.data())

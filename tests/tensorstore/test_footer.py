@@ -31,7 +31,7 @@ from tensortrial.exports.rows import index_rows, places, value_rows
 from tensortrial.index import read_rows
 from tensortrial.index_files import read_summaries
 from tensortrial.index_rows import IndexRows
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 from tensortrial.values import read_values
 
 run, path, first, last, stride = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])

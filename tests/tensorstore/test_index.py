@@ -18,7 +18,7 @@ from tensortrial import index
 from tensortrial.errors import CorruptFile, UnknownFormat
 from tensortrial.index import IndexSummary, StepSummary, read_summary, write_compacted
 from tensortrial.schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, INDEX_SCHEMA
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 GOOD = {
     FOOTER_FORMAT: b"1",

@@ -19,7 +19,7 @@ from tensortrial.compaction import compact
 from tensortrial.index import SavedTensor
 from tensortrial.index_rows import IndexRows
 from tensortrial.statistics.single import STATISTICS
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 from tensortrial.trial import Trial
 
 NAMES = ["a", "b/weight", "ü", ""]

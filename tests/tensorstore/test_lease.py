@@ -26,7 +26,7 @@ from tensortrial.hooks.recorder import Recorder
 from tensortrial.lease import LeaseInfo, Observer, read_leases
 from tensortrial.process import Process, this_process
 from tensortrial.schema import end_path, session_end_path
-from tensortrial.storage import Storage, open_storage
+from tensortrial.storage.open import Storage, open_storage
 
 SECONDS = 60.0
 BEGINNING = """

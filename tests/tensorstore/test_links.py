@@ -14,7 +14,7 @@ import tensortrial
 from tensortrial.cli import main
 from tensortrial.compaction import compact
 from tensortrial.errors import StorageError, TensorTrialError
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 STEP = "step=000000000000"
 LINKED = {

@@ -14,7 +14,7 @@ import tensortrial
 from tensortrial.duckdb_engine import DuckDBDatabase
 from tensortrial.errors import ConfigurationError
 from tensortrial.memory_limit import ENVIRONMENT_VARIABLE, memory_of_process
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 LIMITED = """
 import resource, sys

@@ -21,7 +21,7 @@ import tensortrial
 from tensortrial.duckdb_engine import DuckDBEngine
 from tensortrial.engine import FilesView, RunFile
 from tensortrial.schema import INDEX
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 
 NAN, INF = math.nan, math.inf
 LARGEST = 1.7976931348623157e308

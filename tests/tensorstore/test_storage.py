@@ -26,10 +26,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import ObjectStore
 
-from tensortrial import open_files, remote_storage
 from tensortrial.errors import AlreadyPublished, ConfigurationError, MissingExtra, StorageError
 from tensortrial.run_files import RunFiles
-from tensortrial.storage import ByteRange, Storage, canonical_url, open_storage, register_flush
+from tensortrial.storage import fsspec as remote_storage
+from tensortrial.storage import open_files
+from tensortrial.storage.open import ByteRange, Storage, canonical_url, open_storage, register_flush
 
 _names = st.text("abz09-./=_", min_size=1, max_size=4).filter(lambda s: "/" not in s and not s.startswith("."))
 _two_level = st.tuples(_names, _names).map("/".join)
@@ -388,7 +389,7 @@ class TestLocal(StorageContract):
             storage.create(f"v/{number}", bytes([number]))
         code = """
 import resource, sys
-from tensortrial.storage import ByteRange, open_storage
+from tensortrial.storage.open import ByteRange, open_storage
 storage = open_storage(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
 for number in [*range(40)] * 2:
@@ -424,7 +425,7 @@ for number in [*range(40)] * 2:
     def test_neither_fsspec_nor_pyarrow_is_imported(self, tmp_path: Path) -> None:
         code = """
 import sys
-from tensortrial.storage import open_storage
+from tensortrial.storage.open import open_storage
 storage = open_storage(sys.argv[1])
 storage.create("a/b/c", b"")
 assert storage.list_after("a") == ["a/b/c"]

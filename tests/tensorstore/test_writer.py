@@ -19,9 +19,9 @@ from runs import EVAL, TRAIN, Job
 import tensortrial
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
 from tensortrial.flushes import widest
-from tensortrial.local_storage import LocalStorage
 from tensortrial.records import Numbers, Plan, Record, Step
-from tensortrial.storage import Sink
+from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.open import Sink
 from tensortrial.writer import Writer
 
 HOSTILE_NAMES = [

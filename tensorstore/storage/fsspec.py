@@ -17,11 +17,9 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from .errors import AlreadyPublished, ConfigurationError, MissingExtra
-from .file_cache import FileCache
-from .forking import call_in_child
-from .merged_reads import merge
-from .storage_seam import (
+from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
+from ..forking import call_in_child
+from .base import (
     Blocks,
     ByteRange,
     Paths,
@@ -33,6 +31,8 @@ from .storage_seam import (
     join,
     translated,
 )
+from .ranges import merge
+from .tail_cache import FileCache
 
 _T = TypeVar("_T")
 

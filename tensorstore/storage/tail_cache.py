@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from . import forking
+from .. import forking
 
 
 @dataclass(frozen=True, slots=True)

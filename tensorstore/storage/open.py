@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import ConfigurationError
-from .local_storage import LocalStorage
-from .remote_storage import FsspecStorage, S3Storage, s3_options
-from .storage_seam import ByteRange, Sink, Storage, add_flush, translated
+from ..errors import ConfigurationError
+from .base import ByteRange, Sink, Storage, add_flush, translated
+from .fsspec import FsspecStorage, S3Storage, s3_options
+from .local import LocalStorage
 
 __all__ = ["ByteRange", "Sink", "Storage", "canonical_url", "open_storage", "register_flush", "translated"]
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
-from .appending import append_all
-from .errors import AlreadyPublished, StorageError
-from .forking import call_in_child
+from ..errors import AlreadyPublished, StorageError
+from ..forking import call_in_child
+from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
+from .gathered_write import append_all
 from .open_files import OpenFiles
-from .storage_seam import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
 
 _T = TypeVar("_T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .storage_seam import ByteRange
+from .base import ByteRange
 
 _NEAR = 64 << 10
 """Two ranges with no more than this between them are read as one: the bytes cost less than another request."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from fsspec import AbstractFileSystem
 
-from .errors import StorageError
-from .storage_seam import ByteRange, Storage
+from ..errors import StorageError
+from .base import ByteRange, Storage
 
 _PUBLISHED = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_MODES = ("r", "rb")

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .errors import StorageError, TensorTrialError
+from ..errors import StorageError, TensorTrialError
 
 log = logging.getLogger(__name__)
 

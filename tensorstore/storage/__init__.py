@@ -1,0 +1,1 @@
+"""Files of runs on a disk, in memory, or in an object store."""
