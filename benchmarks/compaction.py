@@ -22,9 +22,9 @@ def write(out: str, flushes: int) -> None:
     import numpy as np
 
     from tensortrial.claim import claim
+    from tensortrial.format.record import Plan, Record, Step
+    from tensortrial.format.schema import RunInfo, WorkerInfo
     from tensortrial.mode import ModeKeys
-    from tensortrial.records import Plan, Record, Step
-    from tensortrial.schema import RunInfo, WorkerInfo
     from tensortrial.storage.open import open_storage
     from tensortrial.writer import Writer
 

@@ -37,8 +37,8 @@ def write(out: str, rows: int) -> None:
     import pyarrow as pa
 
     from tensortrial.claim import claim
-    from tensortrial.index import IndexSummary, NamedTensor, StepSummary, write_compacted
-    from tensortrial.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
+    from tensortrial.format.index import IndexSummary, NamedTensor, StepSummary, write_compacted
+    from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
     from tensortrial.statistics.single import STATISTICS
     from tensortrial.storage.open import open_storage
 
@@ -77,8 +77,8 @@ def write(out: str, rows: int) -> None:
 
 def flush(out: str, number: int) -> None:
     """One more step, as a writer of the run would publish it."""
+    from tensortrial.format.record import Plan, Record, Step
     from tensortrial.mode import ModeKeys
-    from tensortrial.records import Plan, Record, Step
     from tensortrial.storage.open import open_storage
     from tensortrial.writer import Writer
 

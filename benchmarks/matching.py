@@ -13,10 +13,10 @@ import time
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
+from tensortrial.format.record import Step
 from tensortrial.hooks.collection_manager import CollectionManager
 from tensortrial.hooks.planner import Planner
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Step
 
 
 def planner_of(count: int) -> tuple[Planner, CollectionManager]:

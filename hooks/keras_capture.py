@@ -8,7 +8,7 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.records import Plan, Step
+from tensortrial.format.record import Plan, Step
 
 from .hook import guarded
 from .keras_backend import HAS_VARIABLES, to_array, variable_array

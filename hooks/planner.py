@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.errors import UnsupportedValue
+from tensortrial.format.record import Plan, Step
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Step
 
 from .collection_manager import CollectionManager
 from .matcher import Matcher

@@ -16,11 +16,11 @@ from typing import Any
 from tensortrial.config.collection import Collection, CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import ReductionConfig, boolean, names
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
-from tensortrial.copies import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
+from tensortrial.format.buffer_pool import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
+from tensortrial.format.record import Lender, Numbers, Plan, Record, Step, check_name
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Lender, Numbers, Plan, Record, Step, check_name
 
 from .arguments import as_nanoseconds, as_number, shown
 from .collection_manager import CollectionManager

@@ -26,8 +26,8 @@ from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.format.record import Plan
 from tensortrial.mode import ModeKeys, modes
-from tensortrial.records import Plan
 
 from . import current
 from .current import del_hook, set_hook

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tensortrial.claim import Progress
+from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Step
 
 
 class StepCount:

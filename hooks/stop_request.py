@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tensortrial.documents import read_document
-from tensortrial.schema import STOP_FILE, StopInfo
+from tensortrial.format.documents import read_document
+from tensortrial.format.schema import STOP_FILE, StopInfo
 from tensortrial.storage.open import Storage
 
 # How often a step begins with a look: on a disk it takes 10 us, in a bucket a request.

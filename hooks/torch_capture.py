@@ -10,7 +10,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from tensortrial.errors import UnsupportedValue
-from tensortrial.records import Plan
+from tensortrial.format.record import Plan
 
 from .hook import guarded
 from .numbering import Numbering

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from tensortrial.copies import LIMIT_BYTES, fresh_memory
 from tensortrial.dtypes import Array
+from tensortrial.format.buffer_pool import LIMIT_BYTES, fresh_memory
 
 from .torch_tensors import as_numpy, unsupported
 

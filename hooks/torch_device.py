@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tensortrial.dtypes import Array
-from tensortrial.records import Plan
+from tensortrial.format.record import Plan
 
 from .torch_reductions import device_statistics
 from .torch_tensors import as_numpy, host_copy

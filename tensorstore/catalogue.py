@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from . import arrow
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Engine, FilesView, Rows, RunFile
 from .errors import CorruptFile, FileError
-from .index import NamedTensor, SavedTensor
-from .index_files import IndexFiles, NewFile
-from .index_rows import IndexRows
+from .format import arrow_arrays
+from .format.index import NamedTensor, SavedTensor
+from .format.index_log import IndexFiles, NewFile
+from .format.index_reader import IndexRows
+from .format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from .readable_files import ReadableFiles
-from .schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from .storage.open import Storage
 
 _CACHED_BLOCKS = 64
@@ -214,12 +214,12 @@ class Catalogue:
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
         """What each worker was told to save, as rows of the view `collections`."""
         with self._lock:
-            self.database.put("collections", arrow.table(_TABLES["collections"], rows))
+            self.database.put("collections", arrow_arrays.table(_TABLES["collections"], rows))
 
     def set_ended(self, workers: Sequence[str]) -> None:
         """Set which workers will write no more."""
         with self._lock:
-            self.database.put("ended", arrow.table(_TABLES["ended"], [(worker,) for worker in workers]))
+            self.database.put("ended", arrow_arrays.table(_TABLES["ended"], [(worker,) for worker in workers]))
             self.changed()
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
@@ -320,7 +320,7 @@ class Catalogue:
 
     def _append(self, table: str, rows: Rows) -> None:
         if rows:
-            self.database.append(table, arrow.table(_TABLES[table], rows))
+            self.database.append(table, arrow_arrays.table(_TABLES[table], rows))
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
         """The rows of a "tensor", by step, or of a "step", by name. What was read stays read: when the run has grown,

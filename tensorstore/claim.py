@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
-from .flushes import flushes_of, widest
-from .index import StepSummary
-from .index_files import list_index, read_summaries
-from .lease import LeaseInfo, Observer, read_leases
-from .mode import ModeKeys
-from .schema import (
+from .format.flush_range import flushes_of, widest
+from .format.index import StepSummary
+from .format.index_log import list_index, read_summaries
+from .format.schema import (
     COLLECTIONS,
     END,
     MARKED_END,
@@ -25,6 +23,8 @@ from .schema import (
     collections_path,
     end_path,
 )
+from .lease import LeaseInfo, Observer, read_leases
+from .mode import ModeKeys
 from .storage.open import Storage
 
 

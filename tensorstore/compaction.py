@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from .chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
 from .errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk
-from .flushes import Flushes, flushes_of, folder_of, range_path, widest
-from .index import IndexSummary, joined, read_rows, write_compacted
-from .index_files import list_index, read_summaries
+from .format.chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
+from .format.flush_range import Flushes, flushes_of, folder_of, range_path, widest
+from .format.index import IndexSummary, joined, read_rows, write_compacted
+from .format.index_log import list_index, read_summaries
+from .format.schema import TENSORS, chunk_folder, is_chunk_of
 from .progress_bar import progress_bar
-from .schema import TENSORS, chunk_folder, is_chunk_of
 from .storage.open import ByteRange, Storage, open_storage, translated
 from .trial import run_info
 from .workers import Workers

@@ -21,13 +21,14 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from . import arrow, forking, user_sql
+from . import forking, user_sql
 from .duckdb_answer import DuckDBAnswer, query_errors
 from .engine import Database, FilesView, Rows, RunFile
 from .errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
+from .format import arrow_arrays
+from .format.schema import HISTOGRAM
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 from .run_files import PROTOCOL, RunFiles
-from .schema import HISTOGRAM
 from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class DuckDBDatabase(Database):
     def _no_files(self, view: FilesView) -> duckdb.DuckDBPyRelation:
         # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
         run = [pa.field("run", pa.string())] if view.with_run else []
-        self.put(f"no_{view.name}", arrow.table(pa.schema([*run, *view.schema]), []))
+        self.put(f"no_{view.name}", arrow_arrays.table(pa.schema([*run, *view.schema]), []))
         return self._duckdb.table(f"catalogue.no_{view.name}")
 
     def _over_files(self, view: FilesView, files: Sequence[RunFile]) -> duckdb.DuckDBPyRelation:

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
+from .format.schema import END, LEASES, lease_path, session_end_path
 from .process import Process, this_process
-from .schema import END, LEASES, lease_path, session_end_path
 from .storage.open import Storage
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from .errors import CorruptFile, FileError
-from .flushes import Flushes, flushes_of
-from .index import SavedTensor
-from .schema import COLLECTIONS, INDEX
+from .format.flush_range import Flushes, flushes_of
+from .format.index import SavedTensor
+from .format.schema import COLLECTIONS, INDEX
 from .workers import natural
 
 

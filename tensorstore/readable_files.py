@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from .errors import CorruptFile, FileError, MissingChunk
-from .footer import footer_length, footer_of, schema_of
+from .format.footer import footer_length, footer_of, schema_of
 from .storage.open import ByteRange, Storage
 
 _TAIL_BYTES = 64 << 10

@@ -24,7 +24,7 @@ from .errors import (
     StepUnavailable,
     TensorUnavailableForStep,
 )
-from .index import SavedTensor
+from .format.index import SavedTensor
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
 from .mode import ModeKeys

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from .schema import FINDINGS, INDEX, TENSORS
+from .format.schema import FINDINGS, INDEX, TENSORS
 from .storage.base import check_path, missing
 from .storage.open import Storage
 

@@ -14,16 +14,17 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from . import arrow, forking
+from . import forking
 from .catalogue import collection_row
-from .documents import read_document, utc
 from .duckdb_engine import DuckDBEngine
 from .engine import Answer, Database, Engine, FilesView, RunFile
 from .errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
-from .flushes import widest
-from .index_files import list_index
+from .format import arrow_arrays
+from .format.documents import read_document, utc
+from .format.flush_range import widest
+from .format.index_log import list_index
+from .format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from .readable_files import ReadableFiles
-from .schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from .storage.open import Storage, open_storage
 from .trial import Trial, create_trial
 from .workers import Workers
@@ -215,14 +216,14 @@ class Runs:
     # Views.
 
     def _make_views(self, database: Database) -> None:
-        database.put("runs", arrow.table(_RUNS, [_row(run) for run in self._runs.values()]))
+        database.put("runs", arrow_arrays.table(_RUNS, [_row(run) for run in self._runs.values()]))
         collections = [
             (run.name, *collection_row(info.worker, info.include_collections, dict(document)))
             for run in self._runs.values()
             for info in run.workers.infos
             for document in info.collections
         ]
-        database.put("collections", arrow.table(_COLLECTIONS, collections))
+        database.put("collections", arrow_arrays.table(_COLLECTIONS, collections))
         files = [RunFile(run.storage, path, run.name) for run in self._runs.values() for path in run.index]
         database.make_files_view(FilesView("tensors", INDEX_SCHEMA, "saved_at", with_run=True), files)
         for view in _VIEWS:

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from .chunk_merge import discard, merge_chunks
 from .errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
-from .flushes import flushes_of, folder_of, range_path
-from .index import IndexedStep, indexed_rows, write_compacted
+from .format.chunk_merge import discard, merge_chunks
+from .format.flush_range import flushes_of, folder_of, range_path
+from .format.index import IndexedStep, indexed_rows, write_compacted
 from .storage.open import Storage, translated
 
 logger = logging.getLogger(__name__)

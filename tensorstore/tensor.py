@@ -8,9 +8,9 @@ import numpy as np
 
 from .dtypes import Array
 from .errors import ShapeUnavailableForStep, TensorUnavailableForStep
-from .index import SavedTensor
+from .format.index import SavedTensor
+from .format.schema import UNKNOWN_SHAPE
 from .mode import ModeKeys
-from .schema import UNKNOWN_SHAPE
 from .statistics.derived import derive
 from .statistics.single import STATISTICS, parse_statistic, statistic
 

@@ -23,10 +23,10 @@ from .errors import (
     StepNotYetAvailable,
     TensorUnavailable,
 )
+from .format.schema import COLLECTIONS, RUN_FILE, RunInfo
 from .late_worker import LateWorker
 from .mode import ModeKeys
 from .reader import RunReader
-from .schema import COLLECTIONS, RUN_FILE, RunInfo
 from .storage.open import Storage, open_storage
 from .tensor import Tensor
 from .waiting import Waiting

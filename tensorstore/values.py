@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .chunk_values import read_blocks
 from .dtypes import Array, as_scalar, from_rows, parse_dtype
 from .errors import CorruptFile
-from .index import SavedTensor
-from .schema import INDEX
+from .format.chunk_reader import read_blocks
+from .format.index import SavedTensor
+from .format.schema import INDEX
 from .storage.open import Storage
 
 

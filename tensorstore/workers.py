@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from .errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
-from .schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
+from .format.schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
 from .storage.open import Storage
 
 logger = logging.getLogger(__name__)

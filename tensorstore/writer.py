@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from .chunk import PART_BYTES, ChunkWriter
 from .dtypes import Array, as_scalar, dtype_name
 from .errors import RunTakenOver, TensorTrialError
-from .index import IndexedStep, write_index
+from .format.chunk_writer import PART_BYTES, ChunkWriter
+from .format.index import IndexedStep, write_index
+from .format.record import Kind, Numbers, Packed, Plan, Record, Step
+from .format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from .lease import Lease
 from .mode import ModeKeys
-from .records import Kind, Numbers, Packed, Plan, Record, Step
-from .schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from .small_index import SmallIndex
 from .statistics.batched import can_join, statistics_of_many
 from .statistics.single import histogram, statistics

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from runs import EPOCH, EVAL, TRAIN, Job
 
+from tensortrial.format.record import Plan, Record, Step
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Record, Step
 
 STEPS = 12
 WORKERS = {"left": 2, "right": 1}

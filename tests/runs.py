@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from tensortrial.claim import Progress, claim, claim_again, progress
 from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
+from tensortrial.format.record import Plan, Record, Step
+from tensortrial.format.schema import INDEX, RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Record, Step
-from tensortrial.schema import INDEX, RunInfo, WorkerInfo
 from tensortrial.storage.open import open_storage
 from tensortrial.writer import Writer
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import click
 
 from ..errors import MissingCollectionFiles, NotARun, RunNotFound, TensorTrialError
+from ..format.schema import RUN_FILE
 from ..mode import ModeKeys
-from ..schema import RUN_FILE
 from ..storage.open import Storage, open_storage
 from ..trial import Trial, create_trial
 from .console import say

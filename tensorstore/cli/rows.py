@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from ..arrow import bounded
 from ..errors import StorageError
+from ..format.arrow_arrays import bounded
 from .console import console_for, print_table
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ..errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
-from ..schema import path_component
+from ..format.schema import path_component
 from ..storage.open import Storage, canonical_url, open_storage, translated
 from .tables import GROWING
 from .target import LEDGER, Held, Part, Position, Target, differences

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arrow import bounded
+from ..format.arrow_arrays import bounded
 from .batches import ROWS, ahead, gathered
 
 _LIST_ITEMS = ".list.element"

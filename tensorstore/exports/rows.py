@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..chunk_values import ChunkFile
 from ..errors import CorruptFile
-from ..footer import read_footer, row_groups
-from ..index import with_later_columns
-from ..schema import INDEX_SCHEMA, LATER_COLUMNS, TENSORS_SCHEMA, is_chunk_path
+from ..format.chunk_reader import ChunkFile
+from ..format.footer import read_footer, row_groups
+from ..format.index import with_later_columns
+from ..format.schema import INDEX_SCHEMA, LATER_COLUMNS, TENSORS_SCHEMA, is_chunk_path
 from ..storage.open import Storage
 from .tables import ENCODED, encoded
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
-from ..flushes import flushes_of
-from ..index import StepSummary
-from ..index_files import IndexFiles, NewFile
-from ..schema import INDEX_SCHEMA, RUN_FILE, index_folder
+from ..format.flush_range import flushes_of
+from ..format.index import StepSummary
+from ..format.index_log import IndexFiles, NewFile
+from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
 from ..storage.open import Storage
 from .rows import Place, index_rows, places, value_rows
 from .tables import GROWING, OF_INDEX, with_run

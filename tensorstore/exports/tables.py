@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..statistics.single import STATISTICS
 
 _TEXT, _NUMBER = pa.string(), pa.int64()

@@ -14,8 +14,8 @@ import pyarrow as pa
 from ..errors import ExportError, StorageError
 from ..events.summary import event, first_event, shown
 from ..events.tfrecord import framed
+from ..format.schema import path_component
 from ..mode import ModeKeys
-from ..schema import path_component
 from ..statistics.single import STATISTICS
 from ..storage.open import Sink, Storage
 from .folder import open_folder

@@ -20,10 +20,10 @@ from .. import __version__
 from ..claim import claim, claim_again, published_steps
 from ..config.collection import CollectionKeys
 from ..errors import UnsupportedValue
+from ..format.record import Numbers, Plan, Record, Step
+from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
-from ..records import Numbers, Plan, Record, Step
-from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..storage.open import Storage
 from ..writer import Writer
 from .target import SOURCE, begun, writing

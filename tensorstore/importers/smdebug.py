@@ -16,8 +16,8 @@ from typing import Any
 from .. import __version__
 from ..claim import claim, claim_again, published_steps
 from ..errors import ConfigurationError, FileError, NotARun, RunNotFound
+from ..format.schema import END, MARKED_END, RunInfo, end_path
 from ..progress_bar import progress_bar
-from ..schema import END, MARKED_END, RunInfo, end_path
 from ..storage.open import Storage, open_storage
 from ..writer import Writer
 from .smdebug_run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run

@@ -21,8 +21,8 @@ from ..config.collection import Collection
 from ..config.reduction_config import ReductionConfig
 from ..config.save_config import SaveConfig
 from ..errors import ConfigurationError, CorruptFile, FileError
+from ..format.schema import WorkerInfo
 from ..mode import ModeKeys
-from ..schema import WorkerInfo
 from ..statistics.single import parse_statistic
 from ..storage.open import Storage
 

@@ -13,9 +13,9 @@ from ..dtypes import Array
 from ..errors import CorruptFile, UnsupportedValue
 from ..events.tensor_proto import tensor
 from ..events.tfrecord import BLOCK, TornRecord, records
+from ..format.record import Plan, Record, Step
+from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
 from ..mode import ModeKeys
-from ..records import Plan, Record, Step
-from ..schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
 from ..storage.open import ByteRange, Storage
 from ..writer import Writer
 from .event import SavedTensor, saved_tensors

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import RunExists, TensorTrialError
-from ..schema import RUN_FILE, RunInfo, end_path
+from ..format.schema import RUN_FILE, RunInfo, end_path
 from ..storage.open import Storage
 from ..writer import Writer
 

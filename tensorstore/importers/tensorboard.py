@@ -20,10 +20,10 @@ from ..claim import claim, claim_again, published_steps
 from ..config.collection import CollectionKeys
 from ..dtypes import dtype_name
 from ..errors import ConfigurationError, CorruptFile, UnsupportedValue
+from ..format.record import Numbers, Packed, Plan, Record, Step
+from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
-from ..records import Numbers, Packed, Plan, Record, Step
-from ..schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..storage.open import Storage, open_storage
 from ..writer import Writer
 from .metrics import Report, log

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError, StorageError
-from ..schema import STOP_FILE
+from ..format.schema import STOP_FILE
 from ..trial import Trial
 from .finding import Finding
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import FileError
-from ..schema import FINDINGS, FINDINGS_SCHEMA
+from ..format.schema import FINDINGS, FINDINGS_SCHEMA
 from ..storage.open import Storage
 
 logger = logging.getLogger("tensortrial.rules")

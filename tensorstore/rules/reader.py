@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 from .. import forking
 from ..dtypes import Array
 from ..errors import StepUnavailable
-from ..index import SavedTensor
+from ..format.index import SavedTensor
 from ..mode import ModeKeys
 from ..statistics.derived import derive
 from ..statistics.single import STATISTICS, statistics

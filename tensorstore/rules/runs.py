@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidRuleParameter
-from ..index import SavedTensor
+from ..format.index import SavedTensor
 from ..statistics.single import STATISTICS
 from ..trial import Trial, create_trial
 from .builtin import BuiltinRule, SelectingRule

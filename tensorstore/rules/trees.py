@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from ..index import SavedTensor
+from ..format.index import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import integer, number, regexes
 from .reader import NotSaved, Selector, StepView

@@ -14,10 +14,10 @@ from training import seeded, train  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
+from tensortrial.format.record import Plan  # noqa: E402
 from tensortrial.hooks import torch_device  # noqa: E402
 from tensortrial.hooks.torch_capture import Capture  # noqa: E402
 from tensortrial.hooks.torch_device import Batch  # noqa: E402
-from tensortrial.records import Plan  # noqa: E402
 
 MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1"))
 

@@ -12,8 +12,8 @@ from runs import EVAL, TRAIN, Job
 
 import tensortrial
 from tensortrial.errors import StatisticsNotSaved
-from tensortrial.records import Plan, Record
-from tensortrial.schema import INDEX
+from tensortrial.format.record import Plan, Record
+from tensortrial.format.schema import INDEX
 
 WEIGHT = "fc/weights/fc/kernel:0"
 NEEDING = ["gradient_norms", "weight_changes", "update_ratios", "dead_layers", "worker_divergence"]

@@ -10,8 +10,8 @@ import pytest
 from runs import TRAIN, Job
 
 import tensortrial
+from tensortrial.format.schema import FINDINGS_SCHEMA
 from tensortrial.rules import ExplodingTensor, invoke_rule
-from tensortrial.schema import FINDINGS_SCHEMA
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from runs import EPOCH, TRAIN, Job
 import tensortrial
 from tensortrial import rules
 from tensortrial.errors import ConfigurationError, RunStalled, StepNotYetAvailable, UnknownRule
-from tensortrial.records import Plan, Record, Step
+from tensortrial.format.record import Plan, Record, Step
 from tensortrial.rules import ExplodingTensor, Rule, StalledTraining, VanishingGradient, invoke_rule
 from tensortrial.rules.configuration import parse_rule, read_rules
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Job
 
-from tensortrial.arrow import column, numpy_of, table
+from tensortrial.format.arrow_arrays import column, numpy_of, table
 
 CELLS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): st.text(),

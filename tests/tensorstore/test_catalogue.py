@@ -29,9 +29,9 @@ from tensortrial.errors import (
     StorageError,
     UnknownFormat,
 )
-from tensortrial.index import SavedTensor
-from tensortrial.index_rows import IndexRows
-from tensortrial.schema import RunInfo
+from tensortrial.format.index import SavedTensor
+from tensortrial.format.index_reader import IndexRows
+from tensortrial.format.schema import RunInfo
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
 from tensortrial.trial import Trial

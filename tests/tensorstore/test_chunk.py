@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortrial.chunk import COMPRESSED_ROW_GROUP_BYTES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, ChunkWriter, Places
-from tensortrial.copies import Arenas
 from tensortrial.dtypes import dtype_name, from_rows, in_stored_dtype, parse_dtype, storable
+from tensortrial.format.buffer_pool import Arenas
+from tensortrial.format.chunk_writer import (
+    COMPRESSED_ROW_GROUP_BYTES,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    ChunkWriter,
+    Places,
+)
+from tensortrial.format.record import Kind, Packed, Plan, Record, Step
+from tensortrial.format.schema import TENSORS_SCHEMA
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Kind, Packed, Plan, Record, Step
-from tensortrial.schema import TENSORS_SCHEMA
 from tensortrial.storage.open import open_storage
 
 PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from runs import EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial import chunk_merge, small_index
-from tensortrial.chunk_merge import flushes_of_merged
+from tensortrial import small_index
 from tensortrial.compaction import compact
 from tensortrial.errors import CorruptFile, MissingChunk
-from tensortrial.flushes import Flushes
+from tensortrial.format import chunk_merge
+from tensortrial.format.chunk_merge import flushes_of_merged
+from tensortrial.format.flush_range import Flushes
 from tensortrial.trial import Trial
 
 
@@ -182,7 +183,7 @@ def test_what_a_compaction_that_died_left_is_deleted(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("tensortrial.compaction.write_compacted", killed)
-        patched.setattr("tensortrial.chunk_merge.discard", killed)
+        patched.setattr("tensortrial.format.chunk_merge.discard", killed)
         with pytest.raises(KeyboardInterrupt):
             compact(tmp_path, grace=0)
     assert len(chunks(tmp_path)) == 22

@@ -12,7 +12,7 @@ from runs import CREATED, EVAL, TRAIN, Job
 import tensortrial
 from tensortrial.claim import check_out_dir, claim, next_flush, progress
 from tensortrial.errors import FileError, NotARun, RunExists, UnknownFormat, WorkerClaimed
-from tensortrial.schema import RunInfo, WorkerInfo, collections_path
+from tensortrial.format.schema import RunInfo, WorkerInfo, collections_path
 from tensortrial.storage.open import open_storage
 
 

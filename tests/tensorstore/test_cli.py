@@ -17,9 +17,9 @@ from runs import Job
 
 from tensortrial.claim import claim
 from tensortrial.cli.console import print_table
+from tensortrial.format.record import Plan, Record, Step
+from tensortrial.format.schema import RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Plan, Record, Step
-from tensortrial.schema import RunInfo, WorkerInfo
 from tensortrial.storage.open import open_storage
 from tensortrial.writer import Writer
 

@@ -30,7 +30,7 @@ import tensortrial
 from tensortrial import small_index
 from tensortrial.compaction import Compaction, compact
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
-from tensortrial.flushes import Flushes, flushes_of, widest
+from tensortrial.format.flush_range import Flushes, flushes_of, widest
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 from tensortrial.trial import Trial

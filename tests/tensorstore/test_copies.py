@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tensortrial
-from tensortrial.chunk import ChunkWriter
-from tensortrial.copies import PACKED_BYTES, Arenas, Copies
+from tensortrial.format.buffer_pool import PACKED_BYTES, Arenas, Copies
+from tensortrial.format.chunk_writer import ChunkWriter
+from tensortrial.format.record import Kind, Plan, Record, Step
 from tensortrial.hooks.rank import Rank
 from tensortrial.hooks.recorder import Recorder
 from tensortrial.mode import ModeKeys
-from tensortrial.records import Kind, Plan, Record, Step
 from tensortrial.storage.open import open_storage
 
 LARGE = PACKED_BYTES

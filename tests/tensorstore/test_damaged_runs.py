@@ -18,8 +18,8 @@ from runs import Job
 import tensortrial
 from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import places, value_rows
-from tensortrial.index_rows import IndexRows
-from tensortrial.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
+from tensortrial.format.index_reader import IndexRows
+from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
 from tensortrial.storage.open import open_storage
 from tensortrial.values import read_values
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from runs import Job
 
 from tensortrial.compaction import compact
-from tensortrial.footer import ColumnChunk, footer_of, row_groups
+from tensortrial.format.footer import ColumnChunk, footer_of, row_groups
 
 STATISTICS = ("min", "max", "mean", "nan_count")
 
@@ -28,9 +28,9 @@ from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
 from tensortrial.exports.rows import index_rows, places, value_rows
-from tensortrial.index import read_rows
-from tensortrial.index_files import read_summaries
-from tensortrial.index_rows import IndexRows
+from tensortrial.format.index import read_rows
+from tensortrial.format.index_log import read_summaries
+from tensortrial.format.index_reader import IndexRows
 from tensortrial.storage.open import open_storage
 from tensortrial.values import read_values
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import EPOCH, EVAL, TRAIN, Job
 
-from tensortrial import index
 from tensortrial.errors import CorruptFile, UnknownFormat
-from tensortrial.index import IndexSummary, StepSummary, read_summary, write_compacted
-from tensortrial.schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, INDEX_SCHEMA
+from tensortrial.format import index
+from tensortrial.format.index import IndexSummary, StepSummary, read_summary, write_compacted
+from tensortrial.format.schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, INDEX_SCHEMA
 from tensortrial.storage.open import open_storage
 
 GOOD = {

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from runs import EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial import index, index_rows, small_index
+from tensortrial import small_index
 from tensortrial.compaction import compact
-from tensortrial.index import SavedTensor
-from tensortrial.index_rows import IndexRows
+from tensortrial.format import index, index_reader
+from tensortrial.format.index import SavedTensor
+from tensortrial.format.index_reader import IndexRows
 from tensortrial.statistics.single import STATISTICS
 from tensortrial.storage.open import open_storage
 from tensortrial.trial import Trial
@@ -98,9 +99,9 @@ def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch
         for scalar in (0.0, -0.0):
             job.step({"a": scalar, "b": scalar})
     trial = tensortrial.create_trial(tmp_path)
-    read, decoded = index_rows._IndexFile.read, list[str]()
+    read, decoded = index_reader._IndexFile.read, list[str]()
     monkeypatch.setattr(
-        index_rows._IndexFile,
+        index_reader._IndexFile,
         "read",
         lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
     )
@@ -113,8 +114,8 @@ def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_index, "_ROWS", 0)
-    monkeypatch.setattr(index_rows, "_KEPT_GROUPS", 3)
-    monkeypatch.setattr(index_rows, "_KEPT_FOOTERS", 2)
+    monkeypatch.setattr(index_reader, "_KEPT_GROUPS", 3)
+    monkeypatch.setattr(index_reader, "_KEPT_FOOTERS", 2)
     with Job(tmp_path, flush_seconds=3600) as job:
         for number in range(8):
             job.step({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
@@ -128,6 +129,6 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert len(rows._groups) == 3
         assert len(rows._files) == 2
         assert rows._bytes == sum(group.nbytes for group in rows._groups.values())
-    monkeypatch.setattr(index_rows, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(index_reader, "_KEPT_BYTES", 0)
     assert len(rows.read(paths)) == 16
     assert rows._bytes == 0

@@ -21,11 +21,11 @@ from servers import ObjectStore
 
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, RunInUse, RunTakenOver
+from tensortrial.format.schema import end_path, session_end_path
 from tensortrial.hooks.rank import Rank
 from tensortrial.hooks.recorder import Recorder
 from tensortrial.lease import LeaseInfo, Observer, read_leases
 from tensortrial.process import Process, this_process
-from tensortrial.schema import end_path, session_end_path
 from tensortrial.storage.open import Storage, open_storage
 
 SECONDS = 60.0

@@ -20,7 +20,7 @@ from runs import Job, with_bounds
 import tensortrial
 from tensortrial.duckdb_engine import DuckDBEngine
 from tensortrial.engine import FilesView, RunFile
-from tensortrial.schema import INDEX
+from tensortrial.format.schema import INDEX
 from tensortrial.storage.open import open_storage
 
 NAN, INF = math.nan, math.inf

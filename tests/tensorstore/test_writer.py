@@ -18,8 +18,8 @@ from runs import EVAL, TRAIN, Job
 
 import tensortrial
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
-from tensortrial.flushes import widest
-from tensortrial.records import Numbers, Plan, Record, Step
+from tensortrial.format.flush_range import widest
+from tensortrial.format.record import Numbers, Plan, Record, Step
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Sink
 from tensortrial.writer import Writer

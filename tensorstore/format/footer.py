@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .storage.open import ByteRange, Storage
+from ..storage.open import ByteRange, Storage
 from .thrift import read_binary, read_field, read_integer, read_list_head, read_struct, read_value
 
 MAGIC = b"PAR1"

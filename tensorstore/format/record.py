@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .copies import LENGTH_BYTES, Arena, Arenas
-from .dtypes import Array
-from .errors import UnsupportedValue
-from .mode import ModeKeys
+from ..dtypes import Array
+from ..errors import UnsupportedValue
+from ..mode import ModeKeys
+from .buffer_pool import LENGTH_BYTES, Arena, Arenas
 
 _PACKED_VALUES = 4096
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from .dtypes import to_bytes
-from .parquet import Cells, Column, ParquetWriter, Positions, distinct
-from .records import Kind, Packed, Record, Step
+from ..dtypes import to_bytes
+from ..storage.open import Sink, translated
+from .parquet_writer import Cells, Column, ParquetWriter, Positions, distinct
+from .record import Kind, Packed, Record, Step
 from .schema import TENSORS_SCHEMA
-from .storage.open import Sink, translated
 
 # A value that lies there as it is needs no decoding, however large its row group. A compressed one costs its row group.
 ROW_GROUP_BYTES = 32 << 20

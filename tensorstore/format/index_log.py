@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .errors import FileError, StorageError
-from .flushes import Flushes, flushes_of, folder_of, widest
+from ..errors import FileError, StorageError
+from ..storage.open import Storage
+from .flush_range import Flushes, flushes_of, folder_of, widest
 from .index import IndexSummary, read_summary
 from .schema import index_folder
-from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from . import arrow
-from .chunk_values import ChunkFile
-from .dtypes import Array
-from .errors import CorruptFile
+from ..dtypes import Array
+from ..errors import CorruptFile
+from ..statistics.single import STATISTICS
+from ..storage.open import ByteRange, Storage
+from . import arrow_arrays
+from .chunk_reader import ChunkFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, LATER_COLUMNS
-from .statistics.single import STATISTICS
-from .storage.open import ByteRange, Storage
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
@@ -162,8 +162,8 @@ class _RowGroup:
         self._file, self._number = file, number
         names, steps = file.read(number, _KEYS)
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
-        self._names = _compact(arrow.numpy_of(names.indices))
-        self._steps = _compact(arrow.numpy_of(steps))
+        self._names = _compact(arrow_arrays.numpy_of(names.indices))
+        self._steps = _compact(arrow_arrays.numpy_of(steps))
         # What a writer flushes is in the order of steps; what was compacted is not.
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
         self.nbytes = self._names.nbytes + self._steps.nbytes
@@ -229,12 +229,12 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
     if column.null_count == len(column):
         return _always(None)
     if pa.types.is_dictionary(column.type):
-        return _words([*column.dictionary.to_pylist(), None], arrow.numpy_of(column.indices, missing=-1))
+        return _words([*column.dictionary.to_pylist(), None], arrow_arrays.numpy_of(column.indices, missing=-1))
     if pa.types.is_primitive(column.type):
-        return _numbers(arrow.numpy_of(column), arrow.valid(column))
+        return _numbers(arrow_arrays.numpy_of(column), arrow_arrays.valid(column))
     if column.type == INDEX_SCHEMA.field("shape").type and not column.values.null_count:
-        return _lists(arrow.numpy_of(column.values), arrow.numpy_of(column.offsets))
-    return lambda positions: column.take(arrow.column(positions.tolist(), pa.int64())).to_pylist(), column.nbytes
+        return _lists(arrow_arrays.numpy_of(column.values), arrow_arrays.numpy_of(column.offsets))
+    return lambda positions: column.take(arrow_arrays.column(positions.tolist(), pa.int64())).to_pylist(), column.nbytes
 
 
 def _always(cell: Any) -> tuple[Cells, int]:

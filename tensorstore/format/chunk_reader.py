@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .dtypes import Array
-from .errors import CorruptFile, MissingChunk
+from ..dtypes import Array
+from ..errors import CorruptFile, MissingChunk
+from ..storage.open import ByteRange, Storage
 from .index import SavedTensor
 from .schema import is_chunk_path
-from .storage.open import ByteRange, Storage
 
 _LENGTH_PREFIX = 4
 # A value is read with the 16 bytes before it, of which the last 4 are its length. So the value itself begins on a

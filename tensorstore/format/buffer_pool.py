@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from .dtypes import Array
+from ..dtypes import Array
 
 LIMIT_BYTES = 96 << 20
 """What waits to be used again. The values of one row group come back at once, while the next ones are being copied."""

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from ..errors import ConfigurationError, NotARun, UnknownFormat
+from ..statistics.single import STATISTICS
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
-from .errors import ConfigurationError, NotARun, UnknownFormat
-from .statistics.single import STATISTICS
 
 FORMAT = 1
 STEPS_PER_DIRECTORY = 1000

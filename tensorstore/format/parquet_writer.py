@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from . import __version__
+from .. import __version__
 from .thrift import I64, Struct, varint
 
 MAGIC = b"PAR1"

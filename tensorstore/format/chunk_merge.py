@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .arrow import column, numbers, numpy_of, texts
-from .chunk import ChunkWriter, Places
-from .chunk_values import ChunkFile, read_bytes
-from .errors import CorruptFile, MissingChunk
-from .flushes import Flushes, folder_of
+from ..errors import CorruptFile, MissingChunk
+from ..mode import ModeKeys
+from ..storage.open import Storage
+from .arrow_arrays import column, numbers, numpy_of, texts
+from .chunk_reader import ChunkFile, read_bytes
+from .chunk_writer import ChunkWriter, Places
+from .flush_range import Flushes, folder_of
 from .index import SavedTensor
-from .mode import ModeKeys
-from .records import Kind, Plan, Step
+from .record import Kind, Plan, Step
 from .schema import INDEX_SCHEMA, is_chunk_of
-from .storage.open import Storage
 
 _LARGE_BYTES = 64 << 20
 """A chunk of so many bytes stays as it is."""

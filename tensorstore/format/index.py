@@ -15,13 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .arrow import lists, numbers, numpy_of, spread, structs, texts
-from .chunk import Places
-from .dtypes import Array
-from .errors import CorruptFile, UnknownFormat
-from .mode import ModeKeys
-from .parquet import distinct
-from .records import Kind, Step
+from ..dtypes import Array
+from ..errors import CorruptFile, UnknownFormat
+from ..mode import ModeKeys
+from ..statistics.single import STATISTICS
+from ..storage.open import Sink
+from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
+from .chunk_writer import Places
+from .parquet_writer import distinct
+from .record import Kind, Step
 from .schema import (
     FOOTER_CHUNKS,
     FOOTER_COMPACTED,
@@ -34,8 +36,6 @@ from .schema import (
     LATER_COLUMNS,
     is_chunk_path,
 )
-from .statistics.single import STATISTICS
-from .storage.open import Sink
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
