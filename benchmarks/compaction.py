@@ -21,12 +21,12 @@ GROUP_BY = "select name, avg({mean}), avg({l2}) from {table} group by name"
 def write(out: str, flushes: int) -> None:
     import numpy as np
 
-    from tensortrial.claim import claim
     from tensortrial.format.record import Plan, Record, Step
     from tensortrial.format.schema import RunInfo, WorkerInfo
     from tensortrial.mode import ModeKeys
     from tensortrial.storage.open import open_storage
-    from tensortrial.writer import Writer
+    from tensortrial.write.claim import claim
+    from tensortrial.write.writer import Writer
 
     storage = open_storage(out)
     claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo("worker_0", 1, "2026-01-01T00:00:00+00:00", []))

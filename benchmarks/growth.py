@@ -36,11 +36,11 @@ def write(out: str, rows: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from tensortrial.claim import claim
     from tensortrial.format.index import IndexSummary, NamedTensor, StepSummary, write_compacted
     from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
     from tensortrial.statistics.single import STATISTICS
     from tensortrial.storage.open import open_storage
+    from tensortrial.write.claim import claim
 
     storage = open_storage(out)
     claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []))
@@ -80,7 +80,7 @@ def flush(out: str, number: int) -> None:
     from tensortrial.format.record import Plan, Record, Step
     from tensortrial.mode import ModeKeys
     from tensortrial.storage.open import open_storage
-    from tensortrial.writer import Writer
+    from tensortrial.write.writer import Writer
 
     writer = Writer(open_storage(out), WORKER, first_flush=number)
     records = [Record(Plan(f"layer{each:03}.weight", ("weights",), True), 0.5, 0) for each in range(PER_STEP)]

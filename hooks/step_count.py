@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tensortrial.claim import Progress
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
+from tensortrial.write.claim import Progress
 
 
 class StepCount:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tensortrial.claim import Progress, claim, claim_again, progress
 from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import INDEX, RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
-from tensortrial.writer import Writer
+from tensortrial.write.claim import Progress, claim, claim_again, progress
+from tensortrial.write.writer import Writer
 
 CREATED = "2026-01-01T00:00:00+00:00"
 # Nanoseconds since 1970 of that moment.

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..claim import claim, claim_again, published_steps
 from ..config.collection import CollectionKeys
 from ..errors import UnsupportedValue
 from ..format.record import Numbers, Plan, Record, Step
@@ -25,7 +24,8 @@ from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerIn
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..storage.open import Storage
-from ..writer import Writer
+from ..write.claim import claim, claim_again, published_steps
+from ..write.writer import Writer
 from .target import SOURCE, begun, writing
 
 logger = logging.getLogger(__name__)

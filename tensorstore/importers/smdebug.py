@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .. import __version__
-from ..claim import claim, claim_again, published_steps
 from ..errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ..format.schema import END, MARKED_END, RunInfo, end_path
 from ..progress_bar import progress_bar
 from ..storage.open import Storage, open_storage
-from ..writer import Writer
+from ..write.claim import claim, claim_again, published_steps
+from ..write.writer import Writer
 from .smdebug_run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
 from .smdebug_step import OpenStep, Plans, StepImport, opened_steps
 from .target import SOURCE, begun, writing

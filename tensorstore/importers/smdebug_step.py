@@ -17,7 +17,7 @@ from ..format.record import Plan, Record, Step
 from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..storage.open import ByteRange, Storage
-from ..writer import Writer
+from ..write.writer import Writer
 from .event import SavedTensor, saved_tensors
 from .smdebug_run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
 

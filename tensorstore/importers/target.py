@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from ..errors import RunExists, TensorTrialError
 from ..format.schema import RUN_FILE, RunInfo, end_path
 from ..storage.open import Storage
-from ..writer import Writer
+from ..write.writer import Writer
 
 SOURCE = "imported_from"
 """The key of a run's metadata that says what it was made of."""

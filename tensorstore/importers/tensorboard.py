@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..claim import claim, claim_again, published_steps
 from ..config.collection import CollectionKeys
 from ..dtypes import dtype_name
 from ..errors import ConfigurationError, CorruptFile, UnsupportedValue
@@ -25,7 +24,8 @@ from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerIn
 from ..mode import ModeKeys
 from ..progress_bar import progress_bar
 from ..storage.open import Storage, open_storage
-from ..writer import Writer
+from ..write.claim import claim, claim_again, published_steps
+from ..write.writer import Writer
 from .metrics import Report, log
 from .tables import url_below
 from .target import SOURCE, begun, writing

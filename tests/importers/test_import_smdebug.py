@@ -441,7 +441,7 @@ def test_new_steps_and_workers_of_the_source_are_added(three: OldRun, new: str) 
 _KILLED = """
 import os, signal, sys
 from tensortrial.importers import smdebug
-from tensortrial.writer import Writer
+from tensortrial.write.writer import Writer
 
 put, left = Writer.put, [int(sys.argv[3])]
 

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from runs import EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial import small_index
 from tensortrial.compaction import compact
 from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format import chunk_merge
 from tensortrial.format.chunk_merge import flushes_of_merged
 from tensortrial.format.flush_range import Flushes
 from tensortrial.trial import Trial
+from tensortrial.write import close_compaction
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "small" not in request.node.name:
-        monkeypatch.setattr(small_index, "_ROWS", 0)
+        monkeypatch.setattr(close_compaction, "_ROWS", 0)
 
 
 def write(folder: Path, flushes: int, **how: Any) -> None:
@@ -224,7 +224,7 @@ def test_a_small_run_closes_with_few_chunks(tmp_path: Path) -> None:
 
 
 def test_a_small_run_of_many_bytes_is_left_to_compact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_index, "_BYTES", 1000)
+    monkeypatch.setattr(close_compaction, "_BYTES", 1000)
     write(tmp_path, 20)
     assert len(chunks(tmp_path)) == 20
     assert compact(tmp_path, grace=0).chunks_made == 2

@@ -10,10 +10,10 @@ import pytest
 from runs import CREATED, EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial.claim import check_out_dir, claim, next_flush, progress
 from tensortrial.errors import FileError, NotARun, RunExists, UnknownFormat, WorkerClaimed
 from tensortrial.format.schema import RunInfo, WorkerInfo, collections_path
 from tensortrial.storage.open import open_storage
+from tensortrial.write.claim import check_out_dir, claim, next_flush, progress
 
 
 def test_an_empty_place_may_be_written_to(tmp_path: Path) -> None:

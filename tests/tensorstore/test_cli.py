@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 from runs import Job
 
-from tensortrial.claim import claim
 from tensortrial.cli.console import print_table
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
-from tensortrial.writer import Writer
+from tensortrial.write.claim import claim
+from tensortrial.write.writer import Writer
 
 
 @pytest.fixture

@@ -27,13 +27,13 @@ from runs import EVAL, TRAIN, Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial import small_index
 from tensortrial.compaction import Compaction, compact
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
 from tensortrial.format.flush_range import Flushes, flushes_of, widest
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 from tensortrial.trial import Trial
+from tensortrial.write import close_compaction
 
 Rows = list[tuple[Any, ...]]
 
@@ -42,7 +42,7 @@ Rows = list[tuple[Any, ...]]
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """What a run does by itself at its end has tests of its own."""
     if "small" not in request.node.name:
-        monkeypatch.setattr(small_index, "_ROWS", 0)
+        monkeypatch.setattr(close_compaction, "_ROWS", 0)
 
 
 def write(folder: Path | str, flushes: int, worker: str = "worker_0", num_workers: int = 1, **how: Any) -> None:
@@ -617,7 +617,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.job is None)
     @rule(kept=st.booleans())
     def open(self, kept: bool) -> None:
-        small_index._ROWS = 8192 if kept else 0
+        close_compaction._ROWS = 8192 if kept else 0
         self.job = Job(self.url, resume=self.steps > 0 or open_storage(self.url).exists_any(), steps_per_directory=90)
         self.job.writer._flush_seconds = 3600
 

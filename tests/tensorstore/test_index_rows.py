@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from runs import EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial import small_index
 from tensortrial.compaction import compact
 from tensortrial.format import index, index_reader
 from tensortrial.format.index import SavedTensor
@@ -22,6 +21,7 @@ from tensortrial.format.index_reader import IndexRows
 from tensortrial.statistics.single import STATISTICS
 from tensortrial.storage.open import open_storage
 from tensortrial.trial import Trial
+from tensortrial.write import close_compaction
 
 NAMES = ["a", "b/weight", "ü", ""]
 PLACE = SavedTensor._fields[:14]
@@ -71,7 +71,7 @@ def test_rows_are_those_that_sql_finds(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "_ROW_GROUP_ROWS", row_group)
         patched.setattr(index, "_COMPACTED_ROW_GROUP_ROWS", row_group)
-        patched.setattr(small_index, "_ROWS", 0)
+        patched.setattr(close_compaction, "_ROWS", 0)
         with Job(folder, flush_seconds=3600) as job:
             for number, step in enumerate(steps):
                 kept = {"statistics": ("min", "l2"), "histogram": True} if number % 2 else {}
@@ -113,7 +113,7 @@ def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_index, "_ROWS", 0)
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
     monkeypatch.setattr(index_reader, "_KEPT_GROUPS", 3)
     monkeypatch.setattr(index_reader, "_KEPT_FOOTERS", 2)
     with Job(tmp_path, flush_seconds=3600) as job:

@@ -24,9 +24,9 @@ from tensortrial.errors import ConfigurationError, RunInUse, RunTakenOver
 from tensortrial.format.schema import end_path, session_end_path
 from tensortrial.hooks.rank import Rank
 from tensortrial.hooks.recorder import Recorder
-from tensortrial.lease import LeaseInfo, Observer, read_leases
-from tensortrial.process import Process, this_process
 from tensortrial.storage.open import Storage, open_storage
+from tensortrial.write.lease import LeaseInfo, Observer, read_leases
+from tensortrial.write.process import Process, this_process
 
 SECONDS = 60.0
 BEGINNING = """

@@ -12,8 +12,8 @@ from runs import Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial import small_index
 from tensortrial.trial import Trial
+from tensortrial.write import close_compaction
 
 FLUSHES, TENSORS = 20, 10
 
@@ -33,7 +33,7 @@ class Requests(Counter[tuple[str, str, str]]):
 @pytest.fixture
 def run(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
     # Many files of the index are wanted here, and a small run would have one.
-    monkeypatch.setattr(small_index, "_ROWS", 0)
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
     url = f"{moto_s3.new_bucket()}/project/run"
     with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
         for _ in range(FLUSHES):

@@ -22,7 +22,7 @@ from tensortrial.format.flush_range import widest
 from tensortrial.format.record import Numbers, Plan, Record, Step
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Sink
-from tensortrial.writer import Writer
+from tensortrial.write.writer import Writer
 
 HOSTILE_NAMES = [
     "../x",

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from .errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
-from .format.schema import END, LEASES, lease_path, session_end_path
+from ..errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
+from ..format.schema import END, LEASES, lease_path, session_end_path
+from ..storage.open import Storage
 from .process import Process, this_process
-from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from .dtypes import Array, as_scalar, dtype_name
-from .errors import RunTakenOver, TensorTrialError
-from .format.chunk_writer import PART_BYTES, ChunkWriter
-from .format.index import IndexedStep, write_index
-from .format.record import Kind, Numbers, Packed, Plan, Record, Step
-from .format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
+from ..dtypes import Array, as_scalar, dtype_name
+from ..errors import RunTakenOver, TensorTrialError
+from ..format.chunk_writer import PART_BYTES, ChunkWriter
+from ..format.index import IndexedStep, write_index
+from ..format.record import Kind, Numbers, Packed, Plan, Record, Step
+from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
+from ..mode import ModeKeys
+from ..statistics.batched import can_join, statistics_of_many
+from ..statistics.single import histogram, statistics
+from ..storage.open import Storage, register_flush, translated
+from .close_compaction import SmallIndex
 from .lease import Lease
-from .mode import ModeKeys
-from .small_index import SmallIndex
-from .statistics.batched import can_join, statistics_of_many
-from .statistics.single import histogram, statistics
-from .storage.open import Storage, register_flush, translated
 
 FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20

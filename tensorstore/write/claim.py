@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from .errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
-from .format.flush_range import flushes_of, widest
-from .format.index import StepSummary
-from .format.index_log import list_index, read_summaries
-from .format.schema import (
+from ..errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
+from ..format.flush_range import flushes_of, widest
+from ..format.index import StepSummary
+from ..format.index_log import list_index, read_summaries
+from ..format.schema import (
     COLLECTIONS,
     END,
     MARKED_END,
@@ -23,9 +23,9 @@ from .format.schema import (
     collections_path,
     end_path,
 )
+from ..mode import ModeKeys
+from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
-from .mode import ModeKeys
-from .storage.open import Storage
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from .errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
-from .format.chunk_merge import discard, merge_chunks
-from .format.flush_range import flushes_of, folder_of, range_path
-from .format.index import IndexedStep, indexed_rows, write_compacted
-from .storage.open import Storage, translated
+from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
+from ..format.chunk_merge import discard, merge_chunks
+from ..format.flush_range import flushes_of, folder_of, range_path
+from ..format.index import IndexedStep, indexed_rows, write_compacted
+from ..storage.open import Storage, translated
 
 logger = logging.getLogger(__name__)
 

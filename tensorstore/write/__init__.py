@@ -1,0 +1,1 @@
+"""Writing a run: claims, the writer's thread, compaction at close."""
