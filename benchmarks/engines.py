@@ -49,7 +49,7 @@ def read(engine: str, out: str, master: str) -> None:
 def _spark(master: str) -> object:
     from pyspark.sql import SparkSession
 
-    from tensortrial.spark_engine import SparkEngine
+    from tensortrial.engines.spark import SparkEngine
 
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")

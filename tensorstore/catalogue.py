@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from .duckdb_engine import DuckDBEngine
-from .engine import Answer, Engine, FilesView, Rows, RunFile
+from .engines.base import Answer, Engine, FilesView, Rows, RunFile
+from .engines.duckdb import DuckDBEngine
 from .errors import CorruptFile, FileError
 from .format import arrow_arrays
 from .format.index import NamedTensor, SavedTensor

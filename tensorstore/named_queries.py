@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from .dialects import translate
-from .engine import Answer
+from .engines.base import Answer
+from .engines.dialects import translate
 from .errors import InvalidQueryParameter, UnknownQuery
 from .query_needs import Need, check
 from .query_needs import from_raw as computed_from_raw

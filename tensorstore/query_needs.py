@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from .duckdb_engine import DuckDBDatabase
+from .engines.duckdb import DuckDBDatabase
 from .errors import ConfigurationError, StatisticsNotSaved
 from .runs import Runs
 from .statistics.derived import expression

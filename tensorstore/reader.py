@@ -14,7 +14,7 @@ from . import forking
 from .availability import SettledSteps, StepState, step_state
 from .catalogue import Catalogue, StepRange, collection_row
 from .dtypes import Array
-from .engine import Engine
+from .engines.base import Engine
 from .errors import (
     InvalidWorker,
     MissingChunk,

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from . import forking
 from .catalogue import collection_row
-from .duckdb_engine import DuckDBEngine
-from .engine import Answer, Database, Engine, FilesView, RunFile
+from .engines.base import Answer, Database, Engine, FilesView, RunFile
+from .engines.duckdb import DuckDBEngine
 from .errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
 from .format import arrow_arrays
 from .format.documents import read_document, utc

@@ -13,7 +13,7 @@ from .availability import StepState
 from .catalogue import StepRange
 from .config.collection import Collection, CollectionKeys
 from .dtypes import Array
-from .engine import Answer, Engine
+from .engines.base import Answer, Engine
 from .errors import (
     ConfigurationError,
     FileError,

@@ -20,7 +20,7 @@ import tensortrial
 from tensortrial import ModeKeys
 from tensortrial.availability import StepState
 from tensortrial.config.collection import Collection
-from tensortrial.engine import Engine
+from tensortrial.engines.base import Engine
 from tensortrial.errors import QueryError, QueryRefused
 from tensortrial.rules import AllZero, watch
 

@@ -13,7 +13,7 @@ from asked_runs import Rows, answers, same_rows, write_runs
 from pyspark.sql import SparkSession
 
 import tensortrial
-from tensortrial.spark_engine import SparkEngine
+from tensortrial.engines.spark import SparkEngine
 
 Answers = dict[str, tuple[dict[str, Any], Rows]]
 QUERIES = sorted(tensortrial.list_queries())

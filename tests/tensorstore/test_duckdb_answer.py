@@ -16,7 +16,7 @@ from runs import Job
 
 import tensortrial
 from tensortrial import Trial
-from tensortrial.duckdb_engine import DuckDBEngine
+from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import (
     QueryError,
     QueryMemoryExceeded,

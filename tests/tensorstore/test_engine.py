@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from engines import EngineContract, make_project
 
-from tensortrial.duckdb_engine import DuckDBEngine
+from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import MissingExtra, QueryError, QueryRefused
 
 
@@ -49,14 +49,14 @@ class TestDuckDB(EngineContract):
     ],
 )
 def test_what_spark_is_never_asked(query: str) -> None:
-    spark_sql = pytest.importorskip("tensortrial.spark_sql", exc_type=ImportError)
+    spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     for dialect in ("duckdb", "spark"):
         with pytest.raises((QueryRefused, QueryError)):
             spark_sql.select(query, {"tensors"}, dialect)
 
 
 def test_what_spark_is_asked() -> None:
-    spark_sql = pytest.importorskip("tensortrial.spark_sql", exc_type=ImportError)
+    spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     query = "with t as (from tensors) select name, epoch_us(saved_at) from t where list_contains(collections, $c)"
     assert spark_sql.select(query, {"Tensors"}, "duckdb") == (
         "WITH t AS (SELECT * FROM tensors) SELECT name, UNIX_MICROS(CAST(saved_at AS TIMESTAMP)) FROM t "
@@ -68,7 +68,7 @@ def test_what_spark_is_asked() -> None:
 def test_spark_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("pyspark", "pyspark.sql", "pyspark.errors", "py4j.protocol", "sqlglot"):
         monkeypatch.setitem(sys.modules, module, None)
-    for module in ("tensortrial.spark_engine", "tensortrial.spark_sql"):
+    for module in ("tensortrial.engines.spark", "tensortrial.engines.spark_sql"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingExtra, match=r"tensortrial\[spark\]"):
-        import tensortrial.spark_engine  # noqa: F401
+        import tensortrial.engines.spark  # noqa: F401

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from runs import Job
 
 import tensortrial
+from tensortrial.engines.spark import SparkEngine
 from tensortrial.errors import ConfigurationError, QueryRefused
-from tensortrial.spark_engine import SparkEngine
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import time
 import duckdb
 import pytest
 
-from tensortrial.interrupting import DeadlinePassed, interruptible
+from tensortrial.engines.interrupting import DeadlinePassed, interruptible
 
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b"
 

@@ -11,15 +11,15 @@ import pytest
 from runs import Job
 
 import tensortrial
-from tensortrial.duckdb_engine import DuckDBDatabase
+from tensortrial.engines.duckdb import DuckDBDatabase
+from tensortrial.engines.memory_limit import ENVIRONMENT_VARIABLE, memory_of_process
 from tensortrial.errors import ConfigurationError
-from tensortrial.memory_limit import ENVIRONMENT_VARIABLE, memory_of_process
 from tensortrial.storage.open import open_storage
 
 LIMITED = """
 import resource, sys
 from pathlib import Path
-import tensortrial.duckdb_engine
+import tensortrial.engines.duckdb
 from tensortrial.errors import TensorTrialError
 from tensortrial.trial import create_trial
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from runs import Job, with_bounds
 
 import tensortrial
-from tensortrial.duckdb_engine import DuckDBEngine
-from tensortrial.engine import FilesView, RunFile
+from tensortrial.engines.base import FilesView, RunFile
+from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.format.schema import INDEX
 from tensortrial.storage.open import open_storage
 

@@ -196,7 +196,7 @@ def test_a_copy_of_a_trial_in_an_object_store_has_its_options(moto_s3: ObjectSto
 
 def test_a_trial_on_spark_is_not_pickled() -> None:
     pytest.importorskip("pyspark")
-    from tensortrial.spark_engine import SparkEngine
+    from tensortrial.engines.spark import SparkEngine
 
     engine: Any = SparkEngine(None)
     assert copy.deepcopy(engine) is engine

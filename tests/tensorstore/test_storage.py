@@ -26,8 +26,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import ObjectStore
 
+from tensortrial.engines.run_files import RunFiles
 from tensortrial.errors import AlreadyPublished, ConfigurationError, MissingExtra, StorageError
-from tensortrial.run_files import RunFiles
 from tensortrial.storage import fsspec as remote_storage
 from tensortrial.storage import open_files
 from tensortrial.storage.open import ByteRange, Storage, canonical_url, open_storage, register_flush

@@ -12,7 +12,8 @@ import pytest
 from runs import Job
 
 import tensortrial
-from tensortrial import Trial, duckdb_engine
+from tensortrial import Trial
+from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.errors import QueryError, QueryRefused
 from tensortrial.runs import Runs
 
@@ -379,7 +380,7 @@ def test_what_passed_the_parser_could_not_write_either(
 
 
 def test_spark_sees_no_writing_statement(run: Path) -> None:
-    spark_sql = pytest.importorskip("tensortrial.spark_sql", exc_type=ImportError)
+    spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     for query in hostile(run, 20):
         # `(load httpfs)` is a column of another name there, and what stands in quotes a text.
         with suppress(QueryError):
@@ -396,6 +397,6 @@ def test_spark_sees_no_writing_statement(run: Path) -> None:
     ],
 )
 def test_spark_refuses_what_a_with_clause_does_not_define(query: str) -> None:
-    spark_sql = pytest.importorskip("tensortrial.spark_sql", exc_type=ImportError)
+    spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     with pytest.raises(QueryRefused):
         spark_sql.select(query, {"tensors"}, "duckdb")

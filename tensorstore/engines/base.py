@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from .storage.open import Storage
+from ..storage.open import Storage
 
 Rows = list[tuple[Any, ...]]
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from .errors import QueryError, QueryRefused
+from ..errors import QueryError, QueryRefused
 
 # Kinds of queries, tables, and what stands around them, which have no class in the tree.
 _QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})

@@ -21,15 +21,16 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from . import forking, user_sql
+from .. import forking
+from ..errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
+from ..format import arrow_arrays
+from ..format.schema import HISTOGRAM
+from ..storage.open import Storage
+from . import user_sql
+from .base import Database, FilesView, Rows, RunFile
 from .duckdb_answer import DuckDBAnswer, query_errors
-from .engine import Database, FilesView, Rows, RunFile
-from .errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
-from .format import arrow_arrays
-from .format.schema import HISTOGRAM
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 from .run_files import PROTOCOL, RunFiles
-from .storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

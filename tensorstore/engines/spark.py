@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
+from ..storage.open import Storage
 from . import spark_sql
-from .engine import Database, FilesView, Rows, RunFile, rows_of
-from .errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
+from .base import Database, FilesView, Rows, RunFile, rows_of
 from .interrupting import DeadlinePassed, interruptible
-from .storage.open import Storage
 
 try:
     from py4j.protocol import Py4JError

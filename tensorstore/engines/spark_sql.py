@@ -8,7 +8,7 @@ from typing import Any
 
 from tensortrial.queries import load
 
-from .errors import MissingExtra, QueryError, QueryRefused
+from ..errors import MissingExtra, QueryError, QueryRefused
 
 try:
     import sqlglot

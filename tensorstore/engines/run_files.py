@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from .format.schema import FINDINGS, INDEX, TENSORS
-from .storage.base import check_path, missing
-from .storage.open import Storage
+from ..format.schema import FINDINGS, INDEX, TENSORS
+from ..storage.base import check_path, missing
+from ..storage.open import Storage
 
 PROTOCOL = "tensortrial"
 _FOLDERS = frozenset({INDEX, TENSORS, FINDINGS})
@@ -36,6 +36,6 @@ class RunFiles:
     @cached_property
     def filesystem(self) -> Any:
         """Return the fsspec filesystem that reads these URIs. Imports fsspec, which takes 0.1 s."""
-        from .storage.duckdb_filesystem import RunFileSystem
+        from ..storage.duckdb_filesystem import RunFileSystem
 
         return RunFileSystem(PROTOCOL, self.find)

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from . import forking
-from .engine import Rows
-from .errors import (
+from .. import forking
+from ..errors import (
     QueryError,
     QueryMemoryExceeded,
     QueryRefused,
@@ -22,6 +21,7 @@ from .errors import (
     TemporaryDiskExceeded,
     TensorTrialError,
 )
+from .base import Rows
 from .interrupting import DeadlinePassed, interruptible
 
 _T = TypeVar("_T")

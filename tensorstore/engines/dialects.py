@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from .errors import ConfigurationError, MissingExtra, QueryError
+from ..errors import ConfigurationError, MissingExtra, QueryError
 
 Value = str | int | float | bool
 
