@@ -13,9 +13,9 @@ from types import ModuleType
 import numpy as np
 from common import header, line, scratch
 
-from tensortrial.events.summary import event, first_event, histogram, scalar
-from tensortrial.events.tfrecord import framed
 from tensortrial.importers.tensorboard import import_runs
+from tensortrial.tfevents.summary import event, first_event, histogram, scalar
+from tensortrial.tfevents.tfrecord import framed
 
 MEGABYTES = 150
 BEGAN = 1_700_000_000.0

@@ -10,10 +10,10 @@ from typing import Any
 
 from tensortrial import __version__
 from tensortrial.errors import ConfigurationError
-from tensortrial.events.event_log import EventLog
 from tensortrial.format.record import Numbers, Packed, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage.open import Storage, open_storage
+from tensortrial.tfevents.event_log import EventLog
 from tensortrial.write.claim import Progress, Resumption, check_out_dir, claim, claim_again, update_claim
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
 from tensortrial.write.writer import Writer

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tensortrial.events.tfrecord import TornRecord, records
-from tensortrial.events.wire import fields, message
+from tensortrial.tfevents.tfrecord import TornRecord, records
+from tensortrial.tfevents.wire import fields, message
 
 
 def read_by_tensorboard(folder: Path) -> Any:

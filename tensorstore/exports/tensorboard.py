@@ -12,12 +12,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ..errors import ExportError, StorageError
-from ..events.summary import event, first_event, shown
-from ..events.tfrecord import framed
 from ..format.schema import path_component
 from ..mode import ModeKeys
 from ..statistics.single import STATISTICS
 from ..storage.open import Sink, Storage
+from ..tfevents.summary import event, first_event, shown
+from ..tfevents.tfrecord import framed
 from .folder import open_folder
 from .tables import SCHEMAS
 from .target import Held, Part, Position, Target

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..events.wire import Value, fields, message
 from ..mode import ModeKeys
+from ..tfevents.wire import Value, fields, message
 
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
 

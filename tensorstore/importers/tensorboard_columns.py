@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..events.tfrecord import HEADER, Block, blocks, torn
-from ..events.wire import Value, fields, message, number, signed
 from ..mode import ModeKeys
 from ..storage.open import ByteRange, Storage
+from ..tfevents.tfrecord import HEADER, Block, blocks, torn
+from ..tfevents.wire import Value, fields, message, number, signed
 from .tensorboard_templates import Alike, Templates
 from .tensorboard_values import (
     Kind,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from old_runs import masked_crc
 
-from tensortrial.events.crc32c import masked_crc32c, masked_crc32cs
+from tensortrial.tfevents.crc32c import masked_crc32c, masked_crc32cs
 
 LENGTHS = st.one_of(st.integers(0, 40), st.sampled_from([255, 256, 257, 272, 511, 512, 513, 1000, 2049]))
 

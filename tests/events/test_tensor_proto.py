@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from old_runs import DTYPES, key, tensor_proto, text, varint
 
-from tensortrial.events.tensor_proto import tensor
+from tensortrial.tfevents.tensor_proto import tensor
 
 
 def proto(code: int, shape: tuple[int, ...], elements: bytes) -> memoryview:

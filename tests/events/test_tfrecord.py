@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from old_runs import framed, masked_crc
 
-from tensortrial.events import tfrecord
-from tensortrial.events.tfrecord import TornRecord, records
+from tensortrial.tfevents import tfrecord
+from tensortrial.tfevents.tfrecord import TornRecord, records
 
 
 def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | TornRecord]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortrial.events.wire import (
+from tensortrial.tfevents.wire import (
     bytes_field,
     double_field,
     doubles_field,

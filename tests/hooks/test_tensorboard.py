@@ -21,10 +21,10 @@ from training import seeded, train  # noqa: E402
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial, modes  # noqa: E402
 from tensortrial.errors import StorageError  # noqa: E402
-from tensortrial.events import event_file  # noqa: E402
-from tensortrial.events.event_file import EventFile  # noqa: E402
-from tensortrial.events.tfrecord import records  # noqa: E402
 from tensortrial.storage.open import open_storage  # noqa: E402
+from tensortrial.tfevents import event_file  # noqa: E402
+from tensortrial.tfevents.event_file import EventFile  # noqa: E402
+from tensortrial.tfevents.tfrecord import records  # noqa: E402
 
 LOSS = "CrossEntropyLoss_output_0"
 

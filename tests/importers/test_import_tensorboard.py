@@ -17,13 +17,13 @@ import tensortrial
 from tensortrial import modes
 from tensortrial.cli import main
 from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
-from tensortrial.events import summary
-from tensortrial.events.tfrecord import framed
-from tensortrial.events.wire import bytes_field, double_field, doubles_field, varint_field
 from tensortrial.importers import tensorboard
 from tensortrial.importers.tensorboard import import_runs
 from tensortrial.importers.tensorboard_values import histogram_of
 from tensortrial.storage.open import open_storage
+from tensortrial.tfevents import summary
+from tensortrial.tfevents.tfrecord import framed
+from tensortrial.tfevents.wire import bytes_field, double_field, doubles_field, varint_field
 
 NAME = "events.out.tfevents.1700000000.host"
 
