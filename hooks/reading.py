@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensortrial.trial import Trial
+    from tensortrial.read.trial import Trial
 
 
 def create_trial(*args: Any, **options: Any) -> Trial:

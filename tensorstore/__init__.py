@@ -13,19 +13,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .availability import StepState
     from .compaction import Compaction, compact
     from .config.collection import Collection, CollectionKeys
     from .config.reduction_config import ReductionConfig
     from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
-    from .late_worker import LateWorker
     from .mode import ModeKeys, modes
-    from .named_queries import NamedQuery, list_queries, query, query_text
-    from .refreshing import no_refresh, refresh
-    from .runs import Runs, open_runs
-    from .tensor import Tensor
-    from .trial import Trial, create_trial
+    from .read.late_worker import LateWorker
+    from .read.named_queries import NamedQuery, list_queries, query, query_text
+    from .read.refreshing import no_refresh, refresh
+    from .read.runs import Runs, open_runs
+    from .read.step_state import StepState
+    from .read.tensor import Tensor
+    from .read.trial import Trial, create_trial
 
 __version__ = "0.1.0"
 
@@ -36,24 +36,24 @@ _HOMES = {
     "Export": "exports",
     "LateWorker": "late_worker",
     "ModeKeys": "mode",
-    "NamedQuery": "named_queries",
+    "NamedQuery": "read.named_queries",
     "ReductionConfig": "config.reduction_config",
-    "Runs": "runs",
+    "Runs": "read.runs",
     "SaveConfig": "config.save_config",
     "SaveConfigMode": "config.save_config",
-    "StepState": "availability",
-    "Tensor": "tensor",
-    "Trial": "trial",
+    "StepState": "read.step_state",
+    "Tensor": "read.tensor",
+    "Trial": "read.trial",
     "compact": "compaction",
-    "create_trial": "trial",
+    "create_trial": "read.trial",
     "export": "exports",
-    "list_queries": "named_queries",
+    "list_queries": "read.named_queries",
     "modes": "mode",
-    "no_refresh": "refreshing",
-    "open_runs": "runs",
-    "query": "named_queries",
-    "query_text": "named_queries",
-    "refresh": "refreshing",
+    "no_refresh": "read.refreshing",
+    "open_runs": "read.runs",
+    "query": "read.named_queries",
+    "query_text": "read.named_queries",
+    "refresh": "read.refreshing",
 }
 
 __all__ = [

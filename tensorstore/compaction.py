@@ -18,9 +18,9 @@ from .format.index import IndexSummary, joined, read_rows, write_compacted
 from .format.index_log import list_index, read_summaries
 from .format.schema import TENSORS, chunk_folder, is_chunk_of
 from .progress_bar import progress_bar
+from .read.trial import run_info
+from .read.workers import Workers
 from .storage.open import ByteRange, Storage, open_storage, translated
-from .trial import run_info
-from .workers import Workers
 
 GRACE_SECONDS = 60.0
 """How long files stay after they were compacted: for readers that have begun to read them."""

@@ -18,10 +18,10 @@ from runs import Job, with_bounds
 
 import tensortrial
 from tensortrial import ModeKeys
-from tensortrial.availability import StepState
 from tensortrial.config.collection import Collection
 from tensortrial.engines.base import Engine
 from tensortrial.errors import QueryError, QueryRefused
+from tensortrial.read.step_state import StepState
 from tensortrial.rules import AllZero, watch
 
 VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "findings", "tensor_values")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from tensortrial.trial import Trial
+from tensortrial.read.trial import Trial
 
 
 class SavedSteps(Dataset[Any]):

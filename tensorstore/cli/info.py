@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 from rich.table import Table
 
-from ..trial import Trial
+from ..read.trial import Trial
 from .console import console_for, print_table, say, visible
 from .options import open_trial, run_argument, storage_option
 from .ranges import ranges

@@ -7,7 +7,7 @@ import difflib
 import click
 
 from ..mode import ModeKeys
-from ..trial import Trial
+from ..read.trial import Trial
 from .console import say, say_name
 from .options import mode_option, open_trial, run_argument, storage_option
 from .ranges import ranges

@@ -10,8 +10,8 @@ import click
 from ..errors import MissingCollectionFiles, NotARun, RunNotFound, TensorTrialError
 from ..format.schema import RUN_FILE
 from ..mode import ModeKeys
+from ..read.trial import Trial, create_trial
 from ..storage.open import Storage, open_storage
-from ..trial import Trial, create_trial
 from .console import say
 
 _LOOKED_INTO = 100

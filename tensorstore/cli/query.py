@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..named_queries import list_queries, named_query, query_text
-from ..named_queries import query as ask
-from ..runs import open_runs
+from ..read.named_queries import list_queries, named_query, query_text
+from ..read.named_queries import query as ask
+from ..read.runs import open_runs
 from .options import options_of, storage_option, tell_left_out, timeout_option
 from .rows import format_option, guard_option, output_option, write_rows
 

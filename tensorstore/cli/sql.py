@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ..errors import NotARun, RunNotFound
-from ..runs import open_runs
-from ..trial import create_trial
+from ..read.runs import open_runs
+from ..read.trial import create_trial
 from .options import options_of, storage_option, tell_left_out, timeout_option
 from .rows import format_option, guard_option, output_option, write_rows
 

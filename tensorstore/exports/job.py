@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress_bar import progress_bar
-from ..runs import Places, Runs, open_runs
+from ..read.runs import Places, Runs, open_runs
 from .source import Since, Source
 from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run
 from .target import Held, Part, Target, open_target

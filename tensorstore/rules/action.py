@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError, StorageError
 from ..format.schema import STOP_FILE
-from ..trial import Trial
+from ..read.trial import Trial
 from .finding import Finding
 
 logger = logging.getLogger("tensortrial.rules")

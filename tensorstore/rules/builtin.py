@@ -11,7 +11,7 @@ from ..dtypes import Array
 from ..errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
 from ..format.index import SavedTensor
 from ..mode import ModeKeys
-from ..trial import Trial
+from ..read.trial import Trial
 from .parameter import Parameter, bind, parameters_of, signature, words
 from .parameter import regexes as regexes_parameter
 from .reader import NotSaved, Reader, Selector, StepView, reader_of

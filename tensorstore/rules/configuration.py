@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigurationError, UnknownRule
-from ..trial import Trial
+from ..read.trial import Trial
 from .registry import make_rule, rule_class
 from .rule import Rule
 

@@ -15,10 +15,10 @@ from ..dtypes import Array
 from ..errors import StepUnavailable
 from ..format.index import SavedTensor
 from ..mode import ModeKeys
+from ..read.trial import Trial
+from ..read.workers import natural
 from ..statistics.derived import derive
 from ..statistics.single import STATISTICS, statistics
-from ..trial import Trial
-from ..workers import natural
 
 _POSITION = {name: position for position, name in enumerate(STATISTICS)}
 _KEPT_STEPS = 32

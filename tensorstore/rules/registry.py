@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..errors import UnknownRule
-from ..trial import Trial
+from ..read.trial import Trial
 from .activations import DeadFeatures, DeadRelu, SaturatedActivation
 from .builtin import BuiltinRule
 from .classification import ClassImbalance, Confusion

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..errors import TensorUnavailable
-from ..tensor import Tensor
-from ..trial import Trial
+from ..read.tensor import Tensor
+from ..read.trial import Trial
 from .reader import reader_of
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
-from ..refreshing import no_refresh
-from ..trial import Trial
+from ..read.refreshing import no_refresh
+from ..read.trial import Trial
 from .action import Firing, parse_actions
 from .finding import Finding, FindingLog
 from .reader import reader_of

@@ -17,9 +17,9 @@ from ..errors import (
     UnavailableError,
 )
 from ..mode import ModeKeys
-from ..refreshing import no_refresh
-from ..trial import Trial
-from ..waiting import Waiting
+from ..read.refreshing import no_refresh
+from ..read.trial import Trial
+from ..read.waiting import Waiting
 from .finding import Finding, FindingLog
 from .rule import Rule
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import InvalidRuleParameter
 from ..format.index import SavedTensor
+from ..read.trial import Trial, create_trial
 from ..statistics.single import STATISTICS
-from ..trial import Trial, create_trial
 from .builtin import BuiltinRule, SelectingRule
 from .parameter import number, regexes, words
 from .reader import Selector, StepView, reader_of

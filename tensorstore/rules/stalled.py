@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..late_worker import described
+from ..read.late_worker import described
 from .action import StopTraining
 from .builtin import BuiltinRule
 from .parameter import flag, number, text

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from torch.utils.data import DataLoader
 
 import tensortrial
-from tensortrial.trial import Trial
+from tensortrial.read.trial import Trial
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from runs import EVAL, GLOBAL, TRAIN, Job
 
 import tensortrial
-from tensortrial.availability import StepState, step_state
 from tensortrial.mode import ModeKeys
+from tensortrial.read.step_state import StepState, step_state
 
 AVAILABLE, UNAVAILABLE, NOT_YET = StepState.AVAILABLE, StepState.UNAVAILABLE, StepState.NOT_YET_AVAILABLE
 

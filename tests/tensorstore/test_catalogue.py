@@ -32,9 +32,9 @@ from tensortrial.errors import (
 from tensortrial.format.index import SavedTensor
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import RunInfo
+from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
-from tensortrial.trial import Trial
 
 VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "tensor_values")
 

@@ -17,7 +17,7 @@ from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format import chunk_merge
 from tensortrial.format.chunk_merge import flushes_of_merged
 from tensortrial.format.flush_range import Flushes
-from tensortrial.trial import Trial
+from tensortrial.read.trial import Trial
 from tensortrial.write import close_compaction
 
 

@@ -30,9 +30,9 @@ import tensortrial
 from tensortrial.compaction import Compaction, compact
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
 from tensortrial.format.flush_range import Flushes, flushes_of, widest
+from tensortrial.read.trial import Trial
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
-from tensortrial.trial import Trial
 from tensortrial.write import close_compaction
 
 Rows = list[tuple[Any, ...]]

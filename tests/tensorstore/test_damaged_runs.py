@@ -20,8 +20,8 @@ from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import places, value_rows
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
+from tensortrial.read.values import read_values
 from tensortrial.storage.open import open_storage
-from tensortrial.values import read_values
 
 INDEX = "index/worker=worker_0/step=000000000000"
 

@@ -15,8 +15,8 @@ import pytest
 
 import tensortrial
 from tensortrial.dtypes import storable
+from tensortrial.read.trial import Trial
 from tensortrial.statistics.single import STATISTICS, histogram, statistics
-from tensortrial.trial import Trial
 
 TESTS = Path(__file__).parents[1]
 RUNS = sorted((TESTS / "golden").glob("format-*/*"))

@@ -18,9 +18,9 @@ from tensortrial.compaction import compact
 from tensortrial.format import index, index_reader
 from tensortrial.format.index import SavedTensor
 from tensortrial.format.index_reader import IndexRows
+from tensortrial.read.trial import Trial
 from tensortrial.statistics.single import STATISTICS
 from tensortrial.storage.open import open_storage
-from tensortrial.trial import Trial
 from tensortrial.write import close_compaction
 
 NAMES = ["a", "b/weight", "ü", ""]

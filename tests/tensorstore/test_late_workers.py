@@ -12,8 +12,8 @@ import pytest
 from runs import TRAIN, Job
 
 import tensortrial
-from tensortrial import waiting
 from tensortrial.errors import InvalidWorker, StepNotYetAvailable
+from tensortrial.read import waiting
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from servers import ObjectStore
 
 import tensortrial
 from tensortrial.errors import ConfigurationError, QueryError, RunClosed
+from tensortrial.read.trial import Trial
 from tensortrial.rules import AllZero
-from tensortrial.trial import Trial
 
 STEPS = 8
 

@@ -12,7 +12,7 @@ from runs import Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial.trial import Trial
+from tensortrial.read.trial import Trial
 from tensortrial.write import close_compaction
 
 FLUSHES, TENSORS = 20, 10

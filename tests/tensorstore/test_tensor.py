@@ -17,8 +17,8 @@ from tensortrial.errors import (
     StepUnavailable,
     TensorUnavailableForStep,
 )
+from tensortrial.read.trial import Trial
 from tensortrial.statistics.single import STATISTICS
-from tensortrial.trial import Trial
 
 REDUCED = {"statistics": ("max", "abs_l2", "nan_count"), "raw": False}
 

@@ -16,7 +16,6 @@ from runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial.availability import StepState
 from tensortrial.config.collection import Collection
 from tensortrial.errors import (
     ConfigurationError,
@@ -31,7 +30,8 @@ from tensortrial.errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from tensortrial.trial import Trial
+from tensortrial.read.step_state import StepState
+from tensortrial.read.trial import Trial
 
 COLLECTIONS = [Collection("weights", include_regex="^w"), Collection("losses"), Collection("all"), Collection("none")]
 

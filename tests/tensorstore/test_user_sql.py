@@ -15,7 +15,7 @@ import tensortrial
 from tensortrial import Trial
 from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.errors import QueryError, QueryRefused
-from tensortrial.runs import Runs
+from tensortrial.read.runs import Runs
 
 # {run} is the run's folder, {index} a published file of it, {else} a folder elsewhere.
 WRITING = (

@@ -10,9 +10,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from .errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
-from .format.schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
-from .storage.open import Storage
+from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
+from ..format.schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
+from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from .engines.duckdb import DuckDBDatabase
-from .errors import ConfigurationError, StatisticsNotSaved
+from ..engines.duckdb import DuckDBDatabase
+from ..errors import ConfigurationError, StatisticsNotSaved
+from ..statistics.derived import expression
+from ..statistics.single import statistics
 from .runs import Runs
-from .statistics.derived import expression
-from .statistics.single import statistics
 
 _ROWS = 64
 """Raw values that are read at once."""

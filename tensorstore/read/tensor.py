@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .dtypes import Array
-from .errors import ShapeUnavailableForStep, TensorUnavailableForStep
-from .format.index import SavedTensor
-from .format.schema import UNKNOWN_SHAPE
-from .mode import ModeKeys
-from .statistics.derived import derive
-from .statistics.single import STATISTICS, parse_statistic, statistic
+from ..dtypes import Array
+from ..errors import ShapeUnavailableForStep, TensorUnavailableForStep
+from ..format.index import SavedTensor
+from ..format.schema import UNKNOWN_SHAPE
+from ..mode import ModeKeys
+from ..statistics.derived import derive
+from ..statistics.single import STATISTICS, parse_statistic, statistic
 
 if TYPE_CHECKING:
-    from .reader import RunReader
+    from .run_reader import RunReader
     from .trial import Trial
 
 GLOBAL = ModeKeys.GLOBAL

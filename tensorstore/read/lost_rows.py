@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from .errors import CorruptFile, FileError
-from .format.flush_range import Flushes, flushes_of
-from .format.index import SavedTensor
-from .format.schema import COLLECTIONS, INDEX
+from ..errors import CorruptFile, FileError
+from ..format.flush_range import Flushes, flushes_of
+from ..format.index import SavedTensor
+from ..format.schema import COLLECTIONS, INDEX
 from .workers import natural
 
 

@@ -14,18 +14,18 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from . import forking
+from .. import forking
+from ..engines.base import Answer, Database, Engine, FilesView, RunFile
+from ..engines.duckdb import DuckDBEngine
+from ..errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
+from ..format import arrow_arrays
+from ..format.documents import read_document, utc
+from ..format.flush_range import widest
+from ..format.index_log import list_index
+from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
+from ..storage.open import Storage, open_storage
 from .catalogue import collection_row
-from .engines.base import Answer, Database, Engine, FilesView, RunFile
-from .engines.duckdb import DuckDBEngine
-from .errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
-from .format import arrow_arrays
-from .format.documents import read_document, utc
-from .format.flush_range import widest
-from .format.index_log import list_index
-from .format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from .readable_files import ReadableFiles
-from .storage.open import Storage, open_storage
 from .trial import Trial, create_trial
 from .workers import Workers
 

@@ -14,13 +14,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from .engines.base import Answer
-from .engines.dialects import translate
-from .errors import InvalidQueryParameter, UnknownQuery
+from ..engines.base import Answer
+from ..engines.dialects import translate
+from ..errors import InvalidQueryParameter, UnknownQuery
+from ..statistics.derived import expression
 from .query_needs import Need, check
 from .query_needs import from_raw as computed_from_raw
 from .runs import Places, Runs, open_runs
-from .statistics.derived import expression
 
 Value = str | int | float | bool
 

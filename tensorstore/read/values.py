@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .dtypes import Array, as_scalar, from_rows, parse_dtype
-from .errors import CorruptFile
-from .format.chunk_reader import read_blocks
-from .format.index import SavedTensor
-from .format.schema import INDEX
-from .storage.open import Storage
+from ..dtypes import Array, as_scalar, from_rows, parse_dtype
+from ..errors import CorruptFile
+from ..format.chunk_reader import read_blocks
+from ..format.index import SavedTensor
+from ..format.schema import INDEX
+from ..storage.open import Storage
 
 
 def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:

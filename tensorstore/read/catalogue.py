@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from .engines.base import Answer, Engine, FilesView, Rows, RunFile
-from .engines.duckdb import DuckDBEngine
-from .errors import CorruptFile, FileError
-from .format import arrow_arrays
-from .format.index import NamedTensor, SavedTensor
-from .format.index_log import IndexFiles, NewFile
-from .format.index_reader import IndexRows
-from .format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..engines.base import Answer, Engine, FilesView, Rows, RunFile
+from ..engines.duckdb import DuckDBEngine
+from ..errors import CorruptFile, FileError
+from ..format import arrow_arrays
+from ..format.index import NamedTensor, SavedTensor
+from ..format.index_log import IndexFiles, NewFile
+from ..format.index_reader import IndexRows
+from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..storage.open import Storage
 from .readable_files import ReadableFiles
-from .storage.open import Storage
 
 _CACHED_BLOCKS = 64
 # Well below the time that files are kept after they were compacted.

@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from . import forking
-from .availability import SettledSteps, StepState, step_state
-from .catalogue import Catalogue, StepRange, collection_row
-from .dtypes import Array
-from .engines.base import Engine
-from .errors import (
+from .. import forking
+from ..dtypes import Array
+from ..engines.base import Engine
+from ..errors import (
     InvalidWorker,
     MissingChunk,
     NoMoreData,
@@ -24,11 +22,13 @@ from .errors import (
     StepUnavailable,
     TensorUnavailableForStep,
 )
-from .format.index import SavedTensor
+from ..format.index import SavedTensor
+from ..mode import ModeKeys
+from ..storage.open import Storage
+from .catalogue import Catalogue, StepRange, collection_row
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
-from .mode import ModeKeys
-from .storage.open import Storage
+from .step_state import SettledSteps, StepState, step_state
 from .values import read_values
 from .workers import Workers, natural
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from .errors import CorruptFile, FileError, MissingChunk
-from .format.footer import footer_length, footer_of, schema_of
-from .storage.open import ByteRange, Storage
+from ..errors import CorruptFile, FileError, MissingChunk
+from ..format.footer import footer_length, footer_of, schema_of
+from ..storage.open import ByteRange, Storage
 
 _TAIL_BYTES = 64 << 10
 """Enough for most footers."""

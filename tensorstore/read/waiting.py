@@ -6,7 +6,7 @@ import logging
 import time
 
 from .late_worker import described
-from .reader import RunReader
+from .run_reader import RunReader
 
 logger = logging.getLogger(__name__)
 

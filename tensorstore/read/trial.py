@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from .availability import StepState
-from .catalogue import StepRange
-from .config.collection import Collection, CollectionKeys
-from .dtypes import Array
-from .engines.base import Answer, Engine
-from .errors import (
+from ..config.collection import Collection, CollectionKeys
+from ..dtypes import Array
+from ..engines.base import Answer, Engine
+from ..errors import (
     ConfigurationError,
     FileError,
     MissingCollectionFiles,
@@ -23,11 +21,13 @@ from .errors import (
     StepNotYetAvailable,
     TensorUnavailable,
 )
-from .format.schema import COLLECTIONS, RUN_FILE, RunInfo
+from ..format.schema import COLLECTIONS, RUN_FILE, RunInfo
+from ..mode import ModeKeys
+from ..storage.open import Storage, open_storage
+from .catalogue import StepRange
 from .late_worker import LateWorker
-from .mode import ModeKeys
-from .reader import RunReader
-from .storage.open import Storage, open_storage
+from .run_reader import RunReader
+from .step_state import StepState
 from .tensor import Tensor
 from .waiting import Waiting
 from .workers import natural

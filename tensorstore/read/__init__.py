@@ -1,0 +1,1 @@
+"""Reading runs: Trial, Tensor, Runs and what they stand on."""
