@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .compaction import Compaction, compact
     from .config.collection import Collection, CollectionKeys
     from .config.reduction_config import ReductionConfig
     from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
+    from .maintenance.compaction import Compaction, compact
     from .mode import ModeKeys, modes
     from .read.late_worker import LateWorker
     from .read.named_queries import NamedQuery, list_queries, query, query_text
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Collection": "config.collection",
     "CollectionKeys": "config.collection",
-    "Compaction": "compaction",
+    "Compaction": "maintenance.compaction",
     "Export": "exports",
     "LateWorker": "late_worker",
     "ModeKeys": "mode",
@@ -44,7 +44,7 @@ _HOMES = {
     "StepState": "read.step_state",
     "Tensor": "read.tensor",
     "Trial": "read.trial",
-    "compact": "compaction",
+    "compact": "maintenance.compaction",
     "create_trial": "read.trial",
     "export": "exports",
     "list_queries": "read.named_queries",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .. import compaction
+from ..maintenance import compaction
 from .console import say
 from .options import counted, options_of, place_errors, run_argument, storage_option
 

@@ -40,8 +40,8 @@ from damage import COUNTED, damage  # noqa: E402
 from runs import EVAL, TRAIN, Job  # noqa: E402
 from use import Report, Truth, read_truth, use  # noqa: E402
 
-from tensortrial.compaction import compact  # noqa: E402
 from tensortrial.format.schema import FINDINGS_SCHEMA  # noqa: E402
+from tensortrial.maintenance.compaction import compact  # noqa: E402
 
 # What a case would import otherwise, and each one again.
 for _name in ("pandas", "tqdm", "tensortrial.cli.commands"):

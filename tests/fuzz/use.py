@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 import tensortrial
 from tensortrial.cli import main
-from tensortrial.compaction import compact
 from tensortrial.errors import TensorTrialError
+from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
 
 Truth = dict[tuple[str, int, str], np.ndarray]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from runs import EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial.compaction import compact
 from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format import chunk_merge
 from tensortrial.format.chunk_merge import flushes_of_merged
 from tensortrial.format.flush_range import Flushes
+from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.write import close_compaction
 
@@ -182,7 +182,7 @@ def test_what_a_compaction_that_died_left_is_deleted(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tensortrial.compaction.write_compacted", killed)
+        patched.setattr("tensortrial.maintenance.compaction.write_compacted", killed)
         patched.setattr("tensortrial.format.chunk_merge.discard", killed)
         with pytest.raises(KeyboardInterrupt):
             compact(tmp_path, grace=0)

@@ -27,9 +27,9 @@ from runs import EVAL, TRAIN, Job
 from servers import ObjectStore
 
 import tensortrial
-from tensortrial.compaction import Compaction, compact
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
 from tensortrial.format.flush_range import Flushes, flushes_of, widest
+from tensortrial.maintenance.compaction import Compaction, compact
 from tensortrial.read.trial import Trial
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
@@ -188,7 +188,7 @@ def test_a_resumed_run(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensortrial.compaction._ROWS", 20)
+    monkeypatch.setattr("tensortrial.maintenance.compaction._ROWS", 20)
     write(tmp_path, 40)
     before = rows_of(tmp_path)
     compact(tmp_path, grace=0)
@@ -228,7 +228,7 @@ def test_a_second_run_finishes_what_the_first_left(tmp_path: Path, monkeypatch: 
     def interrupted(self: Any, seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tensortrial.compaction._Compactor._wait", interrupted)
+    monkeypatch.setattr("tensortrial.maintenance.compaction._Compactor._wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compact(tmp_path)
     assert len(index_files(tmp_path)) == 21
@@ -449,7 +449,7 @@ def test_in_an_object_store(request: pytest.FixtureRequest, server: str) -> None
 
 PROGRAM = """
 import sys
-from tensortrial.compaction import compact
+from tensortrial.maintenance.compaction import compact
 compact(sys.argv[1], grace=float(sys.argv[2]))
 """
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Job
 
-from tensortrial.compaction import compact
 from tensortrial.format.footer import ColumnChunk, footer_of, row_groups
+from tensortrial.maintenance.compaction import compact
 
 STATISTICS = ("min", "max", "mean", "nan_count")
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from runs import EVAL, TRAIN, Job
 
 import tensortrial
-from tensortrial.compaction import compact
 from tensortrial.format import index, index_reader
 from tensortrial.format.index import SavedTensor
 from tensortrial.format.index_reader import IndexRows
+from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.statistics.single import STATISTICS
 from tensortrial.storage.open import open_storage

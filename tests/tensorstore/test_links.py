@@ -12,8 +12,8 @@ from runs import Job
 
 import tensortrial
 from tensortrial.cli import main
-from tensortrial.compaction import compact
 from tensortrial.errors import StorageError, TensorTrialError
+from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.open import open_storage
 
 STEP = "step=000000000000"

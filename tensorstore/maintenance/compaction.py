@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from .errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk
-from .format.chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
-from .format.flush_range import Flushes, flushes_of, folder_of, range_path, widest
-from .format.index import IndexSummary, joined, read_rows, write_compacted
-from .format.index_log import list_index, read_summaries
-from .format.schema import TENSORS, chunk_folder, is_chunk_of
-from .progress_bar import progress_bar
-from .read.trial import run_info
-from .read.workers import Workers
-from .storage.open import ByteRange, Storage, open_storage, translated
+from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk
+from ..format.chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
+from ..format.flush_range import Flushes, flushes_of, folder_of, range_path, widest
+from ..format.index import IndexSummary, joined, read_rows, write_compacted
+from ..format.index_log import list_index, read_summaries
+from ..format.schema import TENSORS, chunk_folder, is_chunk_of
+from ..progress_bar import progress_bar
+from ..read.trial import run_info
+from ..read.workers import Workers
+from ..storage.open import ByteRange, Storage, open_storage, translated
 
 GRACE_SECONDS = 60.0
 """How long files stay after they were compacted: for readers that have begun to read them."""

@@ -1,0 +1,1 @@
+"""Work on runs that are there: compaction."""
