@@ -31,8 +31,8 @@ from tensortrial.errors import (
     StorageError,
     TensorUnavailableForStep,
 )
-from tensortrial.importers import smdebug as importer
 from tensortrial.importers.smdebug import import_run
+from tensortrial.importers.smdebug import job as importer
 from tensortrial.mode import ModeKeys
 from tensortrial.statistics.single import REDUCTIONS
 

@@ -17,9 +17,8 @@ import tensortrial
 from tensortrial import modes
 from tensortrial.cli import main
 from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
-from tensortrial.importers import tensorboard
-from tensortrial.importers.tensorboard import import_runs
-from tensortrial.importers.tensorboard_values import histogram_of
+from tensortrial.importers.tensorboard import import_runs, job
+from tensortrial.importers.tensorboard.values import histogram_of
 from tensortrial.storage.open import open_storage
 from tensortrial.tfevents import summary
 from tensortrial.tfevents.tfrecord import framed
@@ -211,7 +210,7 @@ class TestAgain:
 
     def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "logs", numbers("loss", {step: step for step in range(100)}))
-        whole = tensorboard._Import._write
+        whole = job._Import._write
         calls: list[int] = []
 
         def interrupted(self: Any, *arguments: Any) -> None:
@@ -220,8 +219,8 @@ class TestAgain:
                 raise KeyboardInterrupt
             whole(self, *arguments)
 
-        monkeypatch.setattr(tensorboard, "_BATCH", 20)
-        monkeypatch.setattr(tensorboard._Import, "_write", interrupted)
+        monkeypatch.setattr(job, "_BATCH", 20)
+        monkeypatch.setattr(job._Import, "_write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             import_one(tmp_path / "logs", tmp_path / "run")
         half = tensortrial.create_trial(tmp_path / "run")

@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
-from ..config.collection import CollectionKeys
-from ..dtypes import dtype_name
-from ..errors import ConfigurationError, CorruptFile, UnsupportedValue
-from ..format.record import Numbers, Packed, Plan, Record, Step
-from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
-from ..mode import ModeKeys
-from ..progress_bar import progress_bar
-from ..storage.open import Storage, open_storage
-from ..write.claim import claim, claim_again, published_steps
-from ..write.writer import Writer
-from .metrics import Report, log
-from .tables import url_below
-from .target import SOURCE, begun, writing
-from .tensorboard_columns import Columns, EventReader
-from .tensorboard_runs import EventRun, find_runs
-from .tensorboard_values import Kind, histogram_of, tensor_of
+from ... import __version__
+from ...config.collection import CollectionKeys
+from ...dtypes import dtype_name
+from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
+from ...format.record import Numbers, Packed, Plan, Record, Step
+from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
+from ...mode import ModeKeys
+from ...progress_bar import progress_bar
+from ...storage.open import Storage, open_storage
+from ...write.claim import claim, claim_again, published_steps
+from ...write.writer import Writer
+from ..metrics import Report, log
+from ..tables import url_below
+from ..target import SOURCE, begun, writing
+from .columns import Columns, EventReader
+from .event_runs import EventRun, find_runs
+from .values import Kind, histogram_of, tensor_of
 
 FLUSH_SECONDS = 10.0
 """So much of the work is lost, at most, when an import is killed."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import RunNotFound
-from ..mode import ModeKeys
-from ..storage.open import Storage, open_storage
+from ...errors import RunNotFound
+from ...mode import ModeKeys
+from ...storage.open import Storage, open_storage
 
 _MARK = "tfevents"
 _DEPTH = 8

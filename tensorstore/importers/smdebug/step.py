@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..dtypes import Array
-from ..errors import CorruptFile, UnsupportedValue
-from ..format.record import Plan, Record, Step
-from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
-from ..mode import ModeKeys
-from ..storage.open import ByteRange, Storage
-from ..tfevents.tensor_proto import tensor
-from ..tfevents.tfrecord import BLOCK, TornRecord, records
-from ..write.writer import Writer
-from .event import SavedTensor, saved_tensors
-from .smdebug_run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
+from ...dtypes import Array
+from ...errors import CorruptFile, UnsupportedValue
+from ...format.record import Plan, Record, Step
+from ...format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
+from ...mode import ModeKeys
+from ...storage.open import ByteRange, Storage
+from ...tfevents.tensor_proto import tensor
+from ...tfevents.tfrecord import BLOCK, TornRecord, records
+from ...write.writer import Writer
+from ..event import SavedTensor, saved_tensors
+from .run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
 
 _BATCH_BYTES = 1 << 20
 _AHEAD = 8

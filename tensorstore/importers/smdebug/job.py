@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import __version__
-from ..errors import ConfigurationError, FileError, NotARun, RunNotFound
-from ..format.schema import END, MARKED_END, RunInfo, end_path
-from ..progress_bar import progress_bar
-from ..storage.open import Storage, open_storage
-from ..write.claim import claim, claim_again, published_steps
-from ..write.writer import Writer
-from .smdebug_run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
-from .smdebug_step import OpenStep, Plans, StepImport, opened_steps
-from .target import SOURCE, begun, writing
+from ... import __version__
+from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
+from ...format.schema import END, MARKED_END, RunInfo, end_path
+from ...progress_bar import progress_bar
+from ...storage.open import Storage, open_storage
+from ...write.claim import claim, claim_again, published_steps
+from ...write.writer import Writer
+from ..target import SOURCE, begun, writing
+from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
+from .step import OpenStep, Plans, StepImport, opened_steps
 
 logger = logging.getLogger(__name__)
 

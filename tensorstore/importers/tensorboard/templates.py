@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..tfevents.wire import varint
+from ...tfevents.wire import varint
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..mode import ModeKeys
-from ..storage.open import ByteRange, Storage
-from ..tfevents.tfrecord import HEADER, Block, blocks, torn
-from ..tfevents.wire import Value, fields, message, number, signed
-from .tensorboard_templates import Alike, Templates
-from .tensorboard_values import (
+from ...mode import ModeKeys
+from ...storage.open import ByteRange, Storage
+from ...tfevents.tfrecord import HEADER, Block, blocks, torn
+from ...tfevents.wire import Value, fields, message, number, signed
+from .templates import Alike, Templates
+from .values import (
     Kind,
     Plugin,
     hyperparameters,

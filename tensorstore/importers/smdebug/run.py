@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..config.collection import Collection
-from ..config.reduction_config import ReductionConfig
-from ..config.save_config import SaveConfig
-from ..errors import ConfigurationError, CorruptFile, FileError
-from ..format.schema import WorkerInfo
-from ..mode import ModeKeys
-from ..statistics.single import parse_statistic
-from ..storage.open import Storage
+from ...config.collection import Collection
+from ...config.reduction_config import ReductionConfig
+from ...config.save_config import SaveConfig
+from ...errors import ConfigurationError, CorruptFile, FileError
+from ...format.schema import WorkerInfo
+from ...mode import ModeKeys
+from ...statistics.single import parse_statistic
+from ...storage.open import Storage
 
 Report = Callable[[FileError], None]
 """Told of each file, or part of one, that cannot be read."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..dtypes import Array
-from ..tfevents.tensor_proto import tensor
-from ..tfevents.wire import Value, fields, message, number
+from ...dtypes import Array
+from ...tfevents.tensor_proto import tensor
+from ...tfevents.wire import Value, fields, message, number
 
 _FLOAT, _STRING = 1, 7
 _TAG, _SIMPLE, _OLD_HISTOGRAM, _IMAGE, _HISTOGRAM, _AUDIO, _TENSOR, _METADATA = 1, 2, 3, 4, 5, 6, 8, 9

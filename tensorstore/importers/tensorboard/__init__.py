@@ -1,0 +1,7 @@
+"""Import TensorBoard's event files."""
+
+from __future__ import annotations
+
+from .job import import_runs
+
+__all__ = ["import_runs"]
