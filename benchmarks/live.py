@@ -20,8 +20,8 @@ STEPS = 30
 
 
 def write(out: str, flush_seconds: float, pause: float) -> None:
-    from tensortrial.hooks.rank import Rank
-    from tensortrial.hooks.recorder import Recorder
+    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.recorder import Recorder
 
     recorder = Recorder(
         out, framework="none", versions={}, rank=Rank(), builtin=[], always_saved=[], flush_seconds=flush_seconds

@@ -29,8 +29,8 @@ KINDS = {"scalars": (2000, 500), "tensors": (1000, 200)}
 
 
 def write(kind: str, out: str, close: bool = True) -> None:
-    from tensortrial.hooks.rank import Rank
-    from tensortrial.hooks.recorder import Recorder
+    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.recorder import Recorder
     from tensortrial.mode import ModeKeys
 
     steps, per_step = KINDS[kind]

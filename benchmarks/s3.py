@@ -104,8 +104,8 @@ def measured(proxy: str, what: str, call: object, aim: str = "") -> None:
 
 def write(url: str, options: dict[str, str], flushes: int) -> None:
     """A run of so many flushes, four steps each."""
-    from tensortrial.hooks.rank import Rank
-    from tensortrial.hooks.recorder import Recorder
+    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.recorder import Recorder
 
     recorder = Recorder(
         url,

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from common import header, in_fresh_process, line, scratch
 
-from tensortrial.hooks.rank import Rank
-from tensortrial.hooks.recorder import Recorder
+from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
 
 SCALAR = 8

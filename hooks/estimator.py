@@ -19,8 +19,8 @@ try:
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
-from . import current
-from .reading import create_trial
+from .core import current_hook
+from .core.reading import create_trial
 from .session import (
     Collection,
     CollectionKeys,
@@ -71,4 +71,4 @@ def get_hook(
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
     create = EstimatorHook.create_from_json_file
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)

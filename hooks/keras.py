@@ -23,13 +23,13 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from . import current
-from .current import del_hook, set_hook
-from .hook import BaseHook, guarded
-from .rank import rank_of_process
-from .reading import create_trial
-from .recorder import Recorder
-from .replicas import LeadingRecorder
+from .core import current_hook
+from .core.base_hook import BaseHook, guarded
+from .core.current_hook import del_hook, set_hook
+from .core.rank import rank_of_process
+from .core.reading import create_trial
+from .core.recorder import Recorder
+from .core.replicas import LeadingRecorder
 
 try:
     import keras
@@ -161,7 +161,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
             self.recorder.collections.require(name).include(regex)
-        current.made(self)
+        current_hook.made(self)
 
     # What the user calls.
 
@@ -420,4 +420,6 @@ def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=KerasHook.create_from_json_file)
+    return current_hook.get_hook(
+        hook_type, json_config_path, create_if_not_exists, create=KerasHook.create_from_json_file
+    )

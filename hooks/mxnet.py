@@ -21,14 +21,14 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from . import current
-from .current import del_hook, set_hook
-from .hook import BaseHook, guarded
-from .module_collection import ModuleCollection
-from .numbering import Numbering
-from .rank import rank_of_process
-from .reading import create_trial
-from .recorder import Recorder, logger
+from .core import current_hook
+from .core.base_hook import BaseHook, guarded
+from .core.current_hook import del_hook, set_hook
+from .core.module_collection import ModuleCollection
+from .core.numbering import Numbering
+from .core.rank import rank_of_process
+from .core.reading import create_trial
+from .core.recorder import Recorder, logger
 
 try:
     import mxnet as mx
@@ -156,7 +156,7 @@ class Hook(BaseHook):
         self._names_of_gradients: set[str] = set()
         self._handles: list[Any] = []
         self._numbering = Numbering()
-        current.made(self)
+        current_hook.made(self)
 
     # What the user calls.
 
@@ -344,7 +344,7 @@ def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
 
 def _hybridized(block: Any) -> Iterator[Any]:

@@ -19,13 +19,13 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from . import current
-from .current import del_hook, set_hook
-from .hook import BaseHook, guarded
-from .module_collection import ModuleCollection
-from .rank import rank_of_process
-from .reading import create_trial
-from .recorder import Recorder
+from .core import current_hook
+from .core.base_hook import BaseHook, guarded
+from .core.current_hook import del_hook, set_hook
+from .core.module_collection import ModuleCollection
+from .core.rank import rank_of_process
+from .core.reading import create_trial
+from .core.recorder import Recorder
 
 try:
     import torch
@@ -155,7 +155,7 @@ class Hook(BaseHook):
         self._in_trial = self._unready = False
         self._unheard = Unheard()
         self._generation = -1
-        current.made(self)
+        current_hook.made(self)
 
     # What the user calls.
 
@@ -404,7 +404,7 @@ def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
 
 def _check_module(module: Any, method: str) -> None:

@@ -29,24 +29,24 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.format.record import Plan
 from tensortrial.mode import ModeKeys, modes
 
-from . import current
-from .current import del_hook, set_hook
-from .hook import BaseHook, guarded
-from .rank import rank_of_process
-from .reading import create_trial
-from .recorder import Recorder, logger
+from .core import current_hook
+from .core.base_hook import BaseHook, guarded
+from .core.current_hook import del_hook, set_hook
+from .core.rank import rank_of_process
+from .core.reading import create_trial
+from .core.recorder import Recorder, logger
 
 try:
     import tensorflow as tf
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the TensorFlow hooks") from exc
 
+from .core.user_values import array_of
 from .graph_collection import Collection
 from .session_graph import GraphView
 from .session_optimizer import Gradients
 from .session_run import RunView, Way
 from .session_watch import Run, Watched
-from .user_values import array_of
 
 __all__ = [
     "Collection",
@@ -184,7 +184,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._told: set[str] = set()
         # Sessions may run in several threads: the values of one run stay together.
         self._finishing = threading.Lock()
-        current.made(self)
+        current_hook.made(self)
 
     # What the user calls.
 
@@ -433,7 +433,9 @@ def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file)
+    return current_hook.get_hook(
+        hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file
+    )
 
 
 def _to_array(value: Any) -> Array:

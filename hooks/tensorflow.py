@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tensortrial.errors import ConfigurationError
 
-from . import current
+from .core import current_hook
+from .core.reading import create_trial
 from .estimator import EstimatorHook
-from .reading import create_trial
 from .session import (
     Collection,
     CollectionKeys,
@@ -68,7 +68,7 @@ def get_hook(
             raise ConfigurationError(f"hook_type must be one of {', '.join(_KINDS)}, not {hook_type!r}")
         return getattr(sys.modules[__name__], _KINDS[kind]).create_from_json_file(path)
 
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
 
 
 def __getattr__(name: str) -> Any:

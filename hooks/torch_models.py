@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from tensortrial.config.collection import CollectionKeys
 
-from .collection_manager import CollectionManager
+from .core.collections import CollectionManager
 from .torch_gradients import GradientTaps
 from .torch_names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
 from .torch_taps import BeginStep, Inputs, Listener, Outputs

@@ -22,13 +22,13 @@ from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from . import current
-from .current import del_hook, set_hook
-from .hook import BaseHook, guarded
-from .rank import Rank, rank_of_process
-from .reading import create_trial
-from .recorder import Recorder, logger
-from .user_values import array_of
+from .core import current_hook
+from .core.base_hook import BaseHook, guarded
+from .core.current_hook import del_hook, set_hook
+from .core.rank import Rank, rank_of_process
+from .core.reading import create_trial
+from .core.recorder import Recorder, logger
+from .core.user_values import array_of
 
 try:
     import xgboost as xgb
@@ -158,7 +158,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         self._told: set[str] = set()
         self._rounds_before = 0
         self._open_round: tuple[int, Any] | None = None
-        current.made(self)
+        current_hook.made(self)
 
     @classmethod
     def hook_from_config(cls, json_file_path: str | None = None) -> Self:
@@ -391,7 +391,7 @@ def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """The current hook, or None; made from the JSON configuration if asked to be."""
-    return current.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
 
 def _rank() -> Rank:

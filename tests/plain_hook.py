@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tensortrial.hooks.hook import BaseHook, guarded
-from tensortrial.hooks.rank import Rank
-from tensortrial.hooks.recorder import Recorder
+from tensortrial.hooks.core.base_hook import BaseHook, guarded
+from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.recorder import Recorder
 
 
 class Hook(BaseHook):

@@ -52,7 +52,7 @@ _MODULES: dict[str, dict[str, str] | str] = {
         "Collection": "tensortrial.config.collection",
         "CollectionKeys": "tensortrial.config.collection",
     },
-    "smdebug.core.collection_manager": {"CollectionManager": "tensortrial.hooks.collection_manager"},
+    "smdebug.core.collection_manager": {"CollectionManager": "tensortrial.hooks.core.collections"},
     "smdebug.core.save_config": {
         "SaveConfig": "tensortrial.config.save_config",
         "SaveConfigMode": "tensortrial.config.save_config",

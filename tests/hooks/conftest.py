@@ -31,7 +31,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_current_hook() -> Iterator[None]:
     yield
-    from tensortrial.hooks.current import del_hook
+    from tensortrial.hooks.core.current_hook import del_hook
 
     del_hook()
 

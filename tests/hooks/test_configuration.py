@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration  # noqa: E402
-from tensortrial.hooks import configuration  # noqa: E402
-from tensortrial.hooks.configuration import read_configuration  # noqa: E402
+from tensortrial.hooks.core import json_config  # noqa: E402
+from tensortrial.hooks.core.json_config import read_configuration  # noqa: E402
 from tensortrial.mode import modes  # noqa: E402
 
 WHEN = {"save_interval": "7", "save_steps": "1, 2", "start_step": "3", "end_step": "9"}
@@ -152,7 +152,7 @@ class TestWhere:
         assert read_configuration(write({})).arguments["include_workers"] == "one"
 
     def test_sagemakers_place_is_the_last(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(configuration, "DEFAULT_PATH", write({"HookParameters": {"save_interval": 4}}))
+        monkeypatch.setattr(json_config, "DEFAULT_PATH", write({"HookParameters": {"save_interval": 4}}))
         assert when(read_configuration().arguments["save_config"])[0] == 4
 
     def test_s3_where_there_is_no_local_path(self, write: Any) -> None:

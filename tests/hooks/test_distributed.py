@@ -17,7 +17,7 @@ from training import start  # noqa: E402
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import InvalidWorker, RunError  # noqa: E402
-from tensortrial.hooks.rank import Rank, rank_from_environment  # noqa: E402
+from tensortrial.hooks.core.rank import Rank, rank_from_environment  # noqa: E402
 
 BEGINNING = """
     import os

@@ -14,7 +14,7 @@ from plain_hook import Hook
 from tensortrial import create_trial
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
-from tensortrial.hooks.configuration import read_configuration
+from tensortrial.hooks.core.json_config import read_configuration
 
 LONE = "lone \ud800"
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from training import start  # noqa: E402
 
 from tensortrial import create_trial  # noqa: E402
-from tensortrial.hooks.rank import Rank, rank_from_environment  # noqa: E402
+from tensortrial.hooks.core.rank import Rank, rank_from_environment  # noqa: E402
 
 PROGRAM = """
 import os

@@ -60,7 +60,7 @@ class TestAProcessThatIsInsideC:
 
     def test_ends_while_it_holds_the_hooks_lock(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}{BLOCKED}
-    import tensortrial.hooks.sigterm as sigterm
+    import tensortrial.hooks.core.sigterm as sigterm
     sigterm.GRACE_SECONDS = 2.0
     hook = begin()
     with hook.recorder._lock:

@@ -255,8 +255,8 @@ def _trees(depth: int, features: int) -> Callable[[Path], None]:
         from sklearn.datasets import load_breast_cancer
         from sklearn.ensemble import GradientBoostingClassifier
 
-        from tensortrial.hooks.rank import Rank
-        from tensortrial.hooks.recorder import Recorder
+        from tensortrial.hooks.core.rank import Rank
+        from tensortrial.hooks.core.recorder import Recorder
 
         x, y = load_breast_cancer(return_X_y=True)
         noisy = np.where(np.arange(len(y)) % 4 == 0, 1 - y, y)

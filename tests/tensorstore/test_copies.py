@@ -12,8 +12,8 @@ import tensortrial
 from tensortrial.format.buffer_pool import PACKED_BYTES, Arenas, Copies
 from tensortrial.format.chunk_writer import ChunkWriter
 from tensortrial.format.record import Kind, Plan, Record, Step
-from tensortrial.hooks.rank import Rank
-from tensortrial.hooks.recorder import Recorder
+from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
 

@@ -22,8 +22,8 @@ from servers import ObjectStore
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, RunInUse, RunTakenOver
 from tensortrial.format.schema import end_path, session_end_path
-from tensortrial.hooks.rank import Rank
-from tensortrial.hooks.recorder import Recorder
+from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.write.lease import LeaseInfo, Observer, read_leases
 from tensortrial.write.process import Process, this_process
@@ -32,8 +32,8 @@ SECONDS = 60.0
 BEGINNING = """
 import os, sys, time
 from tensortrial.errors import TensorTrialError
-from tensortrial.hooks.rank import rank_of_process
-from tensortrial.hooks.recorder import Recorder
+from tensortrial.hooks.core.rank import rank_of_process
+from tensortrial.hooks.core.recorder import Recorder
 
 def recorder(**options):
     names = ["losses"]

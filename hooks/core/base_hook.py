@@ -15,9 +15,9 @@ from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 
-from . import current
-from .configuration import read_configuration
-from .current import set_hook
+from . import current_hook
+from .current_hook import set_hook
+from .json_config import read_configuration
 from .recorder import Recorder
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -88,7 +88,7 @@ class BaseHook:
 
     @classmethod
     def create_from_json_file(cls, json_file_path: str | None = None) -> Self:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.configuration`. It becomes the current
+        """A hook as a JSON configuration describes it; see `tensortrial.hooks.core.json_config`. It becomes the current
         hook."""
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
@@ -212,10 +212,10 @@ def _own_class(kind: type[Any]) -> type[Any]:
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     """A hook that saves nothing, and says so when it is used, if its original saved anything."""
-    before = current.get_hook()
+    before = current_hook.get_hook()
     # The storage of the original is not opened again: its options do not travel.
     made = kind("copy", dry_run=True)
-    current.set_hook(before)
+    current_hook.set_hook(before)
     made.recorder.out_dir = out_dir
     made.copied_from = out_dir if was_active else ""
     return made

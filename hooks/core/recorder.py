@@ -23,12 +23,12 @@ from tensortrial.format.record import Lender, Numbers, Plan, Record, Step, check
 from tensortrial.mode import ModeKeys
 
 from .arguments import as_nanoseconds, as_number, shown
-from .collection_manager import CollectionManager
+from .collections import CollectionManager
 from .failures import Failures
 from .planner import Planner
 from .rank import Duty, Rank
-from .recorded_run import RecordedRun
 from .refusals import Refusals, strict
+from .run_writer import RecordedRun
 from .shutdown import close_at_exit, closed, watch
 from .step_count import StepCount
 from .switches import switched_on

@@ -10,7 +10,7 @@ from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan, Step
 from tensortrial.mode import ModeKeys
 
-from .collection_manager import CollectionManager
+from .collections import CollectionManager
 from .matcher import Matcher
 
 # Scalars by nature: a statistic instead of them would save nothing.

@@ -15,7 +15,7 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 
-from .collection_manager import CollectionManager
+from .collections import CollectionManager
 
 DEFAULT_PATH = "/opt/ml/input/config/debughookconfig.json"
 PATH_VARIABLE = "SMDEBUG_CONFIG_FILE_PATH"

@@ -18,7 +18,7 @@ from tensortrial.write.claim import Progress, Resumption, check_out_dir, claim, 
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
 from tensortrial.write.writer import Writer
 
-from .collection_manager import CollectionManager
+from .collections import CollectionManager
 from .stop_request import StopRequest
 
 CODECS = ("none", "lz4", "zstd")
