@@ -21,8 +21,8 @@ import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import TrainingStopped  # noqa: E402
 from tensortrial.format.schema import STOP_FILE  # noqa: E402
-from tensortrial.hooks import torch_graphs  # noqa: E402
-from tensortrial.hooks.torch_graphs import switch  # noqa: E402
+from tensortrial.hooks.pytorch import compile as torch_graphs  # noqa: E402
+from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
 
 EVERY_THIRD = tt.SaveConfig(save_interval=3)
 

@@ -20,7 +20,7 @@ from training import Net, batches, seeded, train  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
-from tensortrial.hooks.torch_taps import BeginStep  # noqa: E402
+from tensortrial.hooks.pytorch.callbacks import BeginStep  # noqa: E402
 
 LOSS = "CrossEntropyLoss_output_0"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tensortrial.errors import UnsupportedValue
-from tensortrial.hooks.torch_copies import TorchCopies
+from tensortrial.hooks.pytorch.buffer_pool import TorchCopies
 
 LARGE = 3 << 20
 

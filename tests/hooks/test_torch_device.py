@@ -15,9 +15,9 @@ from training import seeded, train  # noqa: E402
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.format.record import Plan  # noqa: E402
-from tensortrial.hooks import torch_device  # noqa: E402
-from tensortrial.hooks.torch_capture import Capture  # noqa: E402
-from tensortrial.hooks.torch_device import Batch  # noqa: E402
+from tensortrial.hooks.pytorch import device  # noqa: E402
+from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
+from tensortrial.hooks.pytorch.device import Batch  # noqa: E402
 
 MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1"))
 
@@ -26,9 +26,9 @@ MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1")
 def far(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Takes every tensor for one on a device, and counts the copies to the host."""
     sent: list[int] = []
-    to_host = torch_device._to_host
+    to_host = device._to_host
     monkeypatch.setattr(Capture, "_is_host", lambda self, tensor: False)
-    monkeypatch.setattr(torch_device, "_to_host", lambda *args: (sent.append(args[0].numel()), to_host(*args))[1])
+    monkeypatch.setattr(device, "_to_host", lambda *args: (sent.append(args[0].numel()), to_host(*args))[1])
     return sent
 
 
@@ -44,7 +44,7 @@ class TestBatch:
         assert both == {"max": 5, "l1": 20}
 
     def test_reduces_before_it_holds_too_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torch_device, "_BATCH_BYTES", 100)
+        monkeypatch.setattr(device, "_BATCH_BYTES", 100)
         batch = Batch()
         found = [batch.add(MEAN, torch.full((20,), float(i))) for i in range(7)]
         assert len(batch._staged) == 1

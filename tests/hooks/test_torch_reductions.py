@@ -14,7 +14,7 @@ from tensortrial.errors import ConfigurationError
 from tensortrial.statistics.single import STATISTICS, statistics
 
 torch = pytest.importorskip("torch")
-torch_reductions = pytest.importorskip("tensortrial.hooks.torch_reductions")
+torch_reductions = pytest.importorskip("tensortrial.hooks.pytorch.statistics")
 device_statistics = torch_reductions.device_statistics
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)

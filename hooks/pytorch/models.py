@@ -18,10 +18,10 @@ from torch.nn.parameter import is_lazy
 
 from tensortrial.config.collection import CollectionKeys
 
-from .core.collections import CollectionManager
-from .torch_gradients import GradientTaps
-from .torch_names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
-from .torch_taps import BeginStep, Inputs, Listener, Outputs
+from ..core.collections import CollectionManager
+from .callbacks import BeginStep, Inputs, Listener, Outputs
+from .gradients import GradientTaps
+from .names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
 

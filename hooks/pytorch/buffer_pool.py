@@ -16,7 +16,7 @@ import torch
 from tensortrial.dtypes import Array
 from tensortrial.format.buffer_pool import LIMIT_BYTES, fresh_memory
 
-from .torch_tensors import as_numpy, unsupported
+from .arrays import as_numpy, unsupported
 
 # Fresh memory comes in pages of 2 MB, so small copies share some of them.
 _SLAB_BYTES = 4 << 20

@@ -12,12 +12,12 @@ from torch.nn.parameter import is_lazy
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan
 
-from .core.base_hook import guarded
-from .core.numbering import Numbering
-from .core.recorder import Recorder
-from .torch_copies import TorchCopies
-from .torch_device import Batch, Ready, copy_later
-from .torch_tensors import host_dtype, local_part, tensors_in, values_and_lengths
+from ..core.base_hook import guarded
+from ..core.numbering import Numbering
+from ..core.recorder import Recorder
+from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
+from .buffer_pool import TorchCopies
+from .device import Batch, Ready, copy_later
 
 _NOTHING = np.empty(0)
 

@@ -17,8 +17,8 @@ import torch
 from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan
 
-from .torch_reductions import device_statistics
-from .torch_tensors import as_numpy, host_copy
+from .arrays import as_numpy, host_copy
+from .statistics import device_statistics
 
 Ready = Callable[[], object]
 _cuda: Any = torch.cuda

@@ -8,7 +8,8 @@ Everything is computed in float64, a part of a large tensor at a time, so that t
 stays under 0.5 GiB (only median copies, and sorts, a tensor as a whole). MPS has no float64: there everything is
 float32, the result too, with l2 scaled so that it cannot overflow half-way.
 
-The definitions and their sources are in `tensortrial.statistics.single`; the tests hold the two to each other. Only prod is
+The definitions and their sources are in `tensortrial.statistics.single`; the tests hold the two to each other. Only
+prod is
 found in another way, as 2^sum(log2|x|) with the sign of the number of negative factors: no order of multiplication
 can make that overflow or vanish half-way, and it is good to about 1e-12 in float64, 1e-4 in float32.
 """

@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch.compiler import is_compiling, is_exporting
 
-from . import torch_graphs
-from .torch_graphs import Keys, emit, is_wanted, switch, tell
-from .torch_names import Root
-from .torch_tensors import tensors_in
+from . import compile as torch_graphs
+from .arrays import tensors_in
+from .compile import Keys, emit, is_wanted, switch, tell
+from .names import Root
 
 logger = logging.getLogger("tensortrial.hooks")
 

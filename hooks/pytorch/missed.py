@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from .torch_names import Root, is_compiled, modules_of, unwrapped
+from .names import Root, is_compiled, modules_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
 

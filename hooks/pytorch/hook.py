@@ -19,13 +19,13 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from .core import current_hook
-from .core.base_hook import BaseHook, guarded
-from .core.current_hook import del_hook, set_hook
-from .core.module_collection import ModuleCollection
-from .core.rank import rank_of_process
-from .core.reading import create_trial
-from .core.recorder import Recorder
+from ..core import current_hook
+from ..core.base_hook import BaseHook, guarded
+from ..core.current_hook import del_hook, set_hook
+from ..core.module_collection import ModuleCollection
+from ..core.rank import rank_of_process
+from ..core.reading import create_trial
+from ..core.recorder import Recorder
 
 try:
     import torch
@@ -34,16 +34,16 @@ except ImportError as exc:
 
 from torch.nn.parameter import is_lazy
 
-from . import torch_graphs
-from .torch_calls import Caller, caller_of, in_trial
-from .torch_capture import Capture
-from .torch_gradients import Scaler, Unscaling, gradients_of
-from .torch_models import Models
-from .torch_names import Root
-from .torch_scripting import keep_taps_from_scripting
-from .torch_taps import Gradient
-from .torch_tensors import to_array, to_tensor
-from .torch_unheard import Unheard
+from . import compile as torch_graphs
+from .arrays import to_array, to_tensor
+from .callbacks import Gradient
+from .calls import Caller, caller_of, in_trial
+from .capture import Capture
+from .gradients import Scaler, Unscaling, gradients_of
+from .missed import Unheard
+from .models import Models
+from .names import Root
+from .scripting import keep_taps_from_scripting
 
 __all__ = [
     "Collection",

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .torch_taps import is_tap
+from .callbacks import is_tap
 
 _CALLBACKS = ("_forward_hooks", "_forward_pre_hooks")
 

@@ -18,8 +18,8 @@ from torch.compiler import is_compiling
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from .torch_names import Root, modules_of, tensors_of
-from .torch_taps import Gradient, Listener
+from .callbacks import Gradient, Listener
+from .names import Root, modules_of, tensors_of
 
 
 class Scaler(Protocol):
