@@ -42,7 +42,7 @@ except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the TensorFlow hooks") from exc
 
 from .core.user_values import array_of
-from .graph_collection import Collection
+from .keras.graph_collection import Collection
 from .session_graph import GraphView
 from .session_optimizer import Gradients
 from .session_run import RunView, Way

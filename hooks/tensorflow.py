@@ -31,7 +31,7 @@ from .session import (
 )
 
 if TYPE_CHECKING:
-    from .keras import KerasHook
+    from .keras.hook import KerasHook
 
 __all__ = [
     "Collection",
@@ -74,7 +74,7 @@ def get_hook(
 def __getattr__(name: str) -> Any:
     # Keras takes seconds to import, and sessions need none of it.
     if name == "KerasHook":
-        from .keras import KerasHook
+        from .keras.hook import KerasHook
 
         return KerasHook
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

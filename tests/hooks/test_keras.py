@@ -460,12 +460,12 @@ class TestFailures:
         self, make_hook: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("TENSORTRIAL_STRICT")
-        monkeypatch.setattr("tensortrial.hooks.keras_taps.tensors_in", lambda value: 1 / 0)
+        monkeypatch.setattr("tensortrial.hooks.keras.layer_outputs.tensors_in", lambda value: 1 / 0)
         hook, model = make_hook(save_all=True), small()
         history = fit(model, 3, hook)
         assert np.isfinite(history.history["loss"]).all()
         assert not hook.recorder.active
-        assert type(model.train_function).__module__ != "tensortrial.hooks.keras_functions"
+        assert type(model.train_function).__module__ != "tensortrial.hooks.keras.step_functions"
         assert fit(model, 3).history["loss"][0] < history.history["loss"][0]
 
     def test_of_training_are_forgotten(self, make_hook: Any, out: str) -> None:

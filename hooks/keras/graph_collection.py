@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 
-from .keras_collection import Collection as KerasCollection
+from .collection import Collection as KerasCollection
 
 
 class Collection(KerasCollection):

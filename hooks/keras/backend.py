@@ -11,7 +11,7 @@ import numpy as np
 from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra
 
-from .core.user_values import array_of, text_of
+from ..core.user_values import array_of, text_of
 
 try:
     BACKEND: str = keras.backend.backend()

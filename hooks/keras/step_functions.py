@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import keras
 
-from .keras_backend import BACKEND, IS_TENSORFLOW
-from .keras_names import Names
-from .keras_taps import Taps
+from .backend import BACKEND, IS_TENSORFLOW
+from .layer_outputs import Taps
+from .names import Names
 
 Kind = Literal["train", "test", "predict"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import keras
 
-from .core.base_hook import guarded
-from .core.recorder import Recorder, logger
-from .keras_backend import dense, graph, kept, loss_scale, unconverted, unscaled
-from .keras_names import Counter, Names, dense_parts, tensors_in
+from ..core.base_hook import guarded
+from ..core.recorder import Recorder, logger
+from .backend import dense, graph, kept, loss_scale, unconverted, unscaled
+from .names import Counter, Names, dense_parts, tensors_in
 
 # Keras' own arguments of a call; no tensors that a layer works on.
 _NOT_INPUTS = frozenset({"training", "mask"})

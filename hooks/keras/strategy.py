@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .keras_backend import IS_TENSORFLOW
+from .backend import IS_TENSORFLOW
 
 
 def replicas(strategy: Any) -> list[str]:

@@ -19,15 +19,15 @@ import keras
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError
 
-from .core.base_hook import guarded
-from .core.recorder import Recorder
-from .core.replicas import LeadingRecorder
-from .keras_backend import IS_TENSORFLOW, Unscaled, dense, graph, unconverted
-from .keras_bridge import Bridge, compiled_by_xla, is_variable
-from .keras_calls import watching_calls
-from .keras_collection import Collection
-from .keras_names import Counter, Names, Weight, dense_parts, is_built, optimizer_variables, tensors_in
-from .keras_replicas import replica_here, replicas, strategy_here, value_of
+from ..core.base_hook import guarded
+from ..core.recorder import Recorder
+from ..core.replicas import LeadingRecorder
+from .backend import IS_TENSORFLOW, Unscaled, dense, graph, unconverted
+from .collection import Collection
+from .graph_callback import Bridge, compiled_by_xla, is_variable
+from .layer_calls import watching_calls
+from .names import Counter, Names, Weight, dense_parts, is_built, optimizer_variables, tensors_in
+from .strategy import replica_here, replicas, strategy_here, value_of
 
 # What logs are called that are not numbers: in `fit` the same things have these names.
 _ARRAYS = {"labels": "labels", "predictions": "predictions", "inputs": "model_inputs"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from .keras_backend import loss_scale, unconverted
+from .backend import loss_scale, unconverted
 
 Before = Callable[[Any, bool, tuple[Any, ...], Mapping[str, Any]], None]
 After = Callable[[Any, bool, Any], None]

@@ -23,31 +23,31 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from .core import current_hook
-from .core.base_hook import BaseHook, guarded
-from .core.current_hook import del_hook, set_hook
-from .core.rank import rank_of_process
-from .core.reading import create_trial
-from .core.recorder import Recorder
-from .core.replicas import LeadingRecorder
+from ..core import current_hook
+from ..core.base_hook import BaseHook, guarded
+from ..core.current_hook import del_hook, set_hook
+from ..core.rank import rank_of_process
+from ..core.reading import create_trial
+from ..core.recorder import Recorder
+from ..core.replicas import LeadingRecorder
 
 try:
     import keras
 except ImportError as exc:
     raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
-from .keras_backend import IS_TENSORFLOW, unconverted, user_array, versions
-from .keras_capture import Capture
-from .keras_functions import Captured, Function, Kind, fetches_early, limits, own_function
-from .keras_names import dense_parts
-from .keras_replicas import replicas, strategy_here
-from .keras_tape import TapeHook
+from .backend import IS_TENSORFLOW, unconverted, user_array, versions
+from .capture import Capture
+from .names import dense_parts
+from .step_functions import Captured, Function, Kind, fetches_early, limits, own_function
+from .strategy import replicas, strategy_here
+from .tape import TapeHook
 
 if IS_TENSORFLOW:
     # One class for all hooks of TensorFlow, so that it can be made before it is known for which.
     from .graph_collection import Collection
 else:
-    from .keras_collection import Collection  # type: ignore[assignment]
+    from .collection import Collection  # type: ignore[assignment]
 
 __all__ = [
     "Collection",

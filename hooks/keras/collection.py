@@ -9,7 +9,7 @@ from typing import Any
 from tensortrial.config.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 
-from .keras_names import Names
+from .names import Names
 
 
 class Collection(CoreCollection):

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .core.base_hook import guarded
-from .core.recorder import Recorder
-from .keras_backend import graph, variable_array
+from ..core.base_hook import guarded
+from ..core.recorder import Recorder
+from .backend import graph, variable_array
 
 Arrays = Mapping[str, Any]
 

@@ -10,15 +10,15 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan, Step
 
-from .core.base_hook import guarded
-from .core.recorder import logger
-from .core.replicas import LeadingRecorder
-from .keras_backend import HAS_VARIABLES, to_array, variable_array
-from .keras_collection import Collection
-from .keras_functions import Captured, EagerStep, Function, GraphStep, is_graph
-from .keras_names import Names, is_built, optimizer_variables
-from .keras_replicas import value_of
-from .keras_taps import Taps
+from ..core.base_hook import guarded
+from ..core.recorder import logger
+from ..core.replicas import LeadingRecorder
+from .backend import HAS_VARIABLES, to_array, variable_array
+from .collection import Collection
+from .layer_outputs import Taps
+from .names import Names, is_built, optimizer_variables
+from .step_functions import Captured, EagerStep, Function, GraphStep, is_graph
+from .strategy import value_of
 
 # More sets of names that fall due together than this are traced as one, of all that is ever saved.
 _MOST_TRACES = 4

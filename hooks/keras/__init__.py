@@ -1,0 +1,44 @@
+"""The hook for Keras and for TensorFlow's gradient tapes: `from tensortrial.hooks.keras import KerasHook`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .hook import (
+        Collection,
+        CollectionKeys,
+        KerasHook,
+        ModeKeys,
+        ReductionConfig,
+        SaveConfig,
+        SaveConfigMode,
+        create_trial,
+        del_hook,
+        get_hook,
+        modes,
+        set_hook,
+    )
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "KerasHook",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Keras takes seconds to import, and sessions, which stand on modules of this package, need none of it.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".hook", __name__), name)
