@@ -10,7 +10,7 @@ from conformance import HookConformance, Job
 from estimator_training import make_estimator, take
 from graph_training import LOSS, v1
 
-import tensortrial.hooks.estimator as tt
+import tensortrial.hooks.session.estimator as tt
 from tensortrial.mode import ModeKeys, modes
 
 GRADIENT = "gradients/logits/MatMul_grad/tuple/control_dependency_1:0"

@@ -8,7 +8,7 @@ import numpy as np
 from conformance import HookConformance, Job
 from graph_training import LOSS, Net, batches
 
-import tensortrial.hooks.session as tt
+import tensortrial.hooks.session.hook as tt
 from tensortrial.mode import ModeKeys, modes
 
 GRADIENT = "gradients/logits/MatMul_grad/tuple/control_dependency_1:0"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from estimator_training import make_estimator, take
 from graph_training import LOSS, digits, v1
 
-import tensortrial.hooks.estimator as tt
+import tensortrial.hooks.session.estimator as tt
 from tensortrial import create_trial
 from tensortrial.mode import modes
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from graph_training import LOSS, Net, batches, cross_entropy, dense, digits
 
-import tensortrial.hooks.session as tt
+import tensortrial.hooks.session.hook as tt
 from tensortrial import create_trial
 from tensortrial.config.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration

@@ -19,9 +19,9 @@ try:
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
-from .core import current_hook
-from .core.reading import create_trial
-from .session import (
+from ..core import current_hook
+from ..core.reading import create_trial
+from .hook import (
     Collection,
     CollectionKeys,
     ReductionConfig,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tensortrial.errors import ConfigurationError
 
-from .core import current_hook
-from .core.reading import create_trial
-from .estimator import EstimatorHook
-from .session import (
+from ..core import current_hook
+from ..core.reading import create_trial
+from ..session.estimator import EstimatorHook
+from ..session.hook import (
     Collection,
     CollectionKeys,
     ModeKeys,
@@ -31,7 +31,7 @@ from .session import (
 )
 
 if TYPE_CHECKING:
-    from .keras.hook import KerasHook
+    from ..keras.hook import KerasHook
 
 __all__ = [
     "Collection",
@@ -74,7 +74,7 @@ def get_hook(
 def __getattr__(name: str) -> Any:
     # Keras takes seconds to import, and sessions need none of it.
     if name == "KerasHook":
-        from .keras.hook import KerasHook
+        from ..keras.hook import KerasHook
 
         return KerasHook
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

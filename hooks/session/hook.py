@@ -29,24 +29,24 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.format.record import Plan
 from tensortrial.mode import ModeKeys, modes
 
-from .core import current_hook
-from .core.base_hook import BaseHook, guarded
-from .core.current_hook import del_hook, set_hook
-from .core.rank import rank_of_process
-from .core.reading import create_trial
-from .core.recorder import Recorder, logger
+from ..core import current_hook
+from ..core.base_hook import BaseHook, guarded
+from ..core.current_hook import del_hook, set_hook
+from ..core.rank import rank_of_process
+from ..core.reading import create_trial
+from ..core.recorder import Recorder, logger
 
 try:
     import tensorflow as tf
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the TensorFlow hooks") from exc
 
-from .core.user_values import array_of
-from .keras.graph_collection import Collection
-from .session_graph import GraphView
-from .session_optimizer import Gradients
-from .session_run import RunView, Way
-from .session_watch import Run, Watched
+from ..core.user_values import array_of
+from ..keras.graph_collection import Collection
+from .fetches import RunView, Way
+from .graph import GraphView
+from .optimizer import Gradients
+from .session_state import Run, Watched
 
 __all__ = [
     "Collection",

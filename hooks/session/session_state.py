@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensortrial.dtypes import Array
 from tensortrial.mode import ModeKeys
 
-from .session_graph import GraphView
-from .session_run import RunView, Signature, signature
+from .fetches import RunView, Signature, signature
+from .graph import GraphView
 
 Run: TypeAlias = Callable[..., Any]
 """`session.run`, with nobody watching."""

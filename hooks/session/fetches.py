@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from .session_graph import READS, GraphView, Operation, Tensor, elements, takes_reference
+from .graph import READS, GraphView, Operation, Tensor, elements, takes_reference
 
 
 class Way(NamedTuple):

@@ -1,0 +1,1 @@
+"""The hooks for TensorFlow sessions and estimators."""
