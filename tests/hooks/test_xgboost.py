@@ -18,7 +18,7 @@ from sklearn.datasets import load_iris  # noqa: E402
 import tensortrial.hooks.xgboost as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
-from tensortrial.hooks.xgboost_importance import KINDS  # noqa: E402
+from tensortrial.hooks.xgboost.importance import KINDS  # noqa: E402
 
 Make = Callable[..., tt.Hook]
 

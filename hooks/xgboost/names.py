@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .xgboost_importance import KINDS, importance_names
-from .xgboost_parameters import booster_parameters
-from .xgboost_trees import COLUMNS
+from .importance import KINDS, importance_names
+from .parameters import booster_parameters
+from .trees import COLUMNS
 
 
 class Names:

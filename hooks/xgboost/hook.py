@@ -22,25 +22,25 @@ from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from .core import current_hook
-from .core.base_hook import BaseHook, guarded
-from .core.current_hook import del_hook, set_hook
-from .core.rank import Rank, rank_of_process
-from .core.reading import create_trial
-from .core.recorder import Recorder, logger
-from .core.user_values import array_of
+from ..core import current_hook
+from ..core.base_hook import BaseHook, guarded
+from ..core.current_hook import del_hook, set_hook
+from ..core.rank import Rank, rank_of_process
+from ..core.reading import create_trial
+from ..core.recorder import Recorder, logger
+from ..core.user_values import array_of
 
 try:
     import xgboost as xgb
 except ImportError as exc:
     raise MissingExtra("xgboost", "xgboost", "the XGBoost hook") from exc
 
-from .xgboost_data import DataSet
-from .xgboost_importance import Importances, mean_importances
-from .xgboost_metrics import is_loss, latest_metrics
-from .xgboost_names import Names
-from .xgboost_parameters import as_array, booster_parameters, check_parameters
-from .xgboost_trees import newest_trees
+from .data import DataSet
+from .importance import Importances, mean_importances
+from .metrics import is_loss, latest_metrics
+from .names import Names
+from .parameters import as_array, booster_parameters, check_parameters
+from .trees import newest_trees
 
 __all__ = [
     "Collection",
