@@ -10,7 +10,7 @@ import numpy as np
 
 from tensortrial.dtypes import Array, parse_dtype
 
-from .core.user_values import array_of
+from ..core.user_values import array_of
 
 # What MXNet makes of bfloat16, which numpy does not have.
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])

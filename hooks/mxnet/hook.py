@@ -21,14 +21,14 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
-from .core import current_hook
-from .core.base_hook import BaseHook, guarded
-from .core.current_hook import del_hook, set_hook
-from .core.module_collection import ModuleCollection
-from .core.numbering import Numbering
-from .core.rank import rank_of_process
-from .core.reading import create_trial
-from .core.recorder import Recorder, logger
+from ..core import current_hook
+from ..core.base_hook import BaseHook, guarded
+from ..core.current_hook import del_hook, set_hook
+from ..core.module_collection import ModuleCollection
+from ..core.numbering import Numbering
+from ..core.rank import rank_of_process
+from ..core.reading import create_trial
+from ..core.recorder import Recorder, logger
 
 try:
     import mxnet as mx
@@ -37,9 +37,9 @@ except ImportError as exc:
 
 from mxnet import gluon
 
-from .mxnet_arrays import arrays_in, device_of, host_copy, to_array
-from .mxnet_gradients import Gradient, fresh_gradients
-from .mxnet_taps import BeginStep, EndForward, Inputs, Outputs, ignore_backward, listen_to_backward
+from .arrays import arrays_in, device_of, host_copy, to_array
+from .callbacks import BeginStep, EndForward, Inputs, Outputs, ignore_backward, listen_to_backward
+from .gradients import Gradient, fresh_gradients
 
 __all__ = [
     "Collection",

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensortrial.dtypes import Array
 
-from .mxnet_arrays import host_copy
+from .arrays import host_copy
 
 
 @dataclass(frozen=True, slots=True)

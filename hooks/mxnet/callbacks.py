@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import mxnet as mx
 
-from .mxnet_arrays import is_symbolic
+from .arrays import is_symbolic
 
 
 class Listener(Protocol):
