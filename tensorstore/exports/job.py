@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError, TensorTrialError
-from ..progress_bar import progress_bar
+from ..progress import progress_bar
 from ..read.runs import Places, Runs, open_runs
 from .source import Since, Source
 from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run

@@ -17,7 +17,7 @@ from ..format.flush_range import Flushes, flushes_of, folder_of, range_path, wid
 from ..format.index import IndexSummary, joined, read_rows, write_compacted
 from ..format.index_log import list_index, read_summaries
 from ..format.schema import TENSORS, chunk_folder, is_chunk_of
-from ..progress_bar import progress_bar
+from ..progress import progress_bar
 from ..read.trial import run_info
 from ..read.workers import Workers
 from ..storage.open import ByteRange, Storage, open_storage, translated

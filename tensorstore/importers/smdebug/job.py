@@ -16,7 +16,7 @@ from typing import Any
 from ... import __version__
 from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ...format.schema import END, MARKED_END, RunInfo, end_path
-from ...progress_bar import progress_bar
+from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, published_steps
 from ...write.writer import Writer

@@ -22,7 +22,7 @@ from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ...format.record import Numbers, Packed, Plan, Record, Step
 from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ...mode import ModeKeys
-from ...progress_bar import progress_bar
+from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, published_steps
 from ...write.writer import Writer
