@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULE_OF = {
     "Collection": "config.collection",
     "CollectionKeys": "config.collection",
     "Compaction": "maintenance.compaction",
     "Export": "exports",
-    "LateWorker": "late_worker",
+    "LateWorker": "read.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
     "ReductionConfig": "config.reduction_config",
@@ -86,10 +86,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+    return getattr(import_module(f".{module}", __name__), name)
 
 
 def __dir__() -> list[str]:
