@@ -11,7 +11,7 @@ import math
 import re
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -94,11 +94,21 @@ def from_object(document: Mapping[str, Any], kind: type[_T]) -> _T:
     found = {}
     for name, (expected, required) in _schema(kind).items():  # type: ignore[arg-type]  # a class is hashable
         if name in document:
-            check_value(name, document[name], expected)
-            found[name] = document[name]
+            found[name] = _field(name, document[name], expected)
         elif required:
             raise ValueError(f"the key {name} is missing")
     return kind(**found)
+
+
+def _field(name: str, value: Any, expected: Any) -> Any:
+    if not is_dataclass(expected):
+        check_value(name, value, expected)
+        return value
+    _check_type(name, value, dict, "an object")
+    try:
+        return from_object(value, expected)  # type: ignore[arg-type]  # a dataclass is a type
+    except ValueError as exc:
+        raise ValueError(f"{name}: {exc}") from exc
 
 
 def check_value(name: str, value: Any, expected: Any) -> None:

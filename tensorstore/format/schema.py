@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -162,6 +162,16 @@ def _of_session(worker: str, session: int) -> str:
     return f"{path_component(worker)}={session:08d}.json"
 
 
+def worker_of(path: str) -> str:
+    """Return the worker that a file such as `collections/worker_0.json` is named after."""
+    return unquote(path.rpartition("/")[2].removesuffix(".json"))
+
+
+def _check_path(path: str, expected: str, owner: str) -> None:
+    if path != expected:
+        raise ValueError(f"it names {owner}, whose file is {expected}")
+
+
 def _directory(step: int, width: int) -> str:
     return f"step={step - step % width:012d}"
 
@@ -253,7 +263,21 @@ class EndInfo:
 
     ended_at: Time | None = None
     worker: str | None = None
+    session: Number | None = None
+    """Which session of the worker has ended. Releases that wrote no leases did not say it."""
     failure: str | None = None
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> EndInfo:
+        """Return the document in the file `path`.
+
+        Raises:
+            ValueError: It is damaged, or names another worker or session than the file does.
+        """
+        end = read_document(data, cls)
+        if end.worker is not None and path != end_path(end.worker):
+            _check_path(path, session_end_path(end.worker, end.session or 0), f"worker {end.worker!r}")
+        return end
 
 
 @dataclass(frozen=True)
@@ -284,6 +308,12 @@ class WorkerInfo:
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> WorkerInfo:
-        """Raises ValueError for anything else."""
-        return read_document(data, cls)
+    def from_bytes(cls, data: bytes, path: str) -> WorkerInfo:
+        """Return the claim in the file `path`.
+
+        Raises:
+            ValueError: It is damaged, or names another worker than the file does.
+        """
+        info = read_document(data, cls)
+        _check_path(path, collections_path(info.worker), f"worker {info.worker!r}")
+        return info

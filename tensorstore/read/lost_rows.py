@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ..errors import CorruptFile, FileError
 from ..format.flush_range import Flushes, flushes_of
 from ..format.index import SavedTensor
-from ..format.schema import COLLECTIONS, INDEX
+from ..format.schema import COLLECTIONS, INDEX, worker_of
 from .workers import natural
 
 
@@ -58,7 +58,7 @@ def _of_claim(path: str, error: FileError) -> _Lost | None:
     if not path.startswith(f"{COLLECTIONS}/"):
         return None
     # Nothing of a worker is read without its claim.
-    return _Lost(unquote(path.rpartition("/")[2].removesuffix(".json")), error, -1, float("inf"))
+    return _Lost(worker_of(path), error, -1, float("inf"))
 
 
 def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:

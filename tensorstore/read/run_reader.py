@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -14,6 +14,7 @@ from .. import forking
 from ..dtypes import Array
 from ..engines.base import Engine
 from ..errors import (
+    FileError,
     InvalidWorker,
     MissingChunk,
     NoMoreData,
@@ -23,6 +24,7 @@ from ..errors import (
     TensorUnavailableForStep,
 )
 from ..format.index import SavedTensor
+from ..format.schema import COLLECTIONS, index_folder, worker_of
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .catalogue import Catalogue, StepRange, collection_row
@@ -357,8 +359,16 @@ class RunReader:
         damaged = {**self.workers.damaged, **self.catalogue.damaged}
         return self.catalogue.derived(
             ("lost", *damaged),
-            lambda: LostRows(damaged, self.catalogue.ask("spans_of_files") if damaged else ()),
+            lambda: LostRows(self._with_rows(damaged), self.catalogue.ask("spans_of_files") if damaged else ()),
         )
+
+    def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
+        """Return the damaged files without the claims of workers that published nothing, such as stray copies."""
+        return {
+            path: error
+            for path, error in damaged.items()
+            if not path.startswith(f"{COLLECTIONS}/") or self.storage.list(index_folder(worker_of(path)))
+        }
 
     def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
         if wanted is None or len(wanted) >= len(names):

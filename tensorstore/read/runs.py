@@ -19,7 +19,7 @@ from ..engines.base import Answer, Database, Engine, FilesView, RunFile
 from ..engines.duckdb import DuckDBEngine
 from ..errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
-from ..format.documents import read_document, utc
+from ..format.documents import utc
 from ..format.flush_range import widest
 from ..format.index_log import list_index
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
@@ -312,7 +312,7 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
     times = []
     for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
         try:
-            mark = read_document(storage.read(path), EndInfo)
+            mark = EndInfo.from_bytes(storage.read(path), path)
             times += [utc(mark.ended_at)] if mark.ended_at else []
         except (ValueError, FileNotFoundError) as exc:
             damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")

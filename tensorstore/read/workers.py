@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
-from ..format.schema import COLLECTIONS, END, MARKED_END, WorkerInfo, collections_path, end_path
+from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path
 from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
@@ -120,12 +120,16 @@ class Workers:
         return self._end_sessions != before
 
     def _session_of_end(self, name: str, info: WorkerInfo) -> int:
+        path = f"{END}/{name}"
+        session = None
         try:
-            session = json.loads(self._storage.read(f"{END}/{name}")).get("session")
-        except (ValueError, AttributeError, FileNotFoundError, RecursionError):
-            session = None
+            session = EndInfo.from_bytes(self._storage.read(path), path).session
+        except ValueError as exc:
+            self._set_aside(CorruptFile(path, f"it does not say which session of a worker ended: {exc}"))
+        except FileNotFoundError:
+            pass  # removed since it was listed
         # One of an earlier release does not say it.
-        return session if type(session) is int else info.session
+        return info.session if session is None else session
 
     def reread(self) -> bool:
         """Read again what the workers save: it may change once training has begun. True if it did."""
@@ -173,21 +177,12 @@ class Workers:
         for name in names:
             path = f"{COLLECTIONS}/{name}"
             try:
-                self._files[name] = self._claim(name, WorkerInfo.from_bytes(self._storage.read(path)))
+                self._files[name] = WorkerInfo.from_bytes(self._storage.read(path), path)
+                self.damaged.pop(path, None)
             except (ValueError, FileNotFoundError) as exc:
                 self._set_aside(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
             except StorageError as exc:
                 self._set_aside(exc)
-
-    def _claim(self, name: str, info: WorkerInfo) -> WorkerInfo:
-        """The claim in the file `name`. Raises ValueError for a copy of another, whose files would be read twice."""
-        others = [other for other, known in self._files.items() if known.worker == info.worker and other != name]
-        if others and name != _file_name(collections_path(info.worker)):
-            raise ValueError(f"{others[0]} is of {info.worker!r} already")
-        for other in others:
-            del self._files[other]
-            self._set_aside(CorruptFile(f"{COLLECTIONS}/{other}", f"{name} is of {info.worker!r}, and this its copy"))
-        return info
 
     def _set_aside(self, error: FileError) -> None:
         if error.path not in self.damaged:

@@ -194,10 +194,11 @@ def update_claim(storage: Storage, worker: WorkerInfo) -> None:
 
 def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
     for name in storage.list(COLLECTIONS):
+        path = f"{COLLECTIONS}/{name}"
         try:
-            info = WorkerInfo.from_bytes(storage.read(f"{COLLECTIONS}/{name}"))
+            info = WorkerInfo.from_bytes(storage.read(path), path)
         except ValueError as exc:
-            raise FileError(f"{COLLECTIONS}/{name}", f"the run cannot be continued: {exc}") from exc
+            raise FileError(path, f"the run cannot be continued: {exc}") from exc
         yield info.worker, info
 
 

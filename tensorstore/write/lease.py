@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from ..errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
+from ..format.documents import Count, Number, read_document
 from ..format.schema import END, LEASES, lease_path, session_end_path
 from ..storage.open import Storage
 from .process import Process, this_process
@@ -57,8 +57,8 @@ class LeaseInfo:
     """`leases/WORKER=SESSION.json`: which process writes as a worker in a session."""
 
     worker: str
-    session: int
-    num_workers: int
+    session: Number
+    num_workers: Count
     process: Process
     started_at: str
     """When the process claimed the worker: ISO 8601 with time zone."""
@@ -75,33 +75,16 @@ class LeaseInfo:
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> LeaseInfo:
-        """Raises ValueError for anything else."""
-        document = json.loads(data)
-        if not isinstance(document, dict):
-            raise ValueError("not a JSON object")
-        process = document.get("process")
-        if not isinstance(process, dict):
-            raise ValueError("process is not an object")
-        released_at = document.get("released_at")
-        return cls(
-            worker=_checked(document, "worker", str),
-            session=_checked(document, "session", int),
-            num_workers=_checked(document, "num_workers", int),
-            process=Process(
-                _checked(process, "id", int), *(_checked(process, key, str) for key in ("started", "host", "boot"))
-            ),
-            started_at=_checked(document, "started_at", str),
-            seconds=float(_checked(document, "seconds", (int, float))),
-            released_at=None if released_at is None else _checked(document, "released_at", str),
-        )
+    def from_bytes(cls, data: bytes, path: str) -> LeaseInfo:
+        """Return the lease in the file `path`.
 
-
-def _checked(document: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
-    value = document.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{key} is {value!r}")
-    return value
+        Raises:
+            ValueError: It is damaged, or names another worker or session than the file does.
+        """
+        lease = read_document(data, cls)
+        if lease.path != path:
+            raise ValueError(f"it is the lease {lease.path}")
+        return lease
 
 
 def read_leases(storage: Storage) -> list[LeaseInfo]:
@@ -114,14 +97,11 @@ def _read_leases(storage: Storage) -> Iterator[LeaseInfo]:
     for name in storage.list(LEASES):
         path = f"{LEASES}/{name}"
         try:
-            lease = LeaseInfo.from_bytes(storage.read(path))
+            yield LeaseInfo.from_bytes(storage.read(path), path)
         except FileNotFoundError:
             continue  # removed since it was listed
-        except (ValueError, RecursionError) as exc:
-            logger.warning("run %s: %s is no lease, and is passed over: %s", storage.url, path, exc)
-            continue
-        if lease.path == path:
-            yield lease
+        except ValueError as exc:
+            logger.warning("run %s: %s is damaged and is ignored: %s", storage.url, path, exc)
 
 
 class Observer:
@@ -208,7 +188,7 @@ class Lease:
 
     def _holder(self) -> LeaseInfo:
         try:
-            return LeaseInfo.from_bytes(self._storage.read(self.info.path))
+            return LeaseInfo.from_bytes(self._storage.read(self.info.path), self.info.path)
         except (FileNotFoundError, ValueError):
             return self.info
 

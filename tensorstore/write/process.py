@@ -7,6 +7,9 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from ..format.documents import Whole
 
 _PROC = Path("/proc")
 
@@ -15,7 +18,7 @@ _PROC = Path("/proc")
 class Process:
     """Names one process among all that ever ran, on any machine."""
 
-    id: int
+    id: Annotated[int, Whole(1, (1 << 31) - 1)]
     """The process id, which the operating system uses again."""
     started: str = ""
     """When the kernel started it, in ticks since the boot; empty where the system does not say."""

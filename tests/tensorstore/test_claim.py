@@ -167,9 +167,16 @@ def test_a_damaged_claim_is_named_when_a_run_is_resumed(tmp_path: Path, text: st
         progress(open_storage(tmp_path), "worker_0", 1)
 
 
+def test_a_run_with_a_claim_of_another_worker_is_not_resumed(tmp_path: Path) -> None:
+    Job(tmp_path).close()
+    (tmp_path / "collections" / "worker_0.json").rename(tmp_path / "collections" / "worker_1.json")
+    with pytest.raises(FileError, match=r"collections/worker_1\.json: .* it names worker 'worker_0'"):
+        progress(open_storage(tmp_path), "worker_0", 1)
+
+
 def test_claims_are_read_back() -> None:
     info = WorkerInfo("w/é", 2, CREATED, [{"name": "a"}], ["a"], 3, 7, {"TRAIN": 4})
-    assert WorkerInfo.from_bytes(info.to_bytes()) == info
+    assert WorkerInfo.from_bytes(info.to_bytes(), collections_path(info.worker)) == info
     run = RunInfo(CREATED, "torch", 2, "zstd", 10, {"torch": "2"}, {"any": ["thing"]})
     assert RunInfo.from_bytes(run.to_bytes(), "u") == run
     # A later release of the same format may say more.

@@ -69,6 +69,9 @@ RUN = {
 }
 CLAIM = {
     "worker as a number": text_of({"worker": 5}),
+    "of an unknown worker": text_of({"worker": "x"}),
+    "of a worker with control characters": text_of({"worker": "\u202e\x1b[2J"}),
+    "of another worker": text_of({"worker": "worker_0"}),
     "num_workers as a text": text_of({"num_workers": "2"}),
     "num_workers beyond all": text_of({"num_workers": 1 << 40}),
     "started_at as null": text_of({"started_at": None}),
@@ -141,6 +144,8 @@ def test_a_copy_of_a_claim_is_named_and_doubles_nothing(runs: Path) -> None:
     shutil.copy(runs / "bad" / "collections" / "worker_0.json", runs / "bad" / "collections" / "a copy.json")
     with tensortrial.create_trial(runs / "bad") as trial:
         assert list(trial.damaged) == ["collections/a copy.json"]
+        assert trial.tensor("loss").value(2) == 2.0
+        assert list(trial.values(["loss"])["loss"]) == [0, 1, 2]
     with tensortrial.open_runs(runs) as opened:
         assert answers(opened) == [("bad", 6), ("good", 6)]
 
@@ -150,6 +155,8 @@ ENDS = {
     "after all times": text_of({"ended_at": "9999-12-31T23:59:59-14:00"}),
     "of a number": text_of({"ended_at": 7}),
     "of a list": text_of({"ended_at": []}),
+    "of another worker": text_of({"worker": "worker_7"}),
+    "of a session as a text": text_of({"session": "x"}),
 }
 
 
@@ -245,7 +252,7 @@ def test_what_is_written_can_be_read() -> None:
     run = RunInfo("2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]})
     assert RunInfo.from_bytes(run.to_bytes(), "run") == run
     worker = WorkerInfo("gpu:0", 2, run.created_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
-    assert WorkerInfo.from_bytes(worker.to_bytes()) == worker
+    assert WorkerInfo.from_bytes(worker.to_bytes(), "collections/gpu%3A0.json") == worker
     assert CollectionInfo("a").save_histogram is None
     assert EndInfo().failure is None
 
@@ -265,12 +272,52 @@ DAMAGED = {
     "an index file": f"{INDEX}/00000001.parquet",
     "a claim": "collections/worker_0.json",
 }
+NAMES_ANOTHER_WORKER = {
+    "no known one": text_of({"worker": "x"}),
+    "the other one": text_of({"worker": "worker_1"}),
+    "control characters": text_of({"worker": "\u202e\x1b[2J"}),
+}
 
 
 @pytest.mark.parametrize("path", DAMAGED.values(), ids=DAMAGED)
 def test_no_worker_stands_in_for_one_whose_file_is_damaged(tmp_path: Path, path: str) -> None:
     (write_two_workers(tmp_path) / path).write_bytes(b"x")
+    check_that_worker_1_does_not_stand_in(tmp_path, path)
+
+
+@pytest.mark.parametrize("damage", NAMES_ANOTHER_WORKER.values(), ids=NAMES_ANOTHER_WORKER)
+def test_no_worker_stands_in_for_one_whose_claim_names_another(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    claim = "collections/worker_0.json"
+    change(write_two_workers(tmp_path) / claim, damage)
     with tensortrial.create_trial(tmp_path) as trial:
+        assert list(trial.damaged) == [claim]
+    check_that_worker_1_does_not_stand_in(tmp_path, claim)
+
+
+def test_swapped_claims_are_both_damaged(tmp_path: Path) -> None:
+    folder = write_two_workers(tmp_path) / "collections"
+    first, second = (folder / f"worker_{rank}.json" for rank in range(2))
+    texts = first.read_text(), second.read_text()
+    second.write_text(texts[0])
+    first.write_text(texts[1])
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert sorted(trial.damaged) == ["collections/worker_0.json", "collections/worker_1.json"]
+
+
+def test_a_claim_that_is_written_again_is_not_damaged_any_more(tmp_path: Path) -> None:
+    claim = write_two_workers(tmp_path) / "collections" / "worker_0.json"
+    text = claim.read_text()
+    change(claim, text_of({"worker": "worker_1"}))
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert list(trial.damaged) == ["collections/worker_0.json"]
+        claim.write_text(text)
+        trial.refresh()
+        assert trial.tensor("w").value(1).tolist() == [1.0] * 3
+        assert trial.damaged == {}
+
+
+def check_that_worker_1_does_not_stand_in(run: Path, path: str) -> None:
+    with tensortrial.create_trial(run) as trial:
         tensor = trial.tensor("w")
         for question in (
             lambda: trial.values(["w"]),

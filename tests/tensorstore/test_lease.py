@@ -472,7 +472,7 @@ def test_a_closed_run_is_held_by_nobody(storage: Storage) -> None:
     held.close()
     (lease,) = read_leases(storage)
     assert lease.released_at is not None
-    assert LeaseInfo.from_bytes(lease.to_bytes()) == lease
+    assert LeaseInfo.from_bytes(lease.to_bytes(), lease.path) == lease
     assert "tensortrial-lease-worker_0" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -484,7 +484,21 @@ def test_a_damaged_lease_is_passed_over(tmp_path: Path, text: str, caplog: pytes
     first.close()
     (tmp_path / "run" / "leases" / "worker_0=00000000.json").write_text(text)
     recorder(tmp_path / "run", resume=True).close()
-    assert "is no lease" in caplog.text
+    assert "leases/worker_0=00000000.json is damaged and is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change", [{"worker": "worker_1"}, {"session": 1}, {"session": -1}, {"process": {"id": 1 << 40}}], ids=str
+)
+def test_a_lease_that_does_not_belong_to_its_file_is_damaged(
+    tmp_path: Path, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    step(first := recorder(tmp_path), 0)
+    first.close()
+    file = tmp_path / "leases" / "worker_0=00000000.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    assert read_leases(open_storage(tmp_path)) == []
+    assert "leases/worker_0=00000000.json is damaged and is ignored" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "60", "0.5"])
