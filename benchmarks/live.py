@@ -20,12 +20,11 @@ STEPS = 30
 
 
 def write(out: str, flush_seconds: float, pause: float) -> None:
+    from tensortrial.hooks.core.options import Framework, HookOptions
     from tensortrial.hooks.core.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
-    recorder = Recorder(
-        out, framework="none", versions={}, rank=Rank(), builtin=[], always_saved=[], flush_seconds=flush_seconds
-    )
+    recorder = Recorder(HookOptions(out, flush_seconds=flush_seconds), Framework("none"), Rank())
     for _ in range(STEPS):
         recorder.begin_step()
         recorder.save_tensor("weights", np.ones(1000, np.float32))

@@ -14,19 +14,13 @@ from common import header, in_fresh_process, line, scratch, seconds
 
 
 def write(folder: Path, runs: int, steps: int) -> None:
+    from tensortrial.hooks.core.options import Framework, HookOptions
     from tensortrial.hooks.core.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     for number in range(runs):
-        recorder = Recorder(
-            folder / f"run{number:03}",
-            framework="benchmark",
-            versions={},
-            rank=Rank(),
-            builtin=[],
-            always_saved=[],
-            metadata={"lr": number / runs},
-        )
+        options = HookOptions(folder / f"run{number:03}", metadata={"lr": number / runs})
+        recorder = Recorder(options, Framework("benchmark"), Rank())
         values = np.random.default_rng(number).normal(size=(steps, 20))
         for step in range(steps):
             recorder.begin_step()

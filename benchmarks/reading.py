@@ -29,12 +29,13 @@ KINDS = {"scalars": (2000, 500), "tensors": (1000, 200)}
 
 
 def write(kind: str, out: str, close: bool = True) -> None:
+    from tensortrial.hooks.core.options import Framework, HookOptions
     from tensortrial.hooks.core.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
     from tensortrial.mode import ModeKeys
 
     steps, per_step = KINDS[kind]
-    recorder = Recorder(out, framework="none", versions={}, rank=Rank(), builtin=[], always_saved=[])
+    recorder = Recorder(HookOptions(out), Framework("none"), Rank())
     recorder.set_mode(ModeKeys.TRAIN)
     pool = [np.random.default_rng(i).standard_normal(1000, dtype=np.float32) for i in range(16)]
     for step in range(steps):

@@ -104,19 +104,12 @@ def measured(proxy: str, what: str, call: object, aim: str = "") -> None:
 
 def write(url: str, options: dict[str, str], flushes: int) -> None:
     """A run of so many flushes, four steps each."""
+    from tensortrial.hooks.core.options import Framework, HookOptions
     from tensortrial.hooks.core.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
-    recorder = Recorder(
-        url,
-        framework="benchmark",
-        versions={},
-        rank=Rank(),
-        builtin=[],
-        always_saved=[],
-        storage_options=options,
-        flush_seconds=3600,
-    )
+    hook_options = HookOptions(url, storage_options=options, flush_seconds=3600)
+    recorder = Recorder(hook_options, Framework("benchmark"), Rank())
     value = np.arange(SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE)
     for flush in range(flushes):
         for _ in range(4):

@@ -25,20 +25,16 @@ SAVED = ("abs_mean", "l2", "variance", "min", "max", "abs_max", "nan_count", "in
 def write(out: str, pause: float) -> None:
     """A job of 100 weights and their gradients, as statistics, and a loss; each step is published as it closes."""
     from tensortrial.config.reduction_config import ReductionConfig
+    from tensortrial.hooks.core.options import Framework, HookOptions
     from tensortrial.hooks.core.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
+    saved = ["weights", "gradients", "losses"]
+    statistics = ReductionConfig(reductions=SAVED[2:5] + SAVED[6:], norms=["l2"], abs_reductions=["mean", "max"])
     recorder = Recorder(
-        out,
-        framework="none",
-        versions={},
-        rank=Rank(),
-        builtin=["weights", "gradients", "losses"],
-        always_saved=["weights", "gradients", "losses"],
-        reduction_config=ReductionConfig(
-            reductions=SAVED[2:5] + SAVED[6:], norms=["l2"], abs_reductions=["mean", "max"]
-        ),
-        flush_seconds=0,
+        HookOptions(out, reduction_config=statistics, flush_seconds=0),
+        Framework("none", builtin=saved, always_saved=saved),
+        Rank(),
     )
     rng = np.random.default_rng(0)
     for step in range(STEPS):

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from common import header, in_fresh_process, line, scratch
 
+from tensortrial.hooks.core.options import Framework, HookOptions
 from tensortrial.hooks.core.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
@@ -38,16 +39,8 @@ def arrays_of(nbytes: int, count: int) -> list[np.ndarray]:
 def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[float]:
     """Record `steps` steps of `per_step` values each. Gives seconds: by the clock, of this thread, of the writer's
     thread, and of these the kernel's."""
-    recorder = Recorder(
-        folder,
-        framework="none",
-        versions={},
-        rank=Rank(),
-        builtin=[],
-        always_saved=[],
-        include_regex=".",
-        save_config={"save_interval": 1},
-    )
+    options = HookOptions(folder, include_regex=".", save_config={"save_interval": 1})
+    recorder = Recorder(options, Framework("none"), Rank())
     recorder.set_mode(ModeKeys.TRAIN)
     names = [f"tensor_{number}" for number in range(per_step)]
     arrays = arrays_of(nbytes, per_step) if nbytes != SCALAR else []

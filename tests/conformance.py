@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import json
 import logging
 import os
@@ -58,6 +59,19 @@ NUMPY: dict[str, Callable[[Any], Any]] = {
     "zero_count": lambda x: (x == 0).sum(),
 }
 NORMS = ("l1", "l2")
+# The arguments of every hook that may be passed by position.
+POSITIONAL = (
+    "out_dir",
+    "export_tensorboard",
+    "tensorboard_dir",
+    "dry_run",
+    "reduction_config",
+    "save_config",
+    "include_regex",
+    "include_collections",
+    "save_all",
+    "include_workers",
+)
 COUNTS = ("nan_count", "inf_count", "zero_count")
 
 
@@ -533,6 +547,20 @@ class HookConformance:
         with pytest.raises(ConfigurationError, match=message):
             self.make_hook(**{"out_dir": out, **options})
         assert self.module.get_hook() is None
+
+    def test_the_constructor_shows_its_arguments_in_the_order_of_smdebug(self) -> None:
+        hook_class = getattr(self.module, self.hook_class)
+        shown = inspect.signature(hook_class).parameters
+        assert list(shown)[: len(POSITIONAL)] == list(POSITIONAL)
+        assert {"resume", "force", "storage_options", "flush_seconds", "codec", "metadata"} <= set(shown)
+        assert (shown["include_workers"].default, shown["codec"].default) == ("one", "none")
+        assert all(f"\n    {name}: " in hook_class.__init__.__doc__ for name in shown)
+
+    def test_an_unknown_argument_is_a_type_error_that_names_it(self, out: str) -> None:
+        with pytest.raises(TypeError, match=r"__init__\(\) got an unexpected keyword argument 'save_intervall'"):
+            getattr(self.module, self.hook_class)(out, save_intervall=1)
+        with pytest.raises(TypeError, match=r"__init__\(\) missing a required argument: 'out_dir'"):
+            getattr(self.module, self.hook_class)()
 
     def test_collections(self, hook: Any) -> None:
         made = hook()

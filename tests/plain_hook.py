@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensortrial.hooks.core.base_hook import BaseHook, guarded
+from tensortrial.hooks.core.options import Framework, HookOptions, accepts_fields_of
 from tensortrial.hooks.core.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 
@@ -15,10 +16,9 @@ from tensortrial.hooks.core.recorder import Recorder
 class Hook(BaseHook):
     """What the hooks of all frameworks share."""
 
-    def __init__(self, out_dir: Any, **options: Any) -> None:
-        self.recorder = Recorder(
-            out_dir, framework="none", versions={}, rank=Rank(0, 1), builtin=(), always_saved=(), **options
-        )
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
+        self.recorder = Recorder(options, Framework("none"), Rank(0, 1))
 
     @guarded
     def save_tensor(self, name: str, value: Any, collections_to_write: Iterable[str] | str = "default") -> None:

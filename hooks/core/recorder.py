@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tensortrial.config.collection import Collection, CollectionKeys, check_collection_name
+from tensortrial.config.collection import CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import ReductionConfig, boolean, names
-from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
+from tensortrial.config.save_config import SaveConfig
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
 from tensortrial.format.buffer_pool import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
@@ -25,6 +25,7 @@ from tensortrial.mode import ModeKeys
 from .arguments import as_nanoseconds, as_number, shown
 from .collections import CollectionManager
 from .failures import Failures
+from .options import Framework, HookOptions
 from .planner import Planner
 from .rank import Duty, Rank
 from .refusals import Refusals, strict
@@ -45,11 +46,9 @@ _HAND_OVER_BYTES = 4 << 20
 class Recorder:
     """Records the tensors of one process into one run.
 
-    `builtin` are the framework's own collections, `always_saved` those of them that are saved in any case. `record` is
-    called by the framework's hook while a step is open, that is between `begin_step` and the next `begin_step`,
-    `set_mode` or `close`. All methods may be called from any thread. `errors_of_training` are what a framework that
-    computes in the background raises where a result is first waited for, which may be in its hook: they pass through.
-    `rank` is which of the job's processes this is, or a function that is called again when the run is claimed.
+    The framework's hook calls `record` while a step is open, that is between `begin_step` and the next `begin_step`,
+    `set_mode` or `close`. All methods may be called from any thread. `rank` is which of the job's processes this is, or
+    a function that is called again when the run is claimed.
 
     With `follows`, a process that saves nothing, because `include_workers` leaves it out or after an error, counts
     steps and plans all the same: processes that gather tensors from one another have to do so at the same steps, or all
@@ -58,51 +57,30 @@ class Recorder:
 
     def __init__(
         self,
-        out_dir: str | os.PathLike[str],
-        *,
-        framework: str,
-        versions: Mapping[str, str],
+        options: HookOptions,
+        framework: Framework,
         rank: Rank | Callable[[], Rank],
-        builtin: Iterable[str],
-        always_saved: Iterable[str],
-        collection_factory: type[Collection] = Collection,
-        errors_of_training: tuple[type[Exception], ...] = (),
-        default_save_interval: int = DEFAULT_SAVE_INTERVAL,
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | Mapping[Any, Any] | None = None,
-        include_regex: Iterable[str] | str | None = None,
-        include_collections: Iterable[str] | None = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        resume: bool = False,
-        force: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        flush_seconds: float | None = None,
-        codec: str = "none",
-        metadata: Mapping[str, Any] | None = None,
+        *,
         follows: bool = False,
         collections: CollectionManager | None = None,
     ) -> None:
-        if not out_dir:
+        if not options.out_dir:
             raise ConfigurationError("a hook needs out_dir: where to save the run")
-        self._duty = Duty(rank, include_workers)
-        self.out_dir = os.fspath(out_dir)
-        self.save_config = SaveConfig.parse(save_config)
+        self._duty = Duty(rank, options.include_workers)
+        self.out_dir = os.fspath(options.out_dir)
+        self.save_config = SaveConfig.parse(options.save_config)
         self.save_config.inherit(SaveConfig())
-        self.save_config.set_default_interval(default_save_interval)
-        self.reduction_config = reduction_config or ReductionConfig()
+        self.save_config.set_default_interval(framework.save_interval)
+        self.reduction_config = options.reduction_config or ReductionConfig()
         self.collections = collections or CollectionManager(
-            builtin, self.save_config, collection_factory, default_save_interval
+            framework.builtin, self.save_config, framework.collection_type, framework.save_interval
         )
-        chosen = [*always_saved, *names(include_collections)]
-        self.collections.choose(chosen, include_regex, boolean("save_all", save_all))
-        self.errors_of_training = errors_of_training
+        chosen = [*framework.always_saved, *names(options.include_collections)]
+        self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
+        self.errors_of_training = framework.errors_of_training
         self.mode = ModeKeys.GLOBAL
-        exports = boolean("export_tensorboard", export_tensorboard)
-        if tensorboard_dir and not exports:
+        exports = boolean("export_tensorboard", options.export_tensorboard)
+        if options.tensorboard_dir and not exports:
             logger.warning("no event files are written to tensorboard_dir: export_tensorboard=True asks for them")
         self._planner = Planner(self.collections, self.reduction_config, exports, self.refuse)
         self._run = RecordedRun(
@@ -110,23 +88,23 @@ class Recorder:
             self.collections,
             worker=self._duty.worker,
             num_workers=self._duty.num_workers,
-            framework=framework,
-            versions=versions,
-            metadata=metadata,
-            codec=codec,
-            flush_seconds=flush_seconds,
-            storage_options=storage_options,
-            tensorboard_dir=(tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
-            force=boolean("force", force),
+            framework=framework.name,
+            versions=framework.versions,
+            metadata=options.metadata,
+            codec=options.codec,
+            flush_seconds=options.flush_seconds,
+            storage_options=options.storage_options,
+            tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
+            force=boolean("force", options.force),
         )
 
         self._lock = threading.RLock()
         self._failures = Failures(self.out_dir)
         self._closed = False
-        wanted = not boolean("dry_run", dry_run) and switched_on()
+        wanted = not boolean("dry_run", options.dry_run) and switched_on()
         self._active = wanted and self._duty.saves
         self._follows = follows and wanted
-        if boolean("resume", resume) and (self._active or self._follows):
+        if boolean("resume", options.resume) and (self._active or self._follows):
             self._run.resume(follows=not self._active)
         elif self._active:
             self._run.check()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tensortrial.mode import ModeKeys
 
+from .options import Framework, HookOptions
 from .rank import Rank
 from .recorder import Recorder
 
@@ -19,10 +18,10 @@ class LeadingRecorder(Recorder):
     apart. The arguments are those of a Recorder.
     """
 
-    def __init__(self, out_dir: str | os.PathLike[str], *, rank: Rank | Callable[[], Rank], **arguments: Any) -> None:
+    def __init__(self, options: HookOptions, framework: Framework, rank: Rank | Callable[[], Rank]) -> None:
         self.others: list[Recorder] = []
-        super().__init__(out_dir, rank=rank, **arguments)
-        self._arguments = arguments
+        super().__init__(options, framework, rank)
+        self._options, self._framework = options, framework
 
     @property
     def all(self) -> list[Recorder]:
@@ -36,15 +35,15 @@ class LeadingRecorder(Recorder):
         count = len(replicas)
         if count < 2 or self.others or not self.active or self.step is not None:
             return
-        if self._arguments.get("include_workers", "one") != "all":
+        if self._options.include_workers != "all":
             return
         rank = self._duty.rank
         number, size = rank.number * count, rank.size * count
         self._duty.be(Rank(number, size, replicas[0]))
         self._run.become(replicas[0], size)
-        arguments = {**self._arguments, "collections": self.collections}
         for index, name in enumerate(replicas[1:], 1):
-            self.others.append(Recorder(self.out_dir, rank=Rank(number + index, size, name), **arguments))
+            own = Rank(number + index, size, name)
+            self.others.append(Recorder(self._options, self._framework, own, collections=self.collections))
             self.others[-1].set_mode(self.mode)
 
     def set_mode(self, mode: ModeKeys) -> None:

@@ -10,7 +10,6 @@ Without TensorFlow, on Keras' torch backend, it is `tensortrial.hooks.keras.Kera
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from tensortrial.mode import ModeKeys, modes
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
 from ..core.current_hook import del_hook, set_hook
+from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
 from ..core.reading import create_trial
 from ..core.recorder import Recorder
@@ -79,6 +79,7 @@ _BUILTIN = (
     CollectionKeys.OPTIMIZER_VARIABLES,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
+_FRAMEWORK = Framework("keras", versions(), builtin=_BUILTIN, always_saved=_ALWAYS_SAVED, collection_type=Collection)
 _MODES: dict[Kind, ModeKeys] = {"train": modes.TRAIN, "test": modes.EVAL, "predict": modes.PREDICT}
 _PATTERNS = {
     CollectionKeys.OPTIMIZER_VARIABLES: "^optimizer/",
@@ -98,55 +99,19 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     epoch so far. Weights and the optimizer's variables are those before the step's update. Gradients, inputs, labels,
     predictions and what goes in and out of layers come from the very step that Keras runs, as a graph or eagerly.
 
-    The arguments are those of every hook: see `tensortrial.hooks.pytorch.Hook`. Raises ConfigurationError for arguments
-    that make no sense, RunExists.
+    `help(KerasHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After
+    construction no error of the hook reaches training: the hook logs the first one and turns itself off
+    (TENSORTRIAL_STRICT=1 raises it instead).
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
     """
 
-    def __init__(
-        self,
-        out_dir: str | os.PathLike[str],
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | Mapping[Any, Any] | None = None,
-        include_regex: Iterable[str] | str | None = None,
-        include_collections: Iterable[str] | None = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        *,
-        resume: bool = False,
-        force: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        flush_seconds: float | None = None,
-        codec: str = "none",
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
         keras.callbacks.Callback.__init__(self)
-        self.recorder = LeadingRecorder(
-            out_dir,
-            framework="keras",
-            versions=versions(),
-            rank=rank_of_process,
-            builtin=_BUILTIN,
-            always_saved=_ALWAYS_SAVED,
-            collection_factory=Collection,
-            export_tensorboard=export_tensorboard,
-            tensorboard_dir=tensorboard_dir,
-            dry_run=dry_run,
-            reduction_config=reduction_config,
-            save_config=save_config,
-            include_regex=include_regex,
-            include_collections=include_collections,
-            save_all=save_all,
-            include_workers=include_workers,
-            resume=resume,
-            force=force,
-            storage_options=storage_options,
-            flush_seconds=flush_seconds,
-            codec=codec,
-            metadata=metadata,
-        )
+        self.recorder = LeadingRecorder(options, _FRAMEWORK, rank_of_process)
         self.recorder.spread(replicas(strategy_here()))
         self._capture = Capture(self.recorder)
         self._init_tapes()

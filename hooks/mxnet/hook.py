@@ -9,10 +9,9 @@ hook.register_block(loss)
 
 from __future__ import annotations
 
-import os
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -26,6 +25,7 @@ from ..core.base_hook import BaseHook, guarded
 from ..core.current_hook import del_hook, set_hook
 from ..core.module_collection import ModuleCollection
 from ..core.numbering import Numbering
+from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
 from ..core.reading import create_trial
 from ..core.recorder import Recorder, logger
@@ -75,72 +75,31 @@ class Collection(ModuleCollection):
         self.add_tensors_of(block, inputs, outputs)
 
 
+_FRAMEWORK = Framework(
+    "mxnet",
+    {"mxnet": mx.__version__},
+    builtin=_BUILTIN,
+    always_saved=[CollectionKeys.LOSSES],
+    collection_type=Collection,
+    errors_of_training=(mx.MXNetError,),
+)
+
+
 class Hook(BaseHook):
-    """Saves the tensors of a Gluon job.
+    """A hook that saves the tensors of a Gluon job.
 
-    `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the collections in
-    `include_collections` and the losses, tensors that match `include_regex`, or everything with `save_all`; at the
-    steps of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both.
-    `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
+    `help(Hook.__init__)` lists the arguments. The losses are always saved. After construction no error of the hook
+    reaches training: the hook logs the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead). An
+    error of MXNet's own is raised in any case: it belongs to a computation of the job, and MXNet reports it only once.
 
-    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
-    out_dir/tensorboard.
-
-    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
-    which `force` has stop; `storage_options` go to fsspec;
-    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
-    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
-
-    Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
-    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead). An error of MXNet's own is raised
-    in any case: it belongs to a computation of the job, and MXNet tells it only once.
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
     """
 
-    def __init__(
-        self,
-        out_dir: str | os.PathLike[str],
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | Mapping[Any, Any] | None = None,
-        include_regex: Iterable[str] | str | None = None,
-        include_collections: Iterable[str] | None = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        *,
-        resume: bool = False,
-        force: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        flush_seconds: float | None = None,
-        codec: str = "none",
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.recorder = Recorder(
-            out_dir,
-            framework="mxnet",
-            versions={"mxnet": mx.__version__},
-            rank=rank_of_process,
-            builtin=_BUILTIN,
-            always_saved=[CollectionKeys.LOSSES],
-            collection_factory=Collection,
-            errors_of_training=(mx.MXNetError,),
-            export_tensorboard=export_tensorboard,
-            tensorboard_dir=tensorboard_dir,
-            dry_run=dry_run,
-            reduction_config=reduction_config,
-            save_config=save_config,
-            include_regex=include_regex,
-            include_collections=include_collections,
-            save_all=save_all,
-            include_workers=include_workers,
-            resume=resume,
-            force=force,
-            storage_options=storage_options,
-            flush_seconds=flush_seconds,
-            codec=codec,
-            metadata=metadata,
-        )
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
+        self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
         # What was registered, and the step at which its parameters were captured last. A model holds its hook by the
         # callbacks, and the hook holds no model.
         self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()

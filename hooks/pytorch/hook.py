@@ -9,8 +9,8 @@ hook.register_loss(criterion)
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -23,6 +23,7 @@ from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
 from ..core.current_hook import del_hook, set_hook
 from ..core.module_collection import ModuleCollection
+from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
 from ..core.reading import create_trial
 from ..core.recorder import Recorder
@@ -81,76 +82,45 @@ class Collection(ModuleCollection):
         self.add_tensors_of(module, inputs, outputs)
 
 
-class Hook(BaseHook):
-    """Saves the tensors of a PyTorch job.
+_FRAMEWORK = Framework(
+    "pytorch",
+    {"torch": torch.__version__},
+    builtin=_BUILTIN,
+    always_saved=[CollectionKeys.LOSSES],
+    collection_type=Collection,
+)
 
-    `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the collections in
-    `include_collections` and the losses, tensors that match `include_regex`, or everything with `save_all`; at the
-    steps of `save_config`; raw, or as the statistics of `reduction_config`. Collections can override both.
-    `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
 
-    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
-    out_dir/tensorboard.
+@dataclass(frozen=True)
+class Options(HookOptions):
+    """The argument that only the PyTorch hook has.
 
-    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
-    which `force` has stop; `storage_options` go to fsspec;
-    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
-    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run. `full_tensors` saves parameters and
-    gradients that FSDP2 shards (DTensors) as a whole: every process of the job then makes the same hook, also where
-    `include_workers` is "one", because all of them take part whenever one is due.
-
-    Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
-    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
+    Args:
+        full_tensors: Save parameters and gradients that FSDP2 shards (DTensors) as a whole. Every process of the job
+            then has to make the same hook, also where `include_workers` is "one": all of them take part whenever one of
+            these tensors is due.
     """
 
-    def __init__(
-        self,
-        out_dir: str | os.PathLike[str],
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | Mapping[Any, Any] | None = None,
-        include_regex: Iterable[str] | str | None = None,
-        include_collections: Iterable[str] | None = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        *,
-        resume: bool = False,
-        force: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        flush_seconds: float | None = None,
-        codec: str = "none",
-        metadata: Mapping[str, Any] | None = None,
-        full_tensors: bool = False,
-    ) -> None:
-        self.recorder = Recorder(
-            out_dir,
-            framework="pytorch",
-            versions={"torch": torch.__version__},
-            rank=rank_of_process,
-            builtin=_BUILTIN,
-            always_saved=[CollectionKeys.LOSSES],
-            collection_factory=Collection,
-            export_tensorboard=export_tensorboard,
-            tensorboard_dir=tensorboard_dir,
-            dry_run=dry_run,
-            reduction_config=reduction_config,
-            save_config=save_config,
-            include_regex=include_regex,
-            include_collections=include_collections,
-            save_all=save_all,
-            include_workers=include_workers,
-            resume=resume,
-            force=force,
-            storage_options=storage_options,
-            flush_seconds=flush_seconds,
-            codec=codec,
-            metadata=metadata,
-            follows=full_tensors,
-        )
+    full_tensors: bool = field(default=False, kw_only=True)
+
+
+class Hook(BaseHook):
+    """A hook that saves the tensors of a PyTorch job.
+
+    `help(Hook.__init__)` lists the arguments: those of every hook, and `full_tensors`. The losses are always saved.
+    After construction no error of the hook reaches training: the hook logs the first one and turns itself off
+    (TENSORTRIAL_STRICT=1 raises it instead).
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
+    """
+
+    @accepts_fields_of(Options)
+    def __init__(self, options: Options) -> None:
+        self.recorder = Recorder(options, _FRAMEWORK, rank_of_process, follows=options.full_tensors)
         self._models = Models(self, self.recorder.collections)
-        self._capture = Capture(self.recorder, full_tensors)
+        self._capture = Capture(self.recorder, options.full_tensors)
         self._unscaling = Unscaling()
         self._in_trial = self._unready = False
         self._unheard = Unheard()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +31,7 @@ from tensortrial.mode import ModeKeys, modes
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
 from ..core.current_hook import del_hook, set_hook
+from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
 from ..core.reading import create_trial
 from ..core.recorder import Recorder, logger
@@ -77,6 +77,14 @@ _BUILTIN = (
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
 # The session is lost, and the user's own run would say so, too; a MonitoredSession then makes another one.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+_FRAMEWORK = Framework(
+    "tensorflow",
+    {"tensorflow": tf.__version__},
+    builtin=_BUILTIN,
+    always_saved=_ALWAYS_SAVED,
+    collection_type=Collection,
+    errors_of_training=_LOST,
+)
 
 
 @dataclass(frozen=True)
@@ -105,76 +113,26 @@ class Due:
 
 
 class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
-    """Saves the tensors of a job that runs a graph in sessions: give it to a MonitoredSession as one of its `hooks`, or
-    a plain session to `wrap_session`.
+    """A hook that saves the tensors of a job that runs a graph in sessions: pass it to a MonitoredSession as one of its
+    `hooks`, or a plain session to `wrap_session`.
 
-    `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the collections in
-    `include_collections` besides losses, metrics and sm_metrics; tensors of the graph that match `include_regex`; or,
-    with `save_all`, all variables and whatever the user's run computes. When: at the steps of `save_config`; raw, or as
-    the statistics of `reduction_config`. Collections can override both. `include_workers` is "one" (worker_0 of a
-    distributed job) or "all". `dry_run` saves nothing.
+    Each `session.run` that ends without an error is a step, also one that initialises. A variable is saved as it was
+    before the run. Another tensor is saved at the runs that compute it, or could compute it without changing any state:
+    a loss whose placeholders are not fed is left out. With `save_all` these are all variables and everything that the
+    user's run computes.
 
-    Each `session.run` that ends well is a step, also one that initialises. A variable is saved as it was before the
-    run. Another tensor is saved at the runs that compute it, or could without changing any state: a loss whose
-    placeholders are not fed is left out.
+    `help(SessionHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After
+    construction no error of the hook reaches training: the hook logs the first one and turns itself off
+    (TENSORTRIAL_STRICT=1 raises it instead).
 
-    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
-    out_dir/tensorboard.
-
-    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
-    which `force` has stop; `storage_options` go to fsspec;
-    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
-    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
-
-    Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
-    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
     """
 
-    def __init__(
-        self,
-        out_dir: str | os.PathLike[str],
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | Mapping[Any, Any] | None = None,
-        include_regex: Iterable[str] | str | None = None,
-        include_collections: Iterable[str] | None = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        *,
-        resume: bool = False,
-        force: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        flush_seconds: float | None = None,
-        codec: str = "none",
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.recorder = Recorder(
-            out_dir,
-            framework="tensorflow",
-            versions={"tensorflow": tf.__version__},
-            rank=rank_of_process,
-            builtin=_BUILTIN,
-            always_saved=_ALWAYS_SAVED,
-            collection_factory=Collection,
-            errors_of_training=_LOST,
-            export_tensorboard=export_tensorboard,
-            tensorboard_dir=tensorboard_dir,
-            dry_run=dry_run,
-            reduction_config=reduction_config,
-            save_config=save_config,
-            include_regex=include_regex,
-            include_collections=include_collections,
-            save_all=save_all,
-            include_workers=include_workers,
-            resume=resume,
-            force=force,
-            storage_options=storage_options,
-            flush_seconds=flush_seconds,
-            codec=codec,
-            metadata=metadata,
-        )
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
+        self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
         self._watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
         self._due: weakref.WeakKeyDictionary[Any, Due] = weakref.WeakKeyDictionary()
         self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -8,9 +8,9 @@ xgboost.train(params, dtrain, 100, evals=[(dtrain, "train"), (dvalid, "validatio
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from tensortrial.mode import ModeKeys, modes
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
 from ..core.current_hook import del_hook, set_hook
+from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import Rank, rank_of_process
 from ..core.reading import create_trial
 from ..core.recorder import Recorder, logger
@@ -74,84 +75,53 @@ _REGEXES = {
 }
 
 
-class Hook(BaseHook, xgb.callback.TrainingCallback):
-    """Saves what an XGBoost job learns. It is a callback of `xgboost.train`, of scikit-learn's estimators and of
-    `xgboost.cv`, and each boosting round is a step.
+_FRAMEWORK = Framework(
+    "xgboost",
+    {"xgboost": xgb.__version__},
+    builtin=_REGEXES,
+    always_saved=[CollectionKeys.METRICS],
+    save_interval=SAVE_INTERVAL,
+)
 
-    `out_dir` is a folder or an fsspec URL, and must not hold a run, unless `resume`. What is saved: the metrics and the
-    collections in `include_collections`, tensors that match `include_regex`, or everything with `save_all`; at the
-    steps of `save_config`, by default every tenth; raw, or as the statistics of `reduction_config`. Collections can
-    override both. `include_workers` is "one" (worker_0 of a distributed job) or "all". `dry_run` saves nothing.
 
-    `validation_data` is what predictions and labels are of, `train_data` what SHAP values are computed on: a DMatrix,
-    an array, a DataFrame or a sparse matrix, or a pair (data, labels). `hyperparameters` are saved as given, and else
-    as the booster has them.
+@dataclass(frozen=True)
+class Options(HookOptions):
+    """The arguments that only the XGBoost hook has.
 
-    `export_tensorboard` also writes event files for TensorBoard, into a folder a mode of `tensorboard_dir`, by default
-    out_dir/tensorboard.
-
-    Beyond smdebug: `resume` continues a run after its last published step, unless a process is alive that writes to it,
-    which `force` has stop; `storage_options` go to fsspec;
-    `flush_seconds` is how long a closed step may wait before it is published (0: not at all; default 1 s local, 10 s
-    remote); `codec` is none, lz4 or zstd; `metadata` is kept with the run.
-
-    Raises ConfigurationError for arguments that make no sense, RunExists. After construction no error reaches training:
-    the hook logs it once and turns itself off (TENSORTRIAL_STRICT=1 raises instead).
+    Args:
+        hyperparameters: What is saved as `hyperparameters/<name>`, a dictionary or pairs. Default: the booster's own.
+        train_data: The data that SHAP values are computed on: a DMatrix, an array, a DataFrame or a sparse matrix, or a
+            pair (data, labels).
+        validation_data: The data that predictions and labels are of, of the same types.
     """
 
-    def __init__(
-        self,
-        out_dir: str | os.PathLike[str],
-        export_tensorboard: bool = False,
-        tensorboard_dir: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        reduction_config: ReductionConfig | None = None,
-        save_config: SaveConfig | Mapping[Any, Any] | None = None,
-        include_regex: Iterable[str] | str | None = None,
-        include_collections: Iterable[str] | None = None,
-        save_all: bool = False,
-        include_workers: str = "one",
-        hyperparameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
-        train_data: Any = None,
-        validation_data: Any = None,
-        *,
-        resume: bool = False,
-        force: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        flush_seconds: float | None = None,
-        codec: str = "none",
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.recorder = Recorder(
-            out_dir,
-            framework="xgboost",
-            versions={"xgboost": xgb.__version__},
-            rank=_rank,
-            builtin=_REGEXES,
-            always_saved=[CollectionKeys.METRICS],
-            default_save_interval=SAVE_INTERVAL,
-            export_tensorboard=export_tensorboard,
-            tensorboard_dir=tensorboard_dir,
-            dry_run=dry_run,
-            reduction_config=reduction_config,
-            save_config=save_config,
-            include_regex=include_regex,
-            include_collections=include_collections,
-            save_all=save_all,
-            include_workers=include_workers,
-            resume=resume,
-            force=force,
-            storage_options=storage_options,
-            flush_seconds=flush_seconds,
-            codec=codec,
-            metadata=metadata,
-        )
+    hyperparameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None
+    train_data: Any = None
+    validation_data: Any = None
+
+
+class Hook(BaseHook, xgb.callback.TrainingCallback):
+    """A hook that saves what an XGBoost job learns: a callback of `xgboost.train`, of scikit-learn's estimators and of
+    `xgboost.cv`. Each boosting round is a step.
+
+    `help(Hook.__init__)` lists the arguments: those of every hook, and `hyperparameters`, `train_data` and
+    `validation_data`. The metrics are always saved; by default every tenth step is. After construction no error of the
+    hook reaches training: the hook logs the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead).
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
+    """
+
+    @accepts_fields_of(Options)
+    def __init__(self, options: Options) -> None:
+        self.recorder = Recorder(options, _FRAMEWORK, _rank)
         for name, regex in _REGEXES.items():
             if regex:
                 self.recorder.collections.require(name).include(regex)
-        self.hyperparameters = hyperparameters
-        self.train_data = train_data
-        self.validation_data = validation_data
+        self.hyperparameters = options.hyperparameters
+        self.train_data = options.train_data
+        self.validation_data = options.validation_data
         self._metrics: set[str] = set()
         self._names: Names | None = None
         self._importances = Importances()

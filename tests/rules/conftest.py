@@ -255,12 +255,13 @@ def _trees(depth: int, features: int) -> Callable[[Path], None]:
         from sklearn.datasets import load_breast_cancer
         from sklearn.ensemble import GradientBoostingClassifier
 
+        from tensortrial.hooks.core.options import Framework, HookOptions
         from tensortrial.hooks.core.rank import Rank
         from tensortrial.hooks.core.recorder import Recorder
 
         x, y = load_breast_cancer(return_X_y=True)
         noisy = np.where(np.arange(len(y)) % 4 == 0, 1 - y, y)
-        recorder = Recorder(out, framework="sklearn", versions={}, rank=Rank(), builtin=[], always_saved=[])
+        recorder = Recorder(HookOptions(out), Framework("sklearn"), Rank())
         for rounds in (1, 3):
             model = GradientBoostingClassifier(n_estimators=rounds, max_depth=depth, random_state=0)
             model.fit(x[:, :features], noisy)

@@ -12,6 +12,7 @@ import tensortrial
 from tensortrial.format.buffer_pool import PACKED_BYTES, Arenas, Copies
 from tensortrial.format.chunk_writer import ChunkWriter
 from tensortrial.format.record import Kind, Plan, Record, Step
+from tensortrial.hooks.core.options import Framework, HookOptions
 from tensortrial.hooks.core.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
@@ -68,18 +69,10 @@ def test_memory_comes_back_once_its_row_group_is_written(tmp_path: Path, codec: 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> None:
     """The training goes on to write into its one array, and the memory of each copy serves later steps."""
-    recorder = Recorder(
-        tmp_path / "run",
-        framework="none",
-        versions={},
-        rank=Rank(),
-        builtin=[],
-        always_saved=[],
-        include_regex="t",
-        save_config={"save_interval": 1},
-        flush_seconds=0,
-        codec=codec,
+    options = HookOptions(
+        tmp_path / "run", include_regex="t", save_config={"save_interval": 1}, flush_seconds=0, codec=codec
     )
+    recorder = Recorder(options, Framework("none"), Rank())
     recorder.set_mode(ModeKeys.TRAIN)
     value = np.zeros(LARGE // 8, np.int64)
     for step in range(120):
@@ -115,17 +108,8 @@ def test_an_arena_serves_again_once_nobody_holds_it() -> None:
 
 def test_no_packed_value_is_overwritten_before_its_row_group_is_written(tmp_path: Path) -> None:
     """The writer has taken all of a step, and keeps it until the run is closed, while the next step is copied."""
-    recorder = Recorder(
-        tmp_path / "run",
-        framework="none",
-        versions={},
-        rank=Rank(),
-        builtin=[],
-        always_saved=[],
-        include_regex="t",
-        save_config={"save_interval": 1},
-        flush_seconds=3600,
-    )
+    options = HookOptions(tmp_path / "run", include_regex="t", save_config={"save_interval": 1}, flush_seconds=3600)
+    recorder = Recorder(options, Framework("none"), Rank())
     recorder.set_mode(ModeKeys.TRAIN)
     value = np.zeros(300 << 10, np.uint8)
     for step in range(4):

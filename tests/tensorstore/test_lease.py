@@ -22,6 +22,7 @@ from servers import ObjectStore
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, RunInUse, RunTakenOver
 from tensortrial.format.schema import end_path, session_end_path
+from tensortrial.hooks.core.options import Framework, HookOptions
 from tensortrial.hooks.core.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.storage.open import Storage, open_storage
@@ -32,14 +33,16 @@ SECONDS = 60.0
 BEGINNING = """
 import os, sys, time
 from tensortrial.errors import TensorTrialError
+from tensortrial.hooks.core.options import Framework, HookOptions
 from tensortrial.hooks.core.rank import rank_of_process
 from tensortrial.hooks.core.recorder import Recorder
 
 def recorder(**options):
     names = ["losses"]
     return Recorder(
-        "run", framework="none", versions={}, rank=rank_of_process, builtin=names, always_saved=names,
-        save_config={"save_interval": 1}, flush_seconds=0, **options
+        HookOptions("run", save_config={"save_interval": 1}, flush_seconds=0, **options),
+        Framework("none", builtin=names, always_saved=names),
+        rank_of_process,
     )
 
 def step(recorder, value):
@@ -101,15 +104,9 @@ def recorder(url: str | Path, rank: Rank = Rank(), **options: Any) -> Recorder: 
     names = ["losses"]
     options.setdefault("include_workers", "all" if rank.size > 1 else "one")
     return Recorder(
-        url,
-        framework="none",
-        versions={},
-        rank=lambda: rank,
-        builtin=names,
-        always_saved=names,
-        save_config={"save_interval": 1},
-        flush_seconds=0,
-        **options,
+        HookOptions(url, save_config={"save_interval": 1}, flush_seconds=0, **options),
+        Framework("none", builtin=names, always_saved=names),
+        lambda: rank,
     )
 
 

@@ -1,0 +1,127 @@
+"""The arguments of a hook's constructor, stated once for all frameworks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tensortrial.config.collection import Collection
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
+
+
+# The positional arguments are in smdebug's order. A hook that has more arguments inherits from this class and adds them
+# as fields: positional ones come after `include_workers`, those with `field(kw_only=True)` after `metadata`.
+@dataclass(frozen=True)
+class HookOptions:
+    """The arguments that the hooks of all frameworks share.
+
+    Args:
+        out_dir: The folder or fsspec URL to save to. It must not hold a run, unless `resume`.
+        export_tensorboard: Also write event files for TensorBoard.
+        tensorboard_dir: The folder for these event files, with a folder for each mode. Default: out_dir/tensorboard.
+        dry_run: Save nothing.
+        reduction_config: The form in which tensors are saved, raw or as statistics. Default: raw. A collection may have
+            its own.
+        save_config: The steps at which tensors are saved; a mapping has a SaveConfigMode or a dictionary for each mode.
+            A collection may have its own.
+        include_regex: Also save the tensors that match one of these regular expressions (`re.search`).
+        include_collections: The names of the collections to save, next to those that the framework always saves.
+        save_all: Save every tensor that the hook can see.
+        include_workers: "one": only worker_0 of a distributed job saves. "all": every worker does.
+        resume: Continue the run in out_dir after its last published step, unless a living process still writes to it.
+        force: With `resume`, take over from a process that still writes to the run: it stops writing.
+        storage_options: Options for fsspec, which opens out_dir.
+        flush_seconds: Seconds that a closed step may wait before it is published; 0: it does not wait. Default: 1 on a
+            local disk, 10 elsewhere.
+        codec: The compression of raw values: "none", "lz4" or "zstd".
+        metadata: Values to keep with the run, such as hyperparameters.
+    """
+
+    out_dir: str | os.PathLike[str]
+    export_tensorboard: bool = False
+    tensorboard_dir: str | os.PathLike[str] | None = None
+    dry_run: bool = False
+    reduction_config: ReductionConfig | None = None
+    save_config: SaveConfig | Mapping[Any, Any] | None = None
+    include_regex: Iterable[str] | str | None = None
+    include_collections: Iterable[str] | None = None
+    save_all: bool = False
+    include_workers: str = "one"
+    _: KW_ONLY
+    resume: bool = False
+    force: bool = False
+    storage_options: Mapping[str, Any] | None = None
+    flush_seconds: float | None = None
+    codec: str = "none"
+    metadata: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework, as its hook describes it to the recorder."""
+
+    name: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the libraries that the run was made with, by name."""
+    builtin: Iterable[str] = ()
+    """The names of the framework's own collections."""
+    always_saved: Iterable[str] = ()
+    """Those of the collections that are saved in any case."""
+    collection_type: type[Collection] = Collection
+    errors_of_training: tuple[type[Exception], ...] = ()
+    """The errors that a framework that computes in the background raises where a result is first waited for, which may
+    be in its hook. They belong to training and pass through the hook."""
+    save_interval: int = DEFAULT_SAVE_INTERVAL
+    """The steps between two saves where no configuration says otherwise."""
+
+
+_S = TypeVar("_S")
+_O = TypeVar("_O", bound=HookOptions)
+_P = ParamSpec("_P")
+
+
+def accepts_fields_of(
+    options_type: Callable[_P, _O],
+) -> Callable[[Callable[[_S, _O], None]], Callable[Concatenate[_S, _P], None]]:
+    """Make a constructor `__init__(self, options)` accept the fields of the options as its arguments.
+
+    Its signature, its annotations and its docstring are those of the fields, so that `help` and type checkers show
+    them.
+
+    Args:
+        options_type: HookOptions, or a dataclass that inherits from it.
+
+    Returns:
+        A decorator for `__init__`.
+    """
+    signature = inspect.signature(options_type)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+    def decorate(initialise: Callable[[_S, _O], None]) -> Callable[Concatenate[_S, _P], None]:
+        def construct(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as exc:
+                raise TypeError(f"{initialise.__qualname__}() {exc}") from None
+            initialise(self, options_type(*args, **kwargs))
+
+        functools.update_wrapper(construct, initialise)
+        construct.__doc__ = _documentation(options_type)
+        construct.__annotations__ = dict(options_type.__init__.__annotations__)
+        construct.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[own, *signature.parameters.values()], return_annotation=None
+        )
+        return construct
+
+    return decorate
+
+
+def _documentation(options_type: Any) -> str:
+    """Return the documentation of the shared arguments, followed by that of a framework's own."""
+    types = [each for each in reversed(options_type.__mro__) if issubclass(each, HookOptions)]
+    return "\n\n".join(inspect.cleandoc(each.__doc__ or "") for each in types)
