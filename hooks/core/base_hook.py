@@ -206,8 +206,8 @@ class BaseHook:
 
 
 def _own_class(kind: type[Any]) -> type[Any]:
-    """The nearest class of this package: one that inherits from it may be made with other arguments."""
-    return next(each for each in kind.__mro__ if each.__module__.startswith(__package__))
+    """Return the nearest class of this project: one that inherits from it may take other arguments."""
+    return next(each for each in kind.__mro__ if each.__module__.startswith("tensortrial.hooks."))
 
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
