@@ -32,7 +32,7 @@ from tensortrial.exports.parquet_file import write_options
 from tensortrial.exports.tables import SCHEMAS
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
-from servers import running_postgres
+from support.servers import running_postgres
 
 REPEAT = 3
 TABLES = ["tensors"]

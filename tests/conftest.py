@@ -1,12 +1,12 @@
-"""What all tests share: the servers that `servers` starts."""
+"""What all tests share: the servers that `support.servers` starts."""
 
 import signal
 from importlib.util import find_spec
 
 import pytest
 
-pytest.register_assert_rewrite("conformance", "exporting")
-pytest_plugins = ["servers"]
+pytest.register_assert_rewrite("support.hook_conformance", "support.export_conformance")
+pytest_plugins = ["support.servers"]
 
 # What a file's name says that its tests need, and what not every environment has.
 _NEEDS = {"spark": "pyspark", "bigquery_emulator": "duckdb_extensions", "snowflake_emulator": "fakesnow"}

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from duckdb_extensions import import_extension
-from exporting import ExportConformance, write_run
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
-from servers import _free_ports
 
 import tensortrial
+from support.export_conformance import ExportConformance, write_run
+from support.servers import _free_ports
 from tensortrial.errors import ConfigurationError, ExportError
 
 pytestmark = pytest.mark.filterwarnings("default")  # the emulator's libraries are not ours to keep quiet

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import duckdb
-from exporting import write_run
+
+from support.export_conformance import write_run
 
 
 def export(*arguments: object, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:

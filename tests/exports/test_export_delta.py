@@ -9,9 +9,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from exporting import ExportConformance, write_run, write_step
-from runs import Job
 
+from support.export_conformance import ExportConformance, write_run, write_step
+from support.runs import Job
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports import delta
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from exporting import ExportConformance, write_run
 
 import tensortrial
+from support.export_conformance import ExportConformance, write_run
 from tensortrial.errors import ConfigurationError, ExportError
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from exporting import ExportConformance, write_run, write_step
-from runs import Job
 
 import tensortrial
+from support.export_conformance import ExportConformance, write_run, write_step
+from support.runs import Job
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.json_text import as_json

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from adbc_driver_postgresql import dbapi
-from exporting import ExportConformance, write_run, write_step
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.table import StaticTable, Transaction
 from pyiceberg.transforms import IdentityTransform
-from runs import Job
 
 import tensortrial
+from support.export_conformance import ExportConformance, write_run, write_step
+from support.runs import Job
 from tensortrial.errors import ExportError, MissingExtra
 from tensortrial.exports import source
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 from adbc_driver_postgresql import dbapi
-from exporting import ExportConformance, write_run
 
 import tensortrial
+from support.export_conformance import ExportConformance, write_run
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.target import shown
 

@@ -16,9 +16,9 @@ import fakesnow
 import pyarrow as pa
 import pytest
 import snowflake.connector
-from exporting import ExportConformance, write_run
 
 import tensortrial
+from support.export_conformance import ExportConformance, write_run
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.tables import SCHEMAS
 

@@ -11,10 +11,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from exporting import in_utc, same, write_run, write_step
-from runs import Job
 
 import tensortrial
+from support.export_conformance import in_utc, same, write_run, write_step
+from support.runs import Job
 from tensortrial.errors import ConfigurationError, MissingChunk
 
 

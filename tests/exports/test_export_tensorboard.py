@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from event_folders import read_by_tensorboard, steps_of_tags
-from exporting import SLOWLY, write_run, write_step
-from runs import Job
 
 import tensortrial
+from support.event_folders import read_by_tensorboard, steps_of_tags
+from support.export_conformance import SLOWLY, write_run, write_step
+from support.runs import Job
 from tensortrial import modes
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports import tensorboard

@@ -37,9 +37,9 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from damage import COUNTED, damage  # noqa: E402
-from runs import EVAL, TRAIN, Job  # noqa: E402
 from use import Report, Truth, read_truth, use  # noqa: E402
 
+from support.runs import EVAL, TRAIN, Job  # noqa: E402
 from tensortrial.format.schema import FINDINGS_SCHEMA  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 

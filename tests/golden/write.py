@@ -1,7 +1,7 @@
 """Writes the golden run of the current format: `PYTHONPATH=tests python tests/golden/write.py tests/golden/format-1`.
 
-Run once for each format. What it wrote is committed and read for ever (tests/tensorstore/test_golden.py); never write
-over a golden run that was released.
+Run once for each format. What it wrote is committed and read forever (tests/tensorstore/format/test_golden.py); never
+write over a golden run that was released.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 
+from support.runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 from tensortrial.config.collection import Collection
 from tensortrial.statistics.single import STATISTICS
 

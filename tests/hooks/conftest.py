@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-# What a file's name says that its tests need. Each framework has its own environment, and none has them all.
+# The package that the tests of a folder, or of some files, need. Each framework has its own environment, and none has
+# them all.
 _NEEDS = {
     "keras": "tensorflow",
     "session": "tensorflow",
-    "estimator": "tensorflow_estimator",
-    "horovod": "horovod",
+    "session/test_estimator*.py": "tensorflow_estimator",
+    "session/test_horovod.py": "horovod",
     "mxnet": "mxnet",
     "xgboost": "xgboost",
 }
-collect_ignore_glob = [f"test_*{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
+collect_ignore_glob = [pattern for pattern, package in _NEEDS.items() if find_spec(package) is None]
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from models_torch import Case, check  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, rnn  # noqa: E402
+
+from support.torch_models import Case, check  # noqa: E402
 
 
 def numbers(step: int, *shape: int) -> Any:
@@ -25,7 +26,7 @@ def words(step: int, *shape: int, vocabulary: int = 50) -> Any:
 
 def square(output: Any) -> Any:
     """A loss of all tensors in the output."""
-    from models_torch import tensors
+    from support.torch_models import tensors
 
     return sum(each.float().pow(2).mean() for each in tensors(output) if each.is_floating_point())
 

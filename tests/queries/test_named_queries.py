@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlglot
-from asked_runs import Rows, answers, same_rows, write_runs
-from runs import Job
 
 import tensortrial
+from support.queried_runs import Rows, answers, same_rows, write_runs
+from support.runs import Job
 from tensortrial.errors import ConfigurationError, InvalidQueryParameter, RunNotFound, UnknownQuery
 
 QUERIES = sorted(tensortrial.list_queries())

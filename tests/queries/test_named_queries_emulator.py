@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from asked_runs import Rows, answers, same_rows, write_runs
 
 import tensortrial
+from support.queried_runs import Rows, answers, same_rows, write_runs
 
 QUERIES = sorted(tensortrial.list_queries())
 # fakesnow keeps an array as JSON, and makes of ARRAY_CONTAINS what DuckDB has for lists only.

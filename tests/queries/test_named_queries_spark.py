@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_runs import Rows, answers, same_rows, write_runs
 from pyspark.sql import SparkSession
 
 import tensortrial
+from support.queried_runs import Rows, answers, same_rows, write_runs
 from tensortrial.engines.spark import SparkEngine
 
 Answers = dict[str, tuple[dict[str, Any], Rows]]

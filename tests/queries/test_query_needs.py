@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from runs import EVAL, TRAIN, Job
 
 import tensortrial
+from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import StatisticsNotSaved
 from tensortrial.format.record import Plan, Record
 from tensortrial.format.schema import INDEX

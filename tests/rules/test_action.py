@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import TRAIN, Job
 
 import tensortrial
+from support.runs import TRAIN, Job
 from tensortrial.errors import ConfigurationError
 from tensortrial.rules import Rule, invoke_rule
 from tensortrial.rules.action import Command, StopTraining, Webhook, parse_actions

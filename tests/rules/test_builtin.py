@@ -10,9 +10,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from runs import EVAL, GLOBAL, TRAIN, Job
 
 import tensortrial
+from support.runs import EVAL, GLOBAL, TRAIN, Job
 from tensortrial import rules
 from tensortrial.errors import ConfigurationError, InsufficientInformationForRuleInvocation, InvalidRuleParameter
 from tensortrial.mode import ModeKeys

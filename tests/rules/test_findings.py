@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from runs import TRAIN, Job
 
 import tensortrial
+from support.runs import TRAIN, Job
 from tensortrial.format.schema import FINDINGS_SCHEMA
 from tensortrial.rules import ExplodingTensor, invoke_rule
 

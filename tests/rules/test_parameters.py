@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import Job
 
 import tensortrial
+from support.runs import Job
 from tensortrial import rules
 from tensortrial.errors import InvalidRuleParameter, UnknownRule
 from tensortrial.mode import ModeKeys

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import EVAL, TRAIN, Job
 
 import tensortrial
+from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import (
     ConfigurationError,
     NoMoreData,

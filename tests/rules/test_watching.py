@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import EPOCH, TRAIN, Job
 
 import tensortrial
+from support.runs import EPOCH, TRAIN, Job
 from tensortrial import rules
 from tensortrial.errors import ConfigurationError, RunStalled, StepNotYetAvailable, UnknownRule
 from tensortrial.format.record import Plan, Record, Step

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from runs import Job
 
 import tensortrial
+from support.runs import Job
 from tensortrial.dtypes import as_scalar, dtype_name, from_rows, parse_dtype, storable, to_bytes
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 

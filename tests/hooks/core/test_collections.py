@@ -1,0 +1,130 @@
+"""Which tensors a hook saves, and in what form."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration  # noqa: E402
+
+LOSS = "CrossEntropyLoss_output_0"
+
+
+def trained(hook: Any, net: Any = None) -> Any:
+    net, loss = net or seeded(), nn.CrossEntropyLoss()
+    hook.register_module(net)
+    hook.register_loss(loss)
+    train(net, 2, loss)
+    hook.close()
+    return create_trial(hook.out_dir)
+
+
+class TestWhich:
+    def test_regexes_distinguish_case(self, make_hook: Any) -> None:
+        assert trained(make_hook(include_regex="^net_")).tensor_names() == [LOSS]
+
+    def test_include_collections_may_be_a_string(self, make_hook: Any) -> None:
+        hook = make_hook(include_collections="weights, biases")
+        assert hook.recorder.collections.saved_names == ["biases", "losses", "weights"]
+        assert len(trained(hook).tensor_names()) == 5
+
+    def test_modules_may_be_told_before_they_are_registered_or_later(self, make_hook: Any) -> None:
+        hook, net = make_hook(include_collections=["modules"]), seeded()
+        hook.get_collection("modules").add_module_tensors(net)
+        hook.register_module(net)
+        train(net, 1)
+        hook.get_collection("modules").add_module_tensors(net.relu, inputs=True)
+        train(net, 1)
+        hook.close()
+        trial = create_trial(hook.out_dir)
+        assert trial.tensor("Net_output_0").steps() == [0, 1]
+        assert trial.tensor("relu_input_0").steps() == trial.tensor("relu_output_0").steps() == [1]
+
+    def test_collections_may_grow_while_training(self, make_hook: Any) -> None:
+        hook, net = make_hook(include_regex="^fc1_output"), seeded()
+        hook.register_module(net)
+        train(net, 1)
+        hook.get_collection("default").include("^fc2_output")
+        train(net, 1)
+        trial = create_trial(hook.out_dir)
+        hook.close()
+        assert trial.tensor("fc2_output_0").steps() == [1]
+        assert trial.collection("default").include_regex == ["^fc1_output", "^fc2_output"]
+
+    @pytest.mark.parametrize("action", ["save_scalar", "step"])
+    def test_an_empty_custom_collection_is_refused_when_training_begins(self, make_hook: Any, action: str) -> None:
+        hook, net = make_hook(include_collections=["custom"]), seeded()
+        hook.register_module(net)
+        begin = {
+            "save_scalar": lambda: hook.save_scalar("x", 1),
+            "step": hook.step().__enter__,
+        }
+        with pytest.raises(InvalidCollectionConfiguration, match=r"custom.*include") as caught:
+            begin[action]()
+        assert caught.value.name == "custom"
+        assert not os.path.exists(hook.out_dir)
+
+
+class TestForm:
+    def test_is_the_union_over_the_collections_that_are_due(self, make_hook: Any) -> None:
+        hook = make_hook(include_collections=["weights", "one", "two"], reduction_config=tt.ReductionConfig(["max"]))
+        hook.add_collection(tt.Collection("one", "fc1.weight", reduction_config=tt.ReductionConfig(norms=["l1"])))
+        raw = tt.ReductionConfig(["min"], save_raw_tensor=True)
+        late = tt.SaveConfig(save_steps=[1], end_step=0)
+        hook.add_collection(tt.Collection("two", "fc1.weight", reduction_config=raw, save_config=late))
+        tensor = trained(hook).tensor("Net_fc1.weight")
+        assert set(tensor.reduction_values(0)) == {("max", False), ("l1", False)}
+        assert set(tensor.reduction_values(1)) == {("max", False), ("l1", False), ("min", False)}
+        with pytest.raises(KeyError):
+            tensor.value(0)
+        assert tensor.value(1).shape == (16, 64)
+
+    def test_a_large_step_is_handed_over_in_parts(self, make_hook: Any) -> None:
+        hook = make_hook()
+        for i in range(12):
+            hook.save_tensor(f"t{i}", np.full((1 << 18,), i, np.float32))
+        hook.save_tensor("t0", [7])
+        hook.close()
+        trial = create_trial(hook.out_dir)
+        assert trial.steps() == [0]
+        assert len(trial.tensor_names(step=0)) == 12
+        assert trial.tensor("t11").value(0)[-1] == 11
+        assert trial.tensor("t0").value(0).tolist() == [7]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("make", "near"),
+        [
+            (lambda: tt.ReductionConfig(["minimum"]), "min"),
+            (lambda: tt.ReductionConfig(abs_reductions=["meen"]), "mean"),
+            (lambda: tt.ReductionConfig(norms=["l3"]), "l[12]"),
+            (lambda: tt.ReductionConfig("min,vairance"), "variance"),
+        ],
+    )
+    def test_an_unknown_reduction_names_the_nearest(self, make: Any, near: str) -> None:
+        with pytest.raises(ConfigurationError, match=near):
+            make()
+
+    def test_a_bad_regex_of_a_collection_names_both(self, make_hook: Any) -> None:
+        with pytest.raises(InvalidCollectionConfiguration, match=r"mine.*'\(unclosed'"):
+            make_hook().get_collection("mine").include("(unclosed")
+
+    def test_what_is_not_a_module_or_a_collection(self, make_hook: Any) -> None:
+        hook = make_hook()
+        for method in (hook.register_module, hook.register_hook, hook.register_loss):
+            with pytest.raises(ConfigurationError, match=r"torch\.nn\.Module, not str"):
+                method("net")
+        with pytest.raises(ConfigurationError, match="takes a Collection"):
+            hook.add_collection("weights")
+        with pytest.raises(ConfigurationError, match="add_module_tensors"):
+            hook.get_collection("mine").add_module_tensors("net")

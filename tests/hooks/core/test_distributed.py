@@ -1,0 +1,300 @@
+"""Hooks in jobs of several processes: real ones, with gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import start  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import InvalidWorker, RunError  # noqa: E402
+from tensortrial.hooks.core.rank import Rank, rank_from_environment  # noqa: E402
+
+BEGINNING = """
+    import os
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from support.training import BATCH, batches, digits, seeded, train
+    import tensortrial.hooks.pytorch as tt
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+
+    def begin(net, **options):
+        hook = tt.Hook("../run", save_config=tt.SaveConfig(save_interval=1), **options)
+        loss = nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        return hook, loss
+
+    def go_on(net, loss, steps):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in batches(2 * steps)[rank::2]:
+            optimizer.zero_grad()
+            loss(net(x), y).backward()
+            optimizer.step()
+"""
+ENDING = """
+    dist.barrier()
+    hook.close()
+    dist.destroy_process_group()
+"""
+
+
+def launch(program: str, folder: Path, size: int = 2) -> None:
+    """Run a program once a rank, and wait for all of them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(size):
+            place = folder / f"rank{rank}"
+            place.mkdir()
+            process = start(BEGINNING + program + ENDING, place, RANK=str(rank), **common)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            _, err = process.communicate(timeout=90)
+            assert process.returncode == 0, err
+
+
+@pytest.mark.distributed
+class TestData:
+    """DistributedDataParallel."""
+
+    PROGRAM = """
+    from torch.nn.parallel import DistributedDataParallel
+    net = DistributedDataParallel(seeded())
+    hook, loss = begin(net, save_all=True, include_workers="WORKERS")
+    go_on(net, loss, 3)
+    """
+
+    def test_all_workers_save(self, tmp_path: Path) -> None:
+        launch(self.PROGRAM.replace("WORKERS", "all"), tmp_path)
+        trial = create_trial(tmp_path / "run")
+        assert trial.num_workers == 2
+        assert trial.workers() == ["worker_0", "worker_1"]
+        assert trial.steps() == [0, 1, 2]
+        assert trial.loaded_all_steps()
+        names = trial.tensor_names()
+        assert {"Net_fc1.weight", "gradient/Net_fc1.weight", "fc1_output_0", "Net_output_0"} <= set(names)
+        assert not [name for name in names if "module" in name]
+        one, two = (trial.tensor("Net_fc1.weight").value(2, worker=f"worker_{i}") for i in range(2))
+        assert np.array_equal(one, two)
+        loss = trial.tensor("CrossEntropyLoss_output_0")
+        assert loss.workers(1) == ["worker_0", "worker_1"]
+        assert loss.value(1, worker="worker_0") != loss.value(1, worker="worker_1")
+
+    @pytest.mark.slow
+    def test_one_worker_saves(self, tmp_path: Path) -> None:
+        launch(self.PROGRAM.replace("WORKERS", "one"), tmp_path)
+        trial = create_trial(tmp_path / "run")
+        assert trial.num_workers == 1
+        assert trial.workers() == ["worker_0"]
+        assert trial.steps() == [0, 1, 2]
+        assert trial.loaded_all_steps()
+        with pytest.raises(InvalidWorker):
+            trial.tensor("Net_output_0").value(0, worker="worker_1")
+
+
+@pytest.mark.distributed
+class TestShards:
+    """FSDP2."""
+
+    def test_are_saved_as_each_worker_holds_them(self, tmp_path: Path) -> None:
+        program = """
+    from torch.distributed.fsdp import fully_shard
+    net = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10), nn.Linear(10, 10), nn.Linear(10, 1))
+    net = seeded(lambda: net)
+    torch.manual_seed(0)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter)
+    for layer in (net[0], net[2]):
+        fully_shard(layer)
+    fully_shard(net)
+    hook, loss = begin(net, save_all=True, include_workers="all")
+    go_on(net, lambda x, y: loss(x.squeeze(1), y.float()), 3)
+    for name, parameter in net.named_parameters():
+        hook.save_tensor(f"last/{name}", parameter.to_local())
+        hook.save_tensor(f"last_gradient/{name}", parameter.grad.to_local())
+        hook.save_tensor(f"as_it_is/{name}", parameter)
+    """
+        launch(program.replace("nn.CrossEntropyLoss()", "nn.MSELoss()"), tmp_path)
+        trial = create_trial(tmp_path / "run")
+        assert trial.steps() == [0, 1, 2]
+        for worker in trial.workers():
+            for name in ("0.weight", "0.bias", "2.weight", "3.weight", "4.weight", "4.bias"):
+                shape = trial.tensor(f"last/{name}").shape(2, worker=worker)
+                weights = trial.tensor(f"Sequential_{name}").value(2, worker=worker)
+                gradients = trial.tensor(f"gradient/Sequential_{name}").value(2, worker=worker)
+                assert weights.shape == gradients.shape == shape
+                held = trial.tensor(f"last_gradient/{name}").value(2, worker=worker)
+                assert np.array_equal(gradients, held)
+                assert trial.tensor(f"as_it_is/{name}").shape(2, worker=worker) == shape
+        assert trial.tensor("last/0.weight").shape(2) == (8, 64)
+        # The second of two workers holds nothing of one row.
+        assert trial.tensor("gradient/Sequential_4.weight").shape(2, worker="worker_1") == (0, 10)
+        assert trial.tensor("0_output_0").shape(1, worker="worker_1") == (32, 16)
+
+    WHOLE = """
+    from torch.distributed.fsdp import fully_shard
+    net = seeded(lambda: nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10), nn.Linear(10, 10)))
+    for layer in (net[0], net[2]):
+        fully_shard(layer)
+    fully_shard(net)
+    hook, loss = begin(net, save_all=True, include_workers="WORKERS", full_tensors=True)
+    go_on(net, loss, 2)
+    weight = net[0].weight.full_tensor()
+    """
+    AFTER_AN_ERROR = """
+    if rank == 0:
+        os.environ["TENSORTRIAL_STRICT"] = "0"
+        hook.recorder._add = hook.recorder._pack = lambda *_: 1 / 0
+    go_on(net, loss, 2)
+    """
+    ONCE_MORE = """
+    go_on(net, loss, 1)
+    gradient = net[0].weight.grad.full_tensor()
+    for name, tensor in [("weight", weight), ("gradient", gradient)]:
+        torch.save(tensor.detach(), f"../{name}{rank}.pt")
+    """
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("workers", ["one", "all"])
+    def test_are_put_together_on_request(self, tmp_path: Path, workers: str) -> None:
+        launch(self.WHOLE.replace("WORKERS", workers) + self.ONCE_MORE, tmp_path)
+        trial = create_trial(tmp_path / "run")
+        assert trial.steps() == [0, 1, 2]
+        for name, expected in [("Sequential_0.weight", "weight"), ("gradient/Sequential_0.weight", "gradient")]:
+            tensor = trial.tensor(name)
+            assert tensor.workers(2) == ["worker_0"]
+            for rank in range(2):
+                assert np.array_equal(tensor.value(2), torch.load(tmp_path / f"{expected}{rank}.pt"))
+        assert trial.tensor("Sequential_3.bias").shape(0) == (10,)
+        assert len(trial.tensor("0_output_0").workers(1)) == {"one": 1, "all": 2}[workers]
+
+    @pytest.mark.slow
+    def test_are_put_together_by_all_after_an_error_of_one(self, tmp_path: Path) -> None:
+        # Otherwise the others would wait for it for ever.
+        launch(self.WHOLE.replace("WORKERS", "one") + self.AFTER_AN_ERROR, tmp_path)
+        assert create_trial(tmp_path / "run").steps() == [0, 1]
+
+
+@pytest.mark.distributed
+class TestCompiled:
+    """torch.compile below and above what distributes."""
+
+    PROGRAM = """
+    from torch._dynamo.utils import counters
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    def compiled(net, fullgraph=True):
+        return torch.compile(net, backend="aot_eager", fullgraph=fullgraph)
+
+    def sharded(net):
+        net.compile(backend="aot_eager", fullgraph=True)
+        return fully_shard(net)
+
+    ways = {
+        "inside": lambda: DistributedDataParallel(compiled(seeded())),
+        "outside": lambda: compiled(DistributedDataParallel(seeded()), fullgraph=False),
+        "sharded": lambda: sharded(seeded()),
+    }
+    for way, make in ways.items():
+        counters.clear()
+        hook = tt.Hook(f"../{way}", save_config=tt.SaveConfig(save_interval=3), save_all=True, include_workers="all")
+        net = make()
+        hook.register_module(net)
+        go_on(net, nn.CrossEntropyLoss(), 4)
+        hook.close()
+        # Around a model, DDP breaks the graph itself.
+        assert way == "outside" or not counters["graph_break"], counters["graph_break"]
+        tt.del_hook()
+    """
+
+    @pytest.mark.slow
+    def test_gives_all_that_it_gives_uncompiled(self, tmp_path: Path) -> None:
+        launch(self.PROGRAM, tmp_path)
+        expected = {"Net_input_0", "Net_output_0"}
+        expected |= {f"{module}_{kind}_0" for module in ("fc1", "relu", "fc2") for kind in ("input", "output")}
+        parameters = [f"Net_{layer}.{kind}" for layer in ("fc1", "fc2") for kind in ("weight", "bias")]
+        expected |= {*parameters, *(f"gradient/{name}" for name in parameters)}
+        outputs = []
+        for way in ("inside", "outside", "sharded"):
+            trial = create_trial(tmp_path / way)
+            assert set(trial.tensor_names()) == expected, way
+            assert all(trial.tensor(name).steps() == [0, 3] for name in expected), way
+            outputs.append([trial.tensor("relu_output_0").value(3, worker=f"worker_{i}") for i in range(2)])
+        assert np.allclose(outputs[0], outputs[1], atol=1e-5)
+        assert np.allclose(outputs[0], outputs[2], atol=1e-5)
+
+
+class TestRank:
+    @pytest.mark.parametrize(
+        ("variables", "expected"),
+        [
+            ({}, Rank(0, 1)),
+            ({"RANK": "1", "WORLD_SIZE": "4"}, Rank(1, 4)),
+            ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, Rank(2, 3)),
+            ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, Rank(1, 2)),
+            ({"RANK": "x", "WORLD_SIZE": "2"}, Rank(0, 1)),
+            ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "TF_CONFIG": "{}"}, Rank(1, 2)),
+        ],
+        ids=str,
+    )
+    def test_is_what_the_launcher_says(
+        self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: Rank
+    ) -> None:
+        for name in list(os.environ):
+            if name.startswith(("RANK", "WORLD_SIZE", "OMPI_", "HOROVOD_", "SLURM_")):
+                monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert rank_from_environment() == expected
+
+    def test_other_workers_save_nothing_where_one_does(self, make_hook: Any, out: str, monkeypatch: Any) -> None:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        hook = make_hook()
+        assert hook.worker == "worker_1"
+        hook.save_scalar("x", 1)
+        hook.close()
+        assert not os.path.exists(out)
+
+    def test_all_workers_join_one_run(self, make_hook: Any, out: str, monkeypatch: Any) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        hooks = []
+        for rank in range(2):
+            monkeypatch.setenv("RANK", str(rank))
+            hooks.append(make_hook(include_workers="all"))
+        for value, hook in enumerate(hooks):
+            hook.save_scalar("x", value)
+        hooks[0].close()
+        trial = create_trial(out)
+        assert not trial.loaded_all_steps()
+        hooks[1].close()
+        trial.refresh()
+        assert trial.loaded_all_steps()
+        assert [float(trial.tensor("x").value(0, worker=worker)) for worker in trial.workers()] == [0, 1]
+
+    def test_two_processes_of_one_name_are_told(self, make_hook: Any, out: str) -> None:
+        first, second = make_hook(), tt.Hook(out)
+        first.save_scalar("x", 1)
+        with pytest.raises(RunError):
+            second.save_scalar("x", 2)
+        first.close()
+        assert create_trial(out).tensor("x").value(0) == 1

@@ -1,0 +1,318 @@
+"""A hook from its making to the end of its process, however that ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import batches, run, seeded, start, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+
+LOSS = "CrossEntropyLoss_output_0"
+
+BEGINNING = """
+    import os, signal, sys, time
+    import torch
+    from torch import nn
+    from support.training import seeded, train
+    import tensortrial.hooks.pytorch as tt
+
+    torch.set_num_threads(1)
+
+    def begin(**options):
+        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
+        hook = tt.Hook("run", **options)
+        net, loss = seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        return hook, net, loss
+
+    def go_on():
+        print("ready", flush=True)
+        while True:
+            time.sleep(0.01)
+            train(net, 1, loss)
+"""
+
+
+def until_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
+
+
+def end_of(run: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((run / "end" / "worker_0.json").read_bytes())
+    return document
+
+
+class TestTheRunIsClosed:
+    @pytest.mark.parametrize(
+        ("ending", "status"),
+        [
+            ("pass", 0),
+            ("raise RuntimeError('of the user')", 1),
+            pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow),
+            # Nothing holds the hook any more.
+            pytest.param("del hook, net, loss; tt.set_hook(None); import gc; gc.collect()", 0, marks=pytest.mark.slow),
+        ],
+        ids=["end", "exception", "exit", "forgotten"],
+    )
+    def test_at_exit(self, tmp_path: Path, ending: str, status: int) -> None:
+        program = f"""{BEGINNING}
+    hook, net, loss = begin(flush_seconds=1000)
+    train(net, 3, loss)
+    {ending}
+    """
+        done = run(program, tmp_path)
+        assert done.returncode == status, done.stderr
+        trial = create_trial(tmp_path / "run")
+        assert trial.tensor(LOSS).steps() == [0, 1, 2]
+        assert trial.loaded_all_steps()
+        assert end_of(tmp_path / "run")["failure"] is None
+        assert ("of the user" in done.stderr) == (status == 1)
+
+    def test_by_sigterm_which_still_ends_the_process(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    hook, net, loss = begin(flush_seconds=1000)
+    train(net, 3, loss)
+    go_on()
+    """
+        with start(program, tmp_path) as process:
+            until_ready(process)
+            time.sleep(0.3)
+            process.terminate()
+            _, err = process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGTERM, err
+        assert err == ""
+        trial = create_trial(tmp_path / "run")
+        assert trial.loaded_all_steps()
+        assert len(trial.tensor(LOSS).steps()) > 3
+
+    @pytest.mark.slow
+    def test_by_sigterm_whenever_it_comes(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    hook, net, loss = begin(flush_seconds=0)
+    print("ready", flush=True)
+    for i in range(10**9):
+        hook.save_scalar("x", i)
+        if i % 10 == 0:
+            hook.set_mode("TRAIN")
+    """
+        for attempt in range(4):
+            folder = tmp_path / str(attempt)
+            folder.mkdir()
+            with start(program, folder) as process:
+                until_ready(process)
+                time.sleep(0.05 * attempt)
+                process.terminate()
+                assert process.wait(timeout=30) == -signal.SIGTERM
+            assert create_trial(folder / "run").loaded_all_steps()
+
+    def test_not_in_the_place_of_the_users_handler(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    hook, net, loss = begin(flush_seconds=1000)
+    train(net, 3, loss)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
+    """
+        assert run(program, tmp_path).returncode == 7
+        assert create_trial(tmp_path / "run").loaded_all_steps()
+
+
+class TestWithoutAnEnd:
+    def test_what_was_published_before_sigkill_is_readable(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    hook, net, loss = begin(flush_seconds=0.05, save_all=True)
+    train(net, 5, loss)
+    hook.flush()
+    go_on()
+    """
+        with start(program, tmp_path) as process:
+            until_ready(process)
+            time.sleep(0.3)
+            process.kill()
+            process.wait(30)
+        trial = create_trial(tmp_path / "run")
+        steps = trial.tensor(LOSS).steps(show_incomplete_steps=True)
+        assert steps[:4] == [0, 1, 2, 3]
+        assert not trial.loaded_all_steps()
+        for name in trial.tensor_names():
+            assert trial.tensor(name).value(steps[-1]) is not None
+        with pytest.raises(FileExistsError):
+            tt.Hook(tmp_path / "run")
+        hook = tt.Hook(tmp_path / "run", resume=True)
+        hook.save_scalar("resumed", 1)
+        hook.close()
+        assert trial.tensor("resumed").steps()[0] > steps[-1]
+
+    def test_forked_children_never_write(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    from torch.utils.data import DataLoader, Dataset
+
+    hook, net, loss = begin(save_all=True)
+    train(net, 1, loss)
+
+    class Images(Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, i):
+            train(net, 1, loss)
+            tt.get_hook().save_scalar("from_a_child", i)
+            tt.get_hook().close()
+            return torch.rand(64)
+
+    for images in DataLoader(Images(), batch_size=2, num_workers=2, multiprocessing_context="fork"):
+        net(images)
+    child = os.fork()
+    if not child:
+        train(net, 1, loss)
+        sys.exit(5)  # with all that happens at exit
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    train(net, 1, loss)
+    """
+        done = run(program, tmp_path)
+        assert done.returncode == 0, done.stderr
+        trial = create_trial(tmp_path / "run")
+        assert trial.tensor(LOSS).steps() == [0, 5]
+        assert trial.tensor("Net_output_0").steps() == [0, 1, 2, 3, 4, 5]
+        assert not trial.has_tensor("from_a_child")
+        assert trial.workers() == ["worker_0"]
+
+
+class TestFailures:
+    """What goes wrong inside a hook stays there."""
+
+    @pytest.fixture(autouse=True)
+    def lenient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("TENSORTRIAL_STRICT")
+
+    @pytest.fixture
+    def small_disk(self, tmp_path: Path) -> Any:
+        folder = tmp_path / "disk"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("mounting a tmpfs is not permitted here")
+        yield folder
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+    def hooked(self, out: Path, **options: Any) -> tuple[Any, Any, Any]:
+        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
+        hook, net, loss = tt.Hook(out, flush_seconds=0, **options), seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        return hook, net, loss
+
+    def test_a_full_disk_does_not_reach_training(self, small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+        hook, net, loss = self.hooked(small_disk / "run")
+        train(net, 3, loss)
+        hook.flush()  # the first two: the third is still open, and may be published together with later ones
+        losses = []
+        for _ in range(20):
+            hook.save_tensor("big", torch.zeros(100_000))
+            losses += train(net, 1, loss)
+        hook.close()
+        assert len(losses) == 20
+        assert not hook.recorder.active
+        assert len(caplog.records) == 1
+        assert "training is not affected" in caplog.text
+        assert "No space left" in caplog.text
+        assert "Traceback" in caplog.text
+        assert create_trial(small_disk / "run").tensor(LOSS).steps(show_incomplete_steps=True)[:2] == [0, 1]
+
+    def test_a_place_that_stops_taking_files_is_told_at_the_end(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook, net, loss = self.hooked(tmp_path / "run", save_all=True)
+        train(net, 2, loss)
+        hook.flush()
+        tensors = tmp_path / "run" / "tensors"
+        tensors.rename(tmp_path / "elsewhere")
+        tensors.write_text("in the way")
+        assert train(net, 20, loss) == train(net_like(2), 20, loss)
+        hook.close()
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        failure = end_of(tmp_path / "run")["failure"]
+        assert failure is not None
+        assert "Error" in failure
+        (tmp_path / "run" / "tensors").unlink()
+        (tmp_path / "elsewhere").rename(tensors)
+        trial = create_trial(tmp_path / "run")
+        assert trial.loaded_all_steps()
+        assert trial.tensor("Net_output_0").value(0).shape == (32, 10)
+        # The traceback in it keeps this frame, and so the trial, beyond the end of DuckDB.
+        caplog.clear()
+
+    def test_strict_raises_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TENSORTRIAL_STRICT", "1")
+        hook, net, loss = self.hooked(tmp_path / "run")
+        train(net, 1, loss)
+        (tmp_path / "run" / "index").mkdir(exist_ok=True)
+        (tmp_path / "run" / "index").rename(tmp_path / "elsewhere")
+        (tmp_path / "run" / "index").write_text("in the way")
+        train(net, 1, loss)
+        with pytest.raises(OSError, match="index"):
+            hook.close()
+        hook.close()
+
+    def test_of_one_captured_tensor_leaves_the_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        hook, net, loss = self.hooked(tmp_path / "run", include_regex="_output_")
+        for _ in range(2):
+            train(net, 1, loss)
+            hook.record_tensor_value("meta_output", torch.ones(2, device="meta"))
+        hook.close()
+        assert [record.args[0] for record in caplog.records] == ["meta_output_output_0"]
+        trial = create_trial(tmp_path / "run")
+        assert trial.tensor("Net_output_0").steps() == [0, 1]
+        assert not trial.has_tensor("meta_output_output_0")
+        assert end_of(tmp_path / "run")["failure"] is None
+
+    def test_a_model_that_never_runs_is_told_at_the_end(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        hook, *_ = self.hooked(tmp_path / "run")
+        hook.save_scalar("x", 1)
+        hook.close()
+        assert "nothing was saved of Net" in caplog.text
+        assert len(caplog.records) == 1
+
+
+def net_like(steps: int) -> Any:
+    """A model that was trained for some steps."""
+    net = seeded()
+    train(net, steps)
+    return net
+
+
+class TestMemory:
+    @pytest.mark.parametrize("options", [{}, {"save_all": True}], ids=["losses", "save_all"])
+    def test_does_not_grow(self, tmp_path: Path, options: Any) -> None:
+        hook = tt.Hook(tmp_path / "run", save_config=tt.SaveConfig(save_interval=1), **options)
+        net, loss = seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        train(net, 100, loss)
+        hook.flush()
+        before = resident()
+        for _ in range(10):
+            train(net, 50, loss)
+            hook.save_scalar("x", 1)
+        hook.flush()
+        hook.close()
+        assert resident() - before < 64e6
+        assert len(batches(1)) == 1
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096

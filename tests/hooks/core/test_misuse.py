@@ -1,0 +1,164 @@
+"""Calls with arguments that make no sense: each is logged once and saves nothing, and the hook stays on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.plain_hook import Hook
+from tensortrial import create_trial
+from tensortrial.config.collection import Collection
+from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.hooks.core.json_config import read_configuration
+
+LONE = "lone \ud800"
+
+
+class Odd:
+    """Raises whatever is done to it."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("no number")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "a lone surrogate in a scalar's name": lambda hook: hook.save_scalar(LONE, 1),
+    "a scalar's name that is no text": lambda hook: hook.save_scalar(5, 1),
+    "a scalar's name that has no hash": lambda hook: hook.save_scalar(["x"], 1),
+    "no name": lambda hook: hook.save_scalar(),
+    "an unknown keyword to save_scalar": lambda hook: hook.save_scalar("x", 1, step=3),
+    "too many arguments": lambda hook: hook.save_scalar("x", 1, False, None, 7),
+    "a scalar that is None": lambda hook: hook.save_scalar("x", None),
+    "a scalar that is complex": lambda hook: hook.save_scalar("x", 1j),
+    "a scalar that is too large": lambda hook: hook.save_scalar("x", 10**400),
+    "a scalar that raises": lambda hook: hook.save_scalar("x", Odd()),
+    "a timestamp that is no number": lambda hook: hook.save_scalar("x", 1, timestamp="today"),
+    "a timestamp that is NaN": lambda hook: hook.save_scalar("x", 1, timestamp=float("nan")),
+    "a timestamp beyond the index": lambda hook: hook.save_scalar("x", 1, timestamp=1e300),
+    "a lone surrogate in a tensor's name": lambda hook: hook.save_tensor(LONE, np.ones(2)),
+    "a tensor's name that is no text": lambda hook: hook.save_tensor(None, np.ones(2)),
+    "a tensor of objects": lambda hook: hook.save_tensor("x", np.array([object()])),
+    "an unknown keyword to save_tensor": lambda hook: hook.save_tensor("x", np.ones(2), collection="mine"),
+    "a lone surrogate in a collection to write": lambda hook: hook.save_tensor("x", np.ones(2), [LONE]),
+    "a collection to write that is no text": lambda hook: hook.save_tensor("x", np.ones(2), [None]),
+    "collections to write that are no list": lambda hook: hook.save_tensor("x", np.ones(2), 5),
+    "an unknown mode": lambda hook: hook.set_mode("training"),
+    "a mode that has no hash": lambda hook: hook.set_mode([]),
+    "no mode": lambda hook: hook.set_mode(None),
+    "an unknown keyword to flush": lambda hook: hook.flush(wait=True),
+}
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+
+
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_wrong_call_is_logged_once_and_the_hook_stays_on(
+    out: str, call: Callable[[Any], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Hook(out)
+    for step in range(2):
+        hook.set_mode("TRAIN")
+        hook.save_scalar("before", step)
+        call(hook)
+        hook.save_scalar("after", step)
+    assert hook.recorder.active
+    hook.close()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert json.loads((Path(out) / "end" / "worker_0.json").read_bytes())["failure"] is None
+    trial = create_trial(out)
+    assert trial.tensor_names() == ["after", "before"]
+    assert trial.tensor("after").steps(mode="TRAIN") == [0, 1]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_wrong_call_is_raised_in_strict_mode(out: str, call: Callable[[Any], object]) -> None:
+    hook = Hook(out)
+    with pytest.raises((ConfigurationError, TypeError)):
+        call(hook)
+    hook.save_scalar("x", 1)
+    hook.close()
+    assert create_trial(out).tensor_names() == ["x"]
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_captured_tensor_whose_name_cannot_be_saved_leaves_the_others(
+    out: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Hook(out, save_all=True, save_config={"save_interval": 1})
+    recorder = hook.recorder
+    for _ in range(2):
+        recorder.begin_step()
+        for name in (LONE, "fine"):
+            plan = recorder.plan(name)
+            if plan is not None:
+                recorder.record(plan, np.ones(2))
+    hook.close()
+    assert len(caplog.records) == 1
+    assert create_trial(out).tensor("fine").steps() == [0, 1]
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_program_of_endless_mistakes_fills_no_memory(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    hook = Hook(out)
+    for number in range(1500):
+        hook.save_scalar(f"x{number}", None)
+    hook.close()
+    assert len(caplog.records) == 1000
+
+
+class TestACollectionsName:
+    @pytest.mark.parametrize(
+        "name", [LONE, "nul \0", "line\nfeed", "escape \x1b[2J", "", " ", None, 5, ["x"]], ids=repr
+    )
+    def test_that_cannot_be_one_is_refused_at_the_call(self, out: str, name: Any, tmp_path: Path) -> None:
+        hook = Hook(out)
+        with pytest.raises(InvalidCollectionConfiguration):
+            hook.get_collection(name)
+        with pytest.raises(InvalidCollectionConfiguration):
+            hook.add_collection(Collection(name))
+        if isinstance(name, str) and name.strip() == name != "":
+            with pytest.raises(InvalidCollectionConfiguration):
+                Hook(f"{out}2", include_collections=[name])
+        hook.save_scalar("x", 1)
+        hook.close()
+        trial = create_trial(out)
+        assert name not in list(trial.collections())
+        assert trial.sql("select count(*) from collections where name = 'default'").fetchall() == [(1,)]
+
+    @pytest.mark.parametrize("names", [5, [5], [None]], ids=repr)
+    def test_that_is_no_text_is_refused_when_the_hook_is_made(self, out: str, names: Any) -> None:
+        with pytest.raises(ConfigurationError):
+            Hook(out, include_collections=names)
+
+    def test_is_refused_in_a_file_of_configuration(self, tmp_path: Path) -> None:
+        path = tmp_path / "hook.json"
+        path.write_text(json.dumps({"LocalPath": "run", "CollectionConfigurations": [{"CollectionName": LONE}]}))
+        with pytest.raises(InvalidCollectionConfiguration, match=r"lone surrogate.*hook\.json"):
+            read_configuration(str(path))
+
+    def test_of_any_language_is_fine(self, out: str) -> None:
+        hook = Hook(out)
+        hook.get_collection("é 勾配 😀").include("x")
+        hook.save_tensor("x", np.ones(2), "é 勾配 😀")
+        hook.close()
+        assert create_trial(out).tensor_names(collection="é 勾配 😀") == ["x"]
+
+
+@pytest.mark.usefixtures("lenient")
+def test_no_collection_to_write_means_the_default(out: str) -> None:
+    hook = Hook(out)
+    hook.save_tensor("x", np.ones(2), [])
+    hook.close()
+    assert create_trial(out).tensor("x").value(0).tolist() == [1, 1]

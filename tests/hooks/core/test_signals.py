@@ -1,0 +1,339 @@
+"""SIGTERM, and processes that are forked where a hook handles it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from support.plain_hook import Hook
+from support.programs import run, start
+from tensortrial import create_trial
+
+BEGINNING = """
+    import asyncio, ctypes, glob, os, signal, sys, threading, time
+    from support.plain_hook import Hook
+
+    def begin():
+        hook = Hook("run", flush_seconds=1000)
+        for step in range(3):
+            hook.save_scalar("x", step)
+            hook.set_mode("TRAIN")  # closes the step
+        return hook
+"""
+BLOCKED = """
+    def block():
+        print("ready", flush=True)
+        # A lock that this thread has already: waits inside C for ever, whatever signals arrive.
+        lock = ctypes.create_string_buffer(64)
+        libc = ctypes.CDLL(None)
+        libc.pthread_mutex_lock(lock)
+        libc.pthread_mutex_lock(lock)
+"""
+
+
+def end(process: subprocess.Popen[str], times: int = 1) -> str:
+    """Wait until it is ready, send it SIGTERM, and wait for its end. Return what it wrote to stderr."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
+    for _ in range(times):
+        process.terminate()
+        time.sleep(0.02)
+    return process.communicate(timeout=60)[1]
+
+
+class TestAProcessThatIsInsideC:
+    def test_ends_by_sigterm_with_its_run_closed(self, tmp_path: Path) -> None:
+        with start(f"{BEGINNING}{BLOCKED}\n    hook = begin()\n    block()\n", tmp_path) as process:
+            assert end(process) == ""
+        assert process.returncode == -signal.SIGTERM
+        trial = create_trial(tmp_path / "run")
+        assert [float(trial.tensor("x").value(step)) for step in range(3)] == [0.0, 1.0, 2.0]
+        assert trial.tensor("x").steps() == [0, 1, 2]
+        assert trial.loaded_all_steps()
+
+    def test_ends_while_it_holds_the_hooks_lock(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}{BLOCKED}
+    import tensortrial.hooks.core.sigterm as sigterm
+    sigterm.GRACE_SECONDS = 2.0
+    hook = begin()
+    with hook.recorder._lock:
+        block()
+    """
+        with start(program, tmp_path) as process:
+            end(process)
+        assert process.returncode == -signal.SIGTERM
+        # It cannot be closed, but what was closed before is published.
+        assert create_trial(tmp_path / "run").tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
+
+    @pytest.mark.distributed
+    def test_ends_inside_a_collective_that_never_completes(self, tmp_path: Path) -> None:
+        pytest.importorskip("torch")
+        program = f"""{BEGINNING}
+    import torch
+    import torch.distributed as dist
+
+    store = dist.FileStore("store", 2)
+    rank = 0 if os.fork() else 1
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    if rank:
+        parent = os.getppid()
+        while os.getppid() == parent:
+            time.sleep(0.1)
+        os._exit(0)
+    hook = begin()
+    print("ready", flush=True)
+    dist.all_reduce(torch.ones(1))
+    """
+        with start(program, tmp_path) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(1.0)
+            process.terminate()
+            process.wait(60)
+        assert process.returncode == -signal.SIGTERM
+        assert create_trial(tmp_path / "run").tensor("x").steps() == [0, 1, 2]
+
+
+class TestAHandlerOfTheUsers:
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_decides_how_the_process_ends(self, tmp_path: Path, when: str) -> None:
+        install = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
+        before, after = (install, "") if when == "before" else ("", install)
+        program = f"""{BEGINNING}
+    {before}
+    hook = begin()
+    {after}
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.01)
+    """
+        with start(program, tmp_path) as process:
+            assert end(process) == ""
+        assert process.returncode == 7
+        assert create_trial(tmp_path / "run").loaded_all_steps()
+
+    def test_goes_on_training_with_what_was_recorded_published(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    hook = begin()
+    print("ready", flush=True)
+    deadline = time.monotonic() + 60
+    while not glob.glob("run/index/**/*.parquet", recursive=True) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    hook.save_scalar("y", 1.0)
+    os._exit(5)
+    """
+        with start(program, tmp_path) as process:
+            end(process)
+        assert process.returncode == 5
+        trial = create_trial(tmp_path / "run")
+        assert trial.tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
+        assert not trial.loaded_all_steps()
+
+    def test_may_call_the_one_that_was_there_before(self, tmp_path: Path) -> None:
+        program = f"""{BEGINNING}
+    hook = begin()
+    before = signal.getsignal(signal.SIGTERM)
+
+    def handler(number, frame):
+        print("saved a checkpoint", file=sys.stderr, flush=True)
+        before(number, frame)
+
+    signal.signal(signal.SIGTERM, handler)
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.01)
+    """
+        with start(program, tmp_path) as process:
+            assert end(process) == "saved a checkpoint\n"
+        assert process.returncode == -signal.SIGTERM
+        assert create_trial(tmp_path / "run").loaded_all_steps()
+
+    def test_is_left_alone_when_the_hook_closes(self, out: str) -> None:
+        def handler(number: int, frame: object) -> None:
+            pass
+
+        before = signal.signal(signal.SIGTERM, handler)
+        try:
+            hook = Hook(out)
+            hook.save_scalar("x", 1)
+            assert signal.getsignal(signal.SIGTERM) is handler
+            hook.close()
+            assert signal.getsignal(signal.SIGTERM) is handler
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def test_asyncio_keeps_its_wakeup_descriptor(tmp_path: Path) -> None:
+    program = f"""{BEGINNING}
+    async def main():
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stop.set)
+        hook = begin()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.wait_for(stop.wait(), 30)
+        print("ready", flush=True)
+        await asyncio.sleep(1000)
+
+    asyncio.run(main())
+    """
+    with start(program, tmp_path) as process:
+        assert end(process) == ""
+    assert process.returncode == -signal.SIGTERM
+    assert create_trial(tmp_path / "run").loaded_all_steps()
+
+
+def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path) -> None:
+    program = f"""{BEGINNING}{BLOCKED}
+    import numpy as np
+    hook = Hook("run", flush_seconds=1000, codec="zstd")
+    for step in range(20):
+        hook.save_tensor("big", np.random.default_rng(step).random(1 << 20))
+        hook.set_mode("TRAIN")
+    block()
+    """
+    with start(program, tmp_path) as process:
+        end(process, times=5)
+    assert process.returncode == -signal.SIGTERM
+    trial = create_trial(tmp_path / "run")
+    assert len(trial.tensor("big").steps()) == 20
+    assert trial.loaded_all_steps()
+
+
+def test_the_first_process_of_a_container_goes_on_as_without_a_hook(tmp_path: Path) -> None:
+    program = f"""{BEGINNING}
+    hook = begin()
+    assert os.getpid() == 1
+    os.kill(1, signal.SIGTERM)
+    time.sleep(0.5)
+    hook.save_scalar("x", 3)
+    hook.close()
+    """
+    with start(program, tmp_path) as process:
+        process.kill()
+    command = ["unshare", "--pid", "--fork", *map(str, process.args)]  # type: ignore[arg-type]
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode:
+        pytest.skip("a process namespace of its own is not permitted here")
+    paths = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, timeout=60)
+    assert done.returncode == 0
+    assert create_trial(tmp_path / "run").tensor("x").steps() == [0, 1, 2, 3]
+
+
+def test_a_closed_hook_leaves_nothing_behind(out: str) -> None:
+    threads, files = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        hook = Hook(f"{out}{number}")
+        hook.save_scalar("x", 1)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        hook.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    deadline = time.monotonic() + 60
+    while set(threading.enumerate()) - threads or len(os.listdir("/proc/self/fd")) > files:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# Forks.
+
+
+def test_a_child_that_is_terminated_right_after_the_fork_ends(out: str) -> None:
+    hook = Hook(out)
+    hook.save_scalar("x", 1)
+    for _ in range(30):
+        child = os.fork()
+        if not child:
+            time.sleep(300)
+            os._exit(1)
+        os.kill(child, signal.SIGTERM)
+        assert status_of(child) == -signal.SIGTERM
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    hook.save_scalar("x", 2)
+    hook.close()
+    assert create_trial(out).loaded_all_steps()
+
+
+def status_of(child: int) -> int:
+    """Wait for a child's end; after a minute it is killed. Return its exit code, as subprocess gives it."""
+    deadline = time.monotonic() + 60
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+POOLS = f"""{BEGINNING}
+    import multiprocessing
+
+    def square(number):
+        return number * number
+
+    hook = begin()
+    for _ in range(int(os.environ["POOLS"])):
+        pool = multiprocessing.get_context("fork").Pool(4)
+        assert pool.map(square, range(8)) == [n * n for n in range(8)]
+        pool.terminate()
+        pool.join()
+    hook.close()
+"""
+
+
+def test_pools_of_processes_end(tmp_path: Path) -> None:
+    assert run(POOLS, tmp_path, POOLS="10").returncode == 0
+
+
+@pytest.mark.slow
+def test_2000_pools_of_processes_end(tmp_path: Path) -> None:
+    # A pool mostly waits: its threads look every tenth of a second whether it ends.
+    folders = [tmp_path / str(number) for number in range(10)]
+    for folder in folders:
+        folder.mkdir()
+    processes = [start(POOLS, folder, POOLS="200") for folder in folders]
+    try:
+        assert [process.wait(timeout=600) for process in processes] == [0] * 10
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+LOADER = f"""{BEGINNING}
+    from torch.utils.data import DataLoader, TensorDataset
+    import torch
+
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.arange(16.0))
+    hook = begin()
+    for _ in range(int(os.environ["LOADERS"])):
+        loader = DataLoader(
+            data, batch_size=2, num_workers=4, multiprocessing_context="fork", persistent_workers=PERSISTENT
+        )
+        for _ in range(1 + PERSISTENT):
+            assert sum(batch.sum().item() for (batch,) in loader) == 120
+        # Left in the middle, as a training does that stops early.
+        next(iter(loader))
+        del loader
+    hook.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "persistent workers"])
+def test_data_loaders_end(tmp_path: Path, persistent: bool) -> None:
+    pytest.importorskip("torch")
+    with start(LOADER.replace("PERSISTENT", str(persistent)), tmp_path, LOADERS="40") as process:
+        try:
+            _, err = process.communicate(timeout=300)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err

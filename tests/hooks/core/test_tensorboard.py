@@ -1,0 +1,188 @@
+"""Event files of a hook, as TensorBoard's own reader sees them. What every framework's hook writes, the conformance
+tests ask."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tensorboard")
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.event_folders import read_by_tensorboard, steps_of_tags  # noqa: E402
+from support.training import seeded, train  # noqa: E402
+from tensortrial import create_trial, modes  # noqa: E402
+from tensortrial.errors import StorageError  # noqa: E402
+from tensortrial.storage.open import open_storage  # noqa: E402
+from tensortrial.tfevents import event_file  # noqa: E402
+from tensortrial.tfevents.event_file import EventFile  # noqa: E402
+from tensortrial.tfevents.tfrecord import records  # noqa: E402
+
+LOSS = "CrossEntropyLoss_output_0"
+
+
+def run(hook: Any, steps: int = 3, mode: Any = modes.TRAIN) -> list[float]:
+    model, loss = seeded(), torch.nn.CrossEntropyLoss()
+    hook.register_module(model)
+    hook.register_loss(loss)
+    hook.set_mode(mode)
+    return train(model, steps, loss)
+
+
+def test_numbers_histograms_and_distributions(make_hook: Callable[..., Any], out: str) -> None:
+    hook = make_hook(export_tensorboard=True, include_collections=["weights"])
+    losses = run(hook)
+    hook.save_scalar("accuracy", 0.5, timestamp=1_700_000_000.25)
+    hook.close()
+    found = read_by_tensorboard(Path(out) / "tensorboard" / "train")
+    tags = found.Tags()
+    assert sorted(tags["scalars"]) == [LOSS, "accuracy"]
+    assert sorted(tags["histograms"]) == sorted(tags["distributions"]) == ["Net_fc1.weight", "Net_fc2.weight"]
+    assert [(each.step, each.value) for each in found.Scalars(LOSS)] == list(enumerate(map(pytest.approx, losses)))
+    (accuracy,) = found.Scalars("accuracy")
+    assert (accuracy.wall_time, accuracy.step, accuracy.value) == (1_700_000_000.25, 2, 0.5)
+    trial = create_trial(out)
+    for histogram in found.Histograms("Net_fc1.weight"):
+        weight = trial.tensor("Net_fc1.weight").value(histogram.step, modes.TRAIN)
+        seen = histogram.histogram_value
+        assert (seen.min, seen.max, seen.num) == (weight.min(), weight.max(), weight.size)
+        assert seen.bucket == np.histogram(weight, bins=len(seen.bucket))[0].tolist()
+        assert seen.sum_squares == pytest.approx((weight**2).sum(), rel=0.01)
+    distribution = found.CompressedHistograms("Net_fc1.weight")[0].compressed_histogram_values
+    assert [basis_point for basis_point, _ in distribution] == [0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000]
+
+
+def test_statistics_are_numbers_named_after_their_tensor(make_hook: Callable[..., Any], out: str) -> None:
+    hook = make_hook(export_tensorboard=True, include_collections=["gradients"])
+    hook.get_collection("gradients").reduction_config = tt.ReductionConfig(norms=["l2"], reductions=["sum"])
+    hook.get_collection("losses").save_histogram = False
+    run(hook)
+    hook.close()
+    found = read_by_tensorboard(Path(out) / "tensorboard" / "train")
+    gradient = create_trial(out).tensor("gradient/Net_fc1.weight")
+    for each in found.Scalars("gradient/Net_fc1.weight/l2"):
+        assert each.value == pytest.approx(gradient.reduction_value(each.step, "l2", modes.TRAIN), rel=1e-6)
+    histogram = found.Histograms("gradient/Net_fc1.weight")[1].histogram_value
+    assert histogram.sum == gradient.reduction_value(1, "sum", modes.TRAIN)
+    assert histogram.sum_squares == pytest.approx(gradient.reduction_value(1, "l2", modes.TRAIN) ** 2)
+
+
+def test_each_worker_of_several_has_a_folder(
+    make_hook: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    hooks = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        hooks.append(
+            make_hook(export_tensorboard=True, include_workers="all", tensorboard_dir=str(tmp_path / "events"))
+        )
+    for hook in hooks:
+        run(hook)
+    for hook in hooks:
+        hook.close()
+    for worker in ("worker_0", "worker_1"):
+        found = read_by_tensorboard(tmp_path / "events" / worker / "train")
+        assert [each.step for each in found.Scalars(LOSS)] == [0, 1, 2]
+
+
+def test_a_resumed_run_goes_on_in_the_same_folder(make_hook: Callable[..., Any], out: str) -> None:
+    for _ in range(2):
+        hook = make_hook(export_tensorboard=True, resume=True)
+        run(hook, 2)
+        hook.close()
+    folder = Path(out) / "tensorboard" / "train"
+    assert len(list(folder.iterdir())) == 2
+    assert [each.step for each in read_by_tensorboard(folder).Scalars(LOSS)] == [0, 1, 2, 3]
+
+
+def test_what_is_flushed_can_be_read_while_training_goes_on(make_hook: Callable[..., Any], out: str) -> None:
+    hook = make_hook(export_tensorboard=True, flush_seconds=0)
+    run(hook)
+    hook.flush()
+    assert steps_of_tags(Path(out) / "tensorboard" / "train")[LOSS] == [0, 1]
+
+
+def test_a_disk_that_breaks_ends_the_event_files_and_nothing_else(
+    make_hook: Callable[..., Any], out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(contents: list[bytes]) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(event_file, "framed", full)
+    hook = make_hook(export_tensorboard=True, flush_seconds=0)
+    with caplog.at_level(logging.ERROR):
+        run(hook, 5)
+        hook.close()
+    assert create_trial(out).tensor(LOSS).steps(modes.TRAIN) == [0, 1, 2, 3, 4]
+    (record,) = caplog.records
+    assert "no more is written to the event files" in record.message
+    assert "the disk is full" in record.message
+
+
+def test_in_an_object_store_files_grow_and_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_file, "_FULL_BYTES", 200)
+    storage = open_storage("memory://events-of-a-test")
+    file = EventFile(storage, "train")
+    for number in range(10):
+        file.append([bytes([number]) * 50])
+    file.close()
+    files = [storage.read(f"train/{name}") for name in storage.list("train")]
+    assert len(files) > 2
+    found = []
+    for data in files:
+        (_, version), *rest = records(lambda start, length, data=data: data[start : start + length])
+        assert b"brain.Event:2" in bytes(version)
+        found += [bytes(record) for _, record in rest]
+    assert found == [bytes([number]) * 50 for number in range(10)]
+
+
+def test_in_an_object_store(make_hook: Callable[..., Any], tmp_path: Path) -> None:
+    hook = make_hook("memory://run-with-events", export_tensorboard=True, flush_seconds=0)
+    run(hook)
+    hook.close()
+    storage = open_storage("memory://run-with-events/tensorboard")
+    for name in storage.list("train"):
+        (tmp_path / name).write_bytes(storage.read(f"train/{name}"))
+    assert [each.step for each in read_by_tensorboard(tmp_path).Scalars(LOSS)] == [0, 1, 2]
+
+
+def test_from_a_json_file(tmp_path: Path) -> None:
+    parameters = {"export_tensorboard": "true", "tensorboard_dir": str(tmp_path / "events"), "save_interval": "1"}
+    path = tmp_path / "hook.json"
+    path.write_text(json.dumps({"LocalPath": str(tmp_path / "run"), "HookParameters": parameters}))
+    hook = tt.Hook.create_from_json_file(str(path))
+    run(hook)
+    hook.close()
+    assert list(steps_of_tags(tmp_path / "events" / "train")) == [LOSS]
+
+
+def test_a_folder_without_being_asked_to_write_there(
+    make_hook: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_hook(tensorboard_dir=str(tmp_path / "events"))
+    assert "export_tensorboard=True" in caplog.text
+    assert not (tmp_path / "events").exists()
+
+
+def test_a_file_that_another_process_began_is_left_alone(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    first, second = EventFile(storage, "train"), EventFile(storage, "train")
+    for each in (first, second, first):
+        each.append([b""])
+    assert len(storage.list("train")) == 2
+    first.close()
+    second.close()
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "train").write_bytes(b"")
+    with pytest.raises(StorageError, match="cannot write"):
+        EventFile(open_storage(tmp_path), "train").append([b""])

@@ -1,0 +1,130 @@
+"""Keras in processes of its own: a script of smdebug, and Keras' torch backend, which needs no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import dedent
+
+import keras
+import numpy as np
+import pytest
+
+from tensortrial import create_trial
+from tensortrial.mode import modes
+
+TESTS = Path(__file__).parents[2]
+
+SMDEBUG = """
+    import sys
+    import tensorflow as tf
+    import smdebug.tensorflow as smd
+    from support.keras_training import classifier_loss, data
+
+    hook = smd.KerasHook(
+        out_dir=sys.argv[1],
+        include_collections=["weights", "gradients", "custom"],
+        save_config=smd.SaveConfig({smd.modes.TRAIN: smd.SaveConfigMode(save_interval=2)}),
+        reduction_config=smd.ReductionConfig(reductions=["mean"], norms=["l1"]),
+    )
+    model = tf.keras.Sequential([tf.keras.layers.Dense(8, name="hidden"), tf.keras.layers.Dense(10, name="out")])
+    hook.get_collection("custom").include("relu|hidden/outputs")
+    optimizer = hook.wrap_optimizer(tf.keras.optimizers.Adam())
+    model.compile(optimizer=optimizer, loss=classifier_loss(), metrics=["accuracy"])
+    hook.save_scalar("epochs", 1, sm_metric=True)
+    x, y = data(4)
+    model.fit(x, y, batch_size=32, callbacks=[hook])
+    model.evaluate(x, y, callbacks=[hook])
+"""
+
+TORCH = """
+    import sys
+    sys.modules["tensorflow"] = None  # as if it were not installed
+    import keras
+    import numpy as np
+    import torch
+    import tensortrial.hooks.keras as tt
+    from support.keras_training import data, fit, small
+
+    model = small(metrics=[])
+    hook = tt.KerasHook(sys.argv[1], save_all=True, save_config=tt.SaveConfig(save_interval=1))
+    x, y = data(1)
+    weight = model.get_layer("fc1").kernel
+    model.zero_grad()
+    torch.nn.functional.cross_entropy(model(torch.tensor(x)), torch.tensor(y).long()).backward()
+    gradient = weight.value.grad.detach().cpu().numpy().copy()
+    model.zero_grad()
+    before = keras.ops.convert_to_numpy(weight).copy()
+    hidden = x @ before + model.get_layer("fc1").get_weights()[1]
+    fit(model, 3, hook)
+    model.predict(x, verbose=0, callbacks=[hook])
+    hook.close()
+    trial = tt.create_trial(sys.argv[1])
+    expected = {"fc1/weights/fc1/kernel:0": before, "gradients/fc1/kernelGrad": gradient, "fc1/outputs": hidden}
+    for name, value in {**expected, "labels_0": y, "model_inputs_0": x}.items():
+        assert trial.tensor(name).steps(tt.modes.TRAIN) == [0, 1, 2], name
+        found = trial.tensor(name).value(0, tt.modes.TRAIN)
+        np.testing.assert_allclose(found.reshape(value.shape), value, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert trial.tensor("predictions_0").steps(tt.modes.PREDICT) == [0]
+"""
+
+JAX = """
+    import logging, sys
+    import tensortrial.hooks.keras as tt
+    from support.keras_training import fit, small
+
+    said = []
+    logging.getLogger("tensortrial.hooks").addHandler(logging.Handler())
+    logging.getLogger("tensortrial.hooks").handlers[0].emit = lambda record: said.append(record.getMessage())
+    hook = tt.KerasHook(sys.argv[1], save_all=True, save_config=tt.SaveConfig(save_interval=1))
+    fit(small(), 3, hook)
+    hook.close()
+    trial = tt.create_trial(sys.argv[1])
+    assert trial.tensor("loss").steps(tt.modes.TRAIN) == [0, 1, 2]
+    assert set(trial.tensor_names()) == {"accuracy", "loss"}, trial.tensor_names()
+    assert any("losses and metrics are saved, and nothing else" in sentence for sentence in said), said
+"""
+
+
+def run(folder: Path, script: str, *options: str, **environment: str) -> None:
+    """Run a script with the folder of its run as the argument."""
+    (folder / "train.py").write_text(dedent(script))
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, *options, str(folder / "train.py"), str(folder / "run")],
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
+    run(tmp_path, SMDEBUG, "-m", "tensortrial.smdebug")
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(modes.TRAIN) == [0, 2]
+    assert trial.steps(modes.EVAL) == [0]
+    gradient = trial.tensor("gradients/hidden/kernelGrad")
+    assert gradient.steps(modes.TRAIN) == [0, 2]
+    assert set(gradient.reduction_values(0, modes.TRAIN)) == {("mean", False), ("l1", False)}
+    assert trial.tensor_names(collection="custom") == ["hidden/outputs"]
+    assert trial.tensor("loss").value(0, modes.TRAIN).shape == ()
+    assert np.isfinite(trial.tensor("accuracy").value(0, modes.EVAL))
+    assert trial.tensor_names(collection="sm_metrics") == ["epochs"]
+
+
+@pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
+def test_on_the_torch_backend(tmp_path: Path) -> None:
+    run(tmp_path, TORCH, KERAS_BACKEND="torch", TENSORTRIAL_STRICT="1")
+
+
+@pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed here")
+def test_on_jax_only_what_keras_logs_is_saved(tmp_path: Path) -> None:
+    run(tmp_path, JAX, KERAS_BACKEND="jax", TENSORTRIAL_STRICT="1")

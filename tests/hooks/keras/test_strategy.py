@@ -1,0 +1,128 @@
+"""KerasHook under TensorFlow's distribution strategies."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensortrial.hooks.tensorflow as tt
+from support import keras_replicas
+from support import keras_training as kt
+from tensortrial import create_trial
+
+DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2)]
+WORKERS = ["worker_0", "worker_1"]
+HALF = kt.BATCH // 2
+
+pytestmark = pytest.mark.distributed
+
+
+def run(folder: Path, how: str, workers: str, *variables: dict[str, str]) -> Any:
+    """Train in processes of their own, one for each set of variables, and open what they saved."""
+    path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    with ExitStack() as stack:
+        processes = []
+        for each in variables or ({},):
+            command = [sys.executable, keras_replicas.__file__, how, workers, str(folder / "run")]
+            process = subprocess.Popen(command, env={**environment, **each}, stderr=subprocess.PIPE, text=True)
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        for process in processes:
+            _, err = process.communicate(timeout=200)
+            assert process.returncode == 0, err
+    return create_trial(folder / "run")
+
+
+def half(step: int, replica: int) -> tuple[Any, Any]:
+    """What a replica sees of a batch."""
+    x, y = kt.data(1, step)
+    return x[replica * HALF : (replica + 1) * HALF], y[replica * HALF : (replica + 1) * HALF]
+
+
+def check_replicas(trial: Any, mode: Any, workers: list[str], loss: str | None) -> None:
+    """Each replica's labels, loss, gradients and weights are those of training by hand on its half of each batch."""
+    assert trial.workers() == workers
+    assert trial.num_workers == len(workers)
+    assert trial.steps(mode) == list(range(keras_replicas.STEPS))
+    model = kt.small()
+    for step in range(keras_replicas.STEPS):
+        for replica, worker in enumerate(workers):
+
+            def saved(name: str, worker: str = worker, step: int = step) -> Any:
+                return np.asarray(trial.tensor(name).value(step, mode, worker=worker))
+
+            x, y = half(step, replica)
+            np.testing.assert_array_equal(saved("labels_0").ravel(), y)
+            np.testing.assert_allclose(saved("predictions_0"), np.asarray(model(x)), atol=1e-5)
+            if loss:
+                expected = float(kt.classifier_loss()(y, model(x))) / 2
+                assert float(saved(loss)) == pytest.approx(expected, rel=1e-5)
+            # A replica's share: of the mean over the whole batch, its half.
+            for name, gradient in kt.gradients(model, x, y).items():
+                np.testing.assert_allclose(saved(f"gradients/{name}Grad"), gradient / 2, atol=1e-6)
+            for layer in ("fc1", "fc2"):
+                for leaf, value in zip(("kernel", "bias"), model.get_layer(layer).get_weights(), strict=True):
+                    np.testing.assert_allclose(saved(f"{layer}/weights/{layer}/{leaf}:0"), value, atol=1e-6)
+        x, y = kt.data(1, step)
+        for name, gradient in kt.gradients(model, x, y).items():
+            layer, leaf = name.split("/")
+            variable = model.get_layer(layer).weights[leaf == "bias"]
+            variable.assign(tf.convert_to_tensor(variable) - 0.1 * gradient)
+
+
+@pytest.mark.parametrize(
+    "how", [pytest.param("fit", marks=pytest.mark.slow), "loop", pytest.param("eager", marks=pytest.mark.slow)]
+)
+def test_each_replica_is_a_worker(tmp_path: Path, how: str) -> None:
+    trial = run(tmp_path, how, "all")
+    fitted = how == "fit"
+    check_replicas(trial, tt.modes.TRAIN if fitted else tt.modes.GLOBAL, DEVICES, None if fitted else "loss")
+    if fitted:
+        assert trial.steps(tt.modes.EVAL) == trial.steps(tt.modes.PREDICT) == [0, 1]
+    else:
+        for replica, worker in enumerate(DEVICES):
+            mine = [float(trial.tensor("mine").value(step, worker=worker)) for step in range(keras_replicas.STEPS)]
+            assert mine == [half(step, replica)[1].sum() for step in range(keras_replicas.STEPS)]
+            assert trial.tensor("accuracy").value(0, worker=worker) == 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["fit", "loop"])
+def test_or_the_first_replica_is_the_only_one(tmp_path: Path, how: str) -> None:
+    trial = run(tmp_path, how, "one")
+    check_replicas(trial, tt.modes.TRAIN if how == "fit" else tt.modes.GLOBAL, ["worker_0"], None)
+
+
+def cluster() -> list[dict[str, str]]:
+    """The variables of two workers on free ports of this machine."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        addresses = [f"localhost:{each.getsockname()[1]}" for each in sockets]
+    tasks = ({"type": "worker", "index": index} for index in range(2))
+    return [{"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})} for task in tasks]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["one", "all"])
+def test_workers_of_several_processes(tmp_path: Path, workers: str) -> None:
+    trial = run(tmp_path, "multiworker", workers, *cluster())
+    check_replicas(trial, tt.modes.GLOBAL, WORKERS if workers == "all" else WORKERS[:1], "loss")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(kt.KERAS_3, reason="Keras 3 has no fit under MultiWorkerMirroredStrategy")
+def test_workers_of_several_processes_that_fit(tmp_path: Path) -> None:
+    check_replicas(run(tmp_path, "multiworker-fit", "all", *cluster()), tt.modes.TRAIN, WORKERS, None)

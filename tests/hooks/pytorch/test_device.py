@@ -1,0 +1,107 @@
+"""Statistics and values that travel from a device later. Here the device is the CPU, which needs no stream."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.format.record import Plan  # noqa: E402
+from tensortrial.hooks.pytorch import device  # noqa: E402
+from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
+from tensortrial.hooks.pytorch.device import Batch  # noqa: E402
+
+MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1"))
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Takes every tensor for one on a device, and counts the copies to the host."""
+    sent: list[int] = []
+    to_host = device._to_host
+    monkeypatch.setattr(Capture, "_is_host", lambda self, tensor: False)
+    monkeypatch.setattr(device, "_to_host", lambda *args: (sent.append(args[0].numel()), to_host(*args))[1])
+    return sent
+
+
+class TestBatch:
+    def test_takes_the_values_of_the_moment(self) -> None:
+        batch, tensor = Batch(), torch.ones(4)
+        mean = batch.add(MEAN, tensor)
+        tensor.fill_(5)
+        both = batch.add(BOTH, tensor)
+        assert mean == both == {}
+        batch.ready()
+        assert mean == {"mean": 1}
+        assert both == {"max": 5, "l1": 20}
+
+    def test_reduces_before_it_holds_too_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(device, "_BATCH_BYTES", 100)
+        batch = Batch()
+        found = [batch.add(MEAN, torch.full((20,), float(i))) for i in range(7)]
+        assert len(batch._staged) == 1
+        batch.send()
+        assert batch.add(MEAN, torch.ones(1)) is None
+        batch.ready()
+        assert found == [{"mean": i} for i in range(7)]
+
+    def test_can_be_waited_for_by_several_threads(self) -> None:
+        batch = Batch()
+        found = [batch.add(BOTH, torch.full((3,), float(i))) for i in range(100)]
+        threads = [threading.Thread(target=batch.ready) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [{"max": i, "l1": 3 * i} for i in range(100)]
+
+
+def test_statistics_of_a_step_travel_in_one_copy(make_hook: Any, out: str, tmp_path: Any, far: list[int]) -> None:
+    form = tt.ReductionConfig(reductions=["mean", "max"], norms=["l2"])
+    hook = make_hook(include_collections=["weights", "gradients"], include_regex="fc1_output", reduction_config=form)
+    net = seeded()
+    hook.register_module(net)
+    train(net, 3)
+    hook.close()
+    # Two weights, four gradients and an output, three numbers each.
+    assert far == [21, 21, 21]
+
+    expected = make_hook(f"{out}-raw", include_collections=["weights", "gradients"], include_regex="fc1_output")
+    net = seeded()
+    expected.register_module(net)
+    train(net, 3)
+    expected.close()
+    trial, raw = create_trial(out), create_trial(f"{out}-raw")
+    assert trial.tensor_names() == raw.tensor_names()
+    for name in trial.tensor_names():
+        for step in range(3):
+            value = raw.tensor(name).value(step)
+            assert trial.tensor(name).shape(step) == value.shape
+            found = [trial.tensor(name).reduction_value(step, each) for each in ("mean", "max", "l2")]
+            assert np.allclose(found, [value.mean(), value.max(), np.linalg.norm(value.ravel())], rtol=1e-5)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_statistics_arrive_although_nobody_sends_them(make_hook: Any, out: str, far: list[int], raw: bool) -> None:
+    # With raw values, so large that the writer takes a part of the step while it still runs.
+    form = tt.ReductionConfig(reductions=["mean"], save_raw_tensor=raw)
+    hook, net = make_hook(save_all=True, reduction_config=form), seeded(lambda: nn.Linear(64, 40_000))
+    hook.register_module(net)
+    train(net, 2)
+    hook.recorder.close()  # as at exit
+    weight, output = (create_trial(out).tensor(name) for name in ("Linear_weight", "Linear_output_0"))
+    assert weight.reduction_value(0, "mean") == pytest.approx(
+        seeded(lambda: nn.Linear(64, 40_000)).weight.mean().item()
+    )
+    for step in range(2):
+        assert np.isfinite(output.reduction_value(step, "mean"))
+        if raw:
+            assert output.value(step).mean() == pytest.approx(output.reduction_value(step, "mean"), rel=1e-3, abs=1e-6)

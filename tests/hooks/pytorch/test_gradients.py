@@ -1,0 +1,278 @@
+"""Gradients: which of them a step saves, whatever consumes, scales, swaps or renames them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
+
+from support.training import Net, array, batches, same, seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
+
+GRADIENT = "gradient/Net_fc1.weight"
+
+
+def hooked(make_hook: Any, net: Any = None, **options: Any) -> tuple[Any, Any]:
+    hook, net = make_hook(**{"include_collections": ["weights", "biases", "gradients"], **options}), net or seeded()
+    hook.register_module(net)
+    return hook, net
+
+
+def loss_of(net: Any, batch: int = 0) -> Any:
+    x, y = batches(batch + 1)[batch]
+    return nn.functional.cross_entropy(net(x), y)
+
+
+def expected_gradient(steps: int = 1) -> Any:
+    """The gradient of the last of some steps, by plain PyTorch."""
+    twin = seeded()
+    train(twin, steps)
+    return array(twin.fc1.weight.grad)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_an_optimizer_in_backward_leaves_gradients_as_they_were(make_hook: Any, out: str, to_none: bool) -> None:
+    net = seeded()
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
+
+    def update(parameter: Any) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad(set_to_none=to_none)
+
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+    hook, _ = hooked(make_hook, net)
+    for batch in range(2):
+        loss_of(net, batch).backward()
+    hook.close()
+    gradient = create_trial(out).tensor(GRADIENT)
+    assert same(gradient.value(0), expected_gradient(1))
+    assert same(gradient.value(1), expected_gradient(2))
+    assert all(len(p._post_accumulate_grad_hooks) == 1 for p in net.parameters())
+
+
+def test_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, out: str) -> None:
+    torch.manual_seed(0)
+    generator, discriminator = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 1))
+    ways = [torch.optim.Adam(net.parameters(), lr=0.1) for net in (generator, discriminator)]
+    hook = make_hook(include_collections=["gradients"])
+    hook.register_module(generator)
+    hook.register_module(discriminator)
+    expected = []
+    for _ in range(2):
+        noise, real = torch.randn(16, 4), torch.randn(16, 8)
+        with hook.step():
+            for way in ways:
+                way.zero_grad()
+            (discriminator(generator(noise).detach()) - discriminator(real)).mean().backward()
+            own = array(discriminator[0].weight.grad)
+            ways[1].step()
+            (-discriminator(generator(noise)).mean()).backward()
+            assert not same(discriminator[0].weight.grad, own)
+            expected.append((own, array(generator.weight.grad)))
+            ways[0].step()
+    hook.close()
+    trial = create_trial(out)
+    assert trial.steps() == [0, 1]
+    for step, (own, others) in enumerate(expected):
+        assert same(trial.tensor("gradient/Sequential_0.weight").value(step), own)
+        assert same(trial.tensor("gradient/Linear_weight").value(step), others)
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
+def test_that_come_after_an_update_are_of_the_next(make_hook: Any, out: str, make: Any) -> None:
+    hook, net = hooked(make_hook)
+    optimizers = [make(net.parameters(), lr=0.1, **{how: True}) for how in ("foreach", "fused")]
+    by_hand = type("ByHand", (), {"step": lambda self: net.fc1.weight.data.mul_(0.9), "zero_grad": net.zero_grad})()
+    expected = []
+    for optimizer in [*optimizers, by_hand]:
+        net.zero_grad()
+        with hook.step():
+            loss_of(net, 0).backward()
+            loss_of(net, 1).backward()
+            expected.append(array(net.fc1.weight.grad))
+            optimizer.step()
+            loss_of(net, 2).backward()
+    hook.close()
+    gradient = create_trial(out).tensor(GRADIENT)
+    assert [same(gradient.value(step), each) for step, each in enumerate(expected)] == [True, True, False]
+
+
+class TestSavedByACall:
+    def test_are_those_of_the_moment(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        loss_of(net).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        hook.save_gradients()
+        expected = array(net.fc1.weight.grad)
+        (7 * net.fc1.weight.sum()).backward()
+        assert not same(net.fc1.weight.grad, expected)
+        hook.close()
+        assert same(create_trial(out).tensor(GRADIENT).value(0), expected)
+
+    def test_are_of_the_model_that_is_named(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        other = seeded(lambda: nn.Linear(64, 10))
+        hook.register_module(other)
+        with hook.step():
+            loss_of(net).backward()
+            hook.save_gradients(net)
+            expected = array(net.fc1.weight.grad)
+            (loss_of(net) + loss_of(other)).backward()
+        hook.close()
+        trial = create_trial(out)
+        assert same(trial.tensor(GRADIENT).value(0), expected)
+        assert same(trial.tensor("gradient/Linear_weight").value(0), array(other.weight.grad))
+
+    def test_need_a_step_at_which_they_are_due(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook, save_config={"save_interval": 2})
+        hook.save_gradients()
+        for _ in range(3):
+            net.zero_grad()
+            loss_of(net).backward()
+            hook.save_gradients()
+        hook.close()
+        assert create_trial(out).tensor(GRADIENT).steps() == [0, 2]
+
+
+class TestScaled:
+    def train(self, net: Any, scaler: Any, after_backward: Any = lambda: None) -> list[Any]:
+        """Train by a scaled loss, and give the gradients that the scaler hands to the optimizer."""
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        seen = []
+        for batch in range(3):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(net, batch)).backward()
+            after_backward()
+            scaler.unscale_(optimizer)
+            seen.append(array(net.fc1.weight.grad))
+            scaler.step(optimizer)
+            scaler.update(1000.0)
+        return seen
+
+    def test_are_saved_as_the_optimizer_gets_them(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024)
+        hook.register_scaler(scaler)
+        expected = self.train(net, scaler)
+        hook.close()
+        gradient = create_trial(out).tensor(GRADIENT)
+        assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
+
+    def test_are_unscaled_once_by_whatever_call(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024)
+        hook.register_scaler(scaler)
+        expected = self.train(net, scaler, hook.save_gradients)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        scaler.scale(loss_of(net)).backward()
+        scaler.unscale_(optimizer)
+        hook.save_gradients()
+        expected.append(array(net.fc1.weight.grad))
+        hook.close()
+        gradient = create_trial(out).tensor(GRADIENT)
+        assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
+
+    def test_by_a_scaler_that_is_off_or_new_stay(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        for scaler in (torch.amp.GradScaler("cpu", enabled=False), torch.amp.GradScaler("cpu")):
+            hook.register_scaler(scaler)
+            net.zero_grad()
+            loss_of(net).backward()
+        hook.close()
+        assert same(create_trial(out).tensor(GRADIENT).value(1), array(net.fc1.weight.grad))
+
+    def test_by_something_else_are_refused(self, make_hook: Any) -> None:
+        with pytest.raises(ConfigurationError, match="GradScaler"):
+            make_hook().register_scaler(1024)
+
+
+class TestSwapped:
+    @pytest.fixture(autouse=True)
+    def swap(self) -> Any:
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        yield
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+    @pytest.mark.parametrize("closed", [False, True])
+    def test_parameters_are_swapped_as_without_a_hook(self, make_hook: Any, closed: bool) -> None:
+        hook, net = hooked(make_hook, save_all=True)
+        train(net, 1)
+        if closed:
+            hook.close()
+        torch.utils.swap_tensors(net.fc1.weight, nn.Parameter(torch.zeros(16, 64)))
+        assert not net.fc1.weight.any()
+        net.load_state_dict(Net().state_dict())
+        net.double()
+        assert net.fc1.weight.dtype == torch.float64
+
+    def test_are_saved_after_it(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        net.double().load_state_dict(Net().double().state_dict())
+        for _ in range(2):
+            net.zero_grad()
+            x, y = batches(1)[0]
+            nn.functional.cross_entropy(net(x.double()), y).backward()
+        hook.close()
+        trial = create_trial(out)
+        assert same(trial.tensor(GRADIENT).value(0), array(net.fc1.weight.grad))
+        assert same(trial.tensor("Net_fc1.weight").value(1), array(net.fc1.weight))
+
+
+class TestExchanged:
+    def test_go_by_the_new_name_of_a_parametrized_weight(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook)
+        train(net, 1)
+        parametrizations.weight_norm(net.fc1)
+        train(net, 1)
+        hook.close()
+        trial = create_trial(out)
+        at_1 = {name for name in trial.tensor_names(step=1) if "fc1.weight" in name or "parametrizations" in name}
+        originals = [f"Net_fc1.parametrizations.weight.original{i}" for i in range(2)]
+        assert at_1 == {*originals, *(f"gradient/{name}" for name in originals)}
+
+    def test_go_by_the_new_name_of_the_same_parameter(self, make_hook: Any, out: str) -> None:
+        class Twice(nn.Module):
+            def forward(self, x: Any) -> Any:
+                return 2 * x
+
+        hook, net = hooked(make_hook)
+        train(net, 1)
+        weight = net.fc1.weight
+        nn.utils.parametrize.register_parametrization(net.fc1, "weight", Twice())
+        assert net.fc1.parametrizations.weight.original is weight
+        train(net, 1)
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor(GRADIENT).steps() == [0]
+        name = "gradient/Net_fc1.parametrizations.weight.original"
+        assert same(trial.tensor(name).value(1), array(weight.grad))
+
+    def test_of_a_module_that_was_taken_out_are_not_the_models(self, make_hook: Any, out: str) -> None:
+        net = seeded(lambda: nn.Sequential(nn.Linear(64, 10), nn.Linear(10, 10)))
+        hook, _ = hooked(make_hook, net)
+        train(net, 1)
+        last = net.pop(1)
+        x, _ = batches(1)[0]
+        last(net(x)).sum().backward()
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor("gradient/Sequential_0.weight").steps() == [0, 1]
+        assert trial.tensor("gradient/Sequential_1.weight").steps() == [0]
+
+    def test_of_lazy_modules_are_saved_from_the_first_step_on(self, make_hook: Any, out: str) -> None:
+        net = seeded(lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(10)))
+        hook, _ = hooked(make_hook, net)
+        loss_of(net).backward()
+        hook.close()
+        trial = create_trial(out)
+        for path in ("0.weight", "2.bias", "2.weight"):
+            assert same(trial.tensor(f"gradient/Sequential_{path}").value(0), array(net.get_parameter(path).grad))
+        assert np.array_equal(trial.tensor("Sequential_2.weight").value(0), array(net[2].weight))

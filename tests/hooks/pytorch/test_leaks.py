@@ -1,0 +1,123 @@
+"""What a hook leaves behind: nothing, neither in memory nor on a model."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import Net, evaluate, run, seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+
+
+def callbacks_of(model: Any) -> list[object]:
+    """All that is registered with a model and its parameters."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
+    found = [each for module in model.modules() for kind in kinds for each in getattr(module, kind)]
+    return found + [each for p in model.parameters() for each in p._post_accumulate_grad_hooks or ()]
+
+
+def test_no_callback_is_left_on_a_model_once_its_hook_is_closed(make_hook: Any) -> None:
+    hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
+    hook.register_module(net)
+    hook.register_loss(loss)
+    train(net, 1, loss)
+    kept = [net.register_forward_hook(lambda *_: None), net.fc1.weight.register_post_accumulate_grad_hook(print)]
+    assert len(callbacks_of(net)) > 10
+    hook.close()
+    hook.close()
+    assert callbacks_of(net) == [each.id for each in kept]
+    assert callbacks_of(loss) == []
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_model_is_freed_with_its_last_user(make_hook: Any, closed: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        hook.get_collection("relu").add_module_tensors(net.relu)
+        hook.get_collection("other").add_module_tensors(Net())
+        train(net, 2, loss)
+        gone = [weakref.ref(each) for each in (net, net.fc1, loss)]
+        if closed:
+            hook.close()
+        del net, loss
+        assert [each() for each in gone] == [None] * 3
+    finally:
+        gc.enable()
+    evaluate(Net())
+
+
+def test_a_hook_lives_as_long_as_its_model(out: str) -> None:
+    def prepared() -> Any:
+        net = seeded()
+        hook = tt.Hook(out, save_config=tt.SaveConfig(save_interval=1))
+        hook.register_module(net)
+        return net
+
+    tt.set_hook(object())
+    net = prepared()
+    tt.set_hook(None)
+    gc.collect()
+    hook = next(iter(net._forward_pre_hooks.values())).listener
+    hook.save_scalar("x", 1)
+    gone = weakref.ref(hook)
+    hook.close()
+    del hook
+    gc.collect()
+    assert gone() is None
+    assert create_trial(out).tensor("x").value(0) == 1
+
+
+def test_a_container_lives_as_long_as_its_parts(make_hook: Any, out: str) -> None:
+    hook, parts = make_hook(include_collections=["weights"]), [seeded(), seeded()]
+    hook.register_module(nn.ModuleList(parts))
+    gc.collect()
+    with hook.step():
+        evaluate(parts[0])
+    hook.close()
+    assert "ModuleList_1.fc1.weight" in create_trial(out).tensor_names()
+
+
+PROGRAM = """
+    import gc, resource
+    import torch
+    from torch import nn
+    import tensortrial.hooks.pytorch as tt
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() >> 20
+
+    def one(number):
+        model = nn.Sequential(nn.Linear(1600, 1600), nn.Linear(1600, 1600))  # 20 MB
+        hook = tt.Hook(f"run{number}", include_collections=["weights", "gradients"])
+        hook.register_module(model)
+        for _ in range(2):
+            model(torch.ones(1, 1600)).sum().backward()
+        hook.close()
+
+    for number in range(2):
+        one(number)
+    before = resident()
+    for number in range(2, 10):
+        one(number)
+    print(resident() - before)
+"""
+
+
+def test_models_of_a_sweep_leave_no_memory_behind(tmp_path: Path) -> None:
+    # The models and their gradients are 8 times 40 MB.
+    done = run(PROGRAM, tmp_path, MALLOC_TRIM_THRESHOLD_="1000000", MALLOC_MMAP_THRESHOLD_="1000000")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 60

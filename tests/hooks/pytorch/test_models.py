@@ -1,0 +1,181 @@
+"""What else is done with a model while it is hooked: it is copied, saved, run in threads, and wrapped."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import Net, batches, seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.hooks.pytorch.callbacks import BeginStep  # noqa: E402
+
+LOSS = "CrossEntropyLoss_output_0"
+
+
+def hooked(make_hook: Any, net: Any = None, **options: Any) -> tuple[Any, Any, Any]:
+    hook, net, loss = (
+        make_hook(**{"save_all": True, **options}),
+        seeded() if net is None else net,
+        nn.CrossEntropyLoss(),
+    )
+    hook.register_module(net)
+    hook.register_loss(loss)
+    return hook, net, loss
+
+
+def saved(net: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(net, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda net: pickle.loads(pickle.dumps(net)),
+    "save": saved,
+    "deepcopy, then save": lambda net: saved(copy.deepcopy(net)),
+    "deepcopy twice": lambda net: copy.deepcopy(copy.deepcopy(net)),
+}
+
+
+class TestCopies:
+    @pytest.mark.parametrize("how", COPIES)
+    def test_run_and_are_not_hooked(self, make_hook: Any, out: str, how: str) -> None:
+        hook, net, loss = hooked(make_hook)
+        train(net, 1, loss)
+        twin = COPIES[how](net)
+        assert train(twin, 3) == train(net, 3)
+        hook.close()
+        assert create_trial(out).tensor("Net_output_0").steps() == [0, 1, 2, 3]
+        assert not any(isinstance(tap, BeginStep) for tap in twin._forward_pre_hooks.values())
+
+    def test_can_be_hooked_in_turn(self, make_hook: Any, out: str) -> None:
+        hook, net, loss = hooked(make_hook)
+        twin = copy.deepcopy(net)
+        hook.register_module(twin)
+        train(twin, 1, loss)
+        train(net, 1, loss)
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor("Net_1_output_0").steps() == [0]
+        assert trial.tensor("Net_output_0").steps() == [1]
+
+    def test_load_where_this_package_is_missing(self, make_hook: Any, tmp_path: Path) -> None:
+        _, net, loss = hooked(make_hook, nn.Sequential(nn.Linear(64, 10)))
+        train(net, 1, loss)
+        torch.save(net, tmp_path / "net.pt")
+        program = """if True:
+            import sys, torch
+            sys.modules["tensortrial"] = None
+            net = torch.load("net.pt", weights_only=False)
+            assert net(torch.zeros(2, 64)).shape == (2, 10)
+        """
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+
+    def test_state_is_without_traces(self, make_hook: Any) -> None:
+        _, net, _ = hooked(make_hook)
+        assert list(net.state_dict()) == list(Net().state_dict())
+
+
+class TestThreads:
+    def test_may_run_a_model_at_once(self, make_hook: Any, out: str) -> None:
+        hook, net, _ = hooked(make_hook)
+        barrier, failures = threading.Barrier(4), []
+
+        def work() -> None:
+            try:
+                barrier.wait(10)
+                for x, _ in batches(10):
+                    net(x).sum().backward()
+                    hook.save_scalar("x", 1)
+            except Exception as exc:
+                failures.append(exc)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        hook.close()
+        assert failures == []
+        trial = create_trial(out)
+        # A step that another thread ends at once may be empty, and leaves no trace.
+        assert 30 <= len(trial.steps()) <= 40
+        assert len(trial.tensor("Net_fc1.weight").steps()) > 0
+
+
+class TestModules:
+    def test_registered_with_the_loss_inside(self, make_hook: Any, out: str) -> None:
+        class WithLoss(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net, self.criterion = Net(), nn.CrossEntropyLoss()
+
+            def forward(self, x: Any, y: Any) -> Any:
+                return self.criterion(self.net(x), y)
+
+        hook, net = make_hook(), seeded(WithLoss)
+        hook.register_module(net)
+        hook.register_loss(net.criterion)
+        for x, y in batches(2):
+            net(x, y).backward()
+        hook.close()
+        assert create_trial(out).tensor(LOSS).steps() == [0, 1]
+
+    def test_of_several_losses(self, make_hook: Any, out: str) -> None:
+        hook, net, first = hooked(make_hook, save_all=False)
+        second, other = nn.CrossEntropyLoss(), nn.MSELoss()
+        for loss in (first, second, other):
+            hook.register_loss(loss)
+        x, y = batches(1)[0]
+        logits = net(x)
+        first(logits, y) + second(logits, y) + other(logits, logits)
+        hook.close()
+        expected = ["CrossEntropyLoss_1_output_0", LOSS, "MSELoss_output_0"]
+        assert create_trial(out).tensor_names(collection="losses") == expected
+        assert isinstance(hook, tt.Hook)
+
+    @pytest.mark.parametrize("reentrant", [True, False])
+    @pytest.mark.parametrize("whole", [True, False], ids=["whole", "part"])
+    def test_with_checkpointed_activations_are_saved_once(
+        self, make_hook: Any, out: str, reentrant: bool, whole: bool
+    ) -> None:
+        class Checkpointed(Net):
+            def forward(self, x: Any) -> Any:
+                hidden = checkpoint(self.fc1, x, use_reentrant=reentrant)
+                return self.fc2(self.relu(hidden))
+
+        class Whole(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = Net()
+
+            def forward(self, x: Any) -> Any:
+                return checkpoint(self.net, x, use_reentrant=reentrant)
+
+        outer = seeded(Whole if whole else Checkpointed)
+        hook, _, loss = hooked(make_hook, outer.net if whole else outer)
+        (x, y) = batches(1)[0]
+        for _ in range(2):
+            loss(outer(x.clone().requires_grad_()), y).backward()
+        hook.close()
+        trial = create_trial(out)
+        assert trial.steps() == [0, 1]
+        assert trial.tensor("fc1_output_0").steps() == [0, 1]
+        assert trial.tensor(f"gradient/{'Net' if whole else 'Checkpointed'}_fc1.weight").steps() == [0, 1]
+        assert not trial.has_tensor("fc1_output_1")

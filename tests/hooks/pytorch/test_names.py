@@ -1,0 +1,370 @@
+"""What the tensors of a PyTorch model are called, and that their values are the right ones."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from support.training import array, batches, evaluate, same, seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+
+PARAMETERS = ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"]
+
+
+def names(out: str, **options: Any) -> set[str]:
+    return set(create_trial(out).tensor_names(**options))
+
+
+def value(out: str, name: str, step: int = 0) -> np.ndarray:
+    return create_trial(out).tensor(name).value(step)
+
+
+class TestNames:
+    def test_all_of_a_small_model(self, make_hook: Any, out: str) -> None:
+        hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        train(net, 2, loss)
+        hook.close()
+        inner = {f"{module}_{kind}_0" for module in ("fc1", "relu", "fc2") for kind in ("input", "output")}
+        assert names(out) == {
+            *(f"Net_{name}" for name in PARAMETERS),
+            *(f"gradient/Net_{name}" for name in PARAMETERS),
+            *inner,
+            "Net_input_0",
+            "Net_output_0",
+            "CrossEntropyLoss_input_0",
+            "CrossEntropyLoss_input_1",
+            "CrossEntropyLoss_output_0",
+        }
+
+    def test_of_the_built_in_collections(self, make_hook: Any, out: str) -> None:
+        hook, loss = make_hook(include_collections=["weights", "biases", "gradients"]), nn.CrossEntropyLoss()
+        net = seeded()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        train(net, 1, loss)
+        hook.close()
+        assert names(out, collection="weights") == {"Net_fc1.weight", "Net_fc2.weight"}
+        assert names(out, collection="biases") == {"Net_fc1.bias", "Net_fc2.bias"}
+        assert names(out, collection="gradients") == {f"gradient/Net_{name}" for name in PARAMETERS}
+        assert names(out, collection="losses") == {"CrossEntropyLoss_output_0"}
+
+    def test_of_buffers_on_request(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["buffers"]), nn.Sequential(nn.Linear(64, 4), nn.BatchNorm1d(4))
+        hook.register_module(net)
+        evaluate(net)
+        before = array(net[1].running_mean)
+        net.train()
+        evaluate(net)
+        hook.close()
+        kinds = ("running_mean", "running_var", "num_batches_tracked")
+        assert names(out) == {f"Sequential_1.{name}" for name in kinds}
+        assert same(value(out, "Sequential_1.running_mean", 1), before)
+        assert value(out, "Sequential_1.num_batches_tracked").dtype == np.int64
+
+    def test_of_a_module_that_runs_twice(self, make_hook: Any, out: str) -> None:
+        class Twice(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = nn.Linear(64, 64)
+
+            def forward(self, x: Any) -> Any:
+                return self.fc(self.fc(x))
+
+        hook, net = make_hook(include_regex="^fc_"), seeded(Twice)
+        hook.register_module(net)
+        evaluate(net, 2)
+        hook.close()
+        assert names(out, step=1) == {"fc_input_0", "fc_input_1", "fc_output_0", "fc_output_1"}
+        assert same(value(out, "fc_input_1", 1), value(out, "fc_output_0", 1))
+
+    def test_of_structured_results_and_keyword_inputs(self, make_hook: Any, out: str) -> None:
+        @dataclasses.dataclass
+        class Result:
+            logits: Any
+            hidden: Any
+
+        class ModelOutput(collections.OrderedDict):  # type: ignore[type-arg]
+            """As transformers has it: a dictionary with attributes."""
+
+        class Inner(nn.Module):
+            def forward(self, x: Any, mask: Any = None) -> Any:
+                return {"a": x, "b": (x + 1, x + 2)}
+
+        class Middle(nn.Module):
+            def forward(self, x: Any) -> Any:
+                return Result(x, [x, x])
+
+        class Outer(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner, self.middle = Inner(), Middle()
+
+            def forward(self, *, pixels: Any, states: Any) -> Any:
+                self.middle(pixels)
+                self.inner(pixels, mask=pixels > 0)
+                self.inner(pixels)
+                return ModelOutput(logits=pixels, loss=pixels.sum(), nothing=None)
+
+        hook, net = make_hook(include_regex="put_"), Outer()
+        hook.register_module(net)
+        net(pixels=torch.ones(2), states=(torch.zeros(1), {"h": torch.zeros(1)}))
+        hook.close()
+        first = {"inner_input_0", "inner_input_mask", "inner_output_a", "inner_output_b_0", "inner_output_b_1"}
+        again = {"inner_input_1", "inner_output_a_1", "inner_output_b_0_1", "inner_output_b_1_1"}
+        middle = {"middle_input_0", "middle_output_logits", "middle_output_hidden_0", "middle_output_hidden_1"}
+        root = {"Outer_input_pixels", "Outer_input_states_0", "Outer_input_states_1_h"}
+        assert names(out) == first | again | middle | root | {"Outer_output_logits", "Outer_output_loss"}
+        assert value(out, "inner_input_mask").dtype == bool
+
+    def test_of_tuples_count_up(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_regex="_output_"), nn.LSTM(8, 4)
+        hook.register_module(net)
+        net(torch.zeros(3, 2, 8))
+        hook.close()
+        assert names(out) == {"LSTM_output_0", "LSTM_output_1", "LSTM_output_2"}
+
+    def test_of_two_models_of_one_class(self, make_hook: Any, out: str) -> None:
+        hook, first, second = make_hook(save_all=True), seeded(), seeded()
+        hook.register_module(first)
+        hook.register_module(second)
+        hook.register_module(first)  # changes nothing
+        with hook.step():
+            train(first, 1)
+            train(second, 1)
+        hook.close()
+        found = names(out)
+        for name in (*PARAMETERS, "output_0", "input_0"):
+            assert {f"Net_{name}", f"Net_1_{name}"} <= found
+        assert {"fc1_output_0", "Net_1.fc1_output_0", "gradient/Net_1_fc1.weight"} <= found
+        assert "fc1_output_1" not in found
+        assert len(create_trial(out).steps()) == 1
+
+    def test_of_a_module_that_two_models_share(self, make_hook: Any, out: str) -> None:
+        shared = nn.Linear(64, 64)
+        hook, one, two = make_hook(include_regex="_output_"), nn.Sequential(shared), nn.Sequential(shared)
+        hook.register_module(one)
+        hook.register_module(two)
+        with hook.step():
+            evaluate(one)
+            evaluate(two)
+        hook.close()
+        assert names(out) == {"Sequential_output_0", "Sequential_1_output_0", "0_output_0", "0_output_1"}
+
+    def test_of_recorded_values(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_regex="^probe"), seeded()
+        hook.register_module(net)
+        for x, y in batches(2):
+            logits = net(x)
+            hook.record_tensor_value("nll_loss", nn.functional.cross_entropy(logits, y))
+            hook.record_tensor_value("probe", logits)
+            hook.record_tensor_value("probe", np.arange(3))
+        hook.close()
+        assert names(out, step=1) == {"nll_loss_output_0", "probe_output_0", "probe_output_1"}
+        assert names(out, collection="losses") == {"nll_loss_output_0"}
+
+    def test_of_tied_parameters_are_the_first_ones(self, make_hook: Any, out: str) -> None:
+        hook, net = (
+            make_hook(include_collections=["weights", "gradients"]),
+            nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)),
+        )
+        net[1].weight = net[0].weight
+        hook.register_module(net)
+        train(net, 1)
+        hook.close()
+        assert names(out, collection="weights") == {"Sequential_0.weight"}
+        assert "gradient/Sequential_1.weight" not in names(out)
+
+    def test_of_parametrized_weights(self, make_hook: Any, out: str) -> None:
+        net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(64, 10)))
+        hook = make_hook(include_collections=["weights"])
+        hook.register_module(net)
+        train(net, 1)
+        hook.close()
+        assert names(out, collection="weights") == {f"Sequential_0.parametrizations.weight.original{i}" for i in (0, 1)}
+
+    @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile], ids=["DataParallel", "compile"])
+    def test_have_no_prefix_of_wrappers(self, make_hook: Any, out: str, wrap: Any) -> None:
+        hook, net = make_hook(save_all=True), seeded()
+        wrapped = wrap(net) if wrap is nn.DataParallel else torch.compile(net, backend="eager")
+        hook.register_module(wrapped)
+        losses = train(wrapped, 2)
+        hook.close()
+        assert losses == train(seeded(), 2)
+        found = names(out)
+        assert {"Net_output_0", "Net_input_0", *(f"gradient/Net_{n}" for n in PARAMETERS)} <= found
+        assert not [name for name in found if "module" in name or "_orig_mod" in name]
+
+    def test_keep_a_module_that_happens_to_be_called_module(self, make_hook: Any, out: str) -> None:
+        net = nn.Module()
+        net.module = nn.Linear(64, 10)
+        net.forward = lambda x: net.module(x)
+        hook = make_hook(save_all=True)
+        hook.register_module(net)
+        evaluate(net)
+        hook.close()
+        assert {"Module_module.weight", "module_output_0"} <= names(out)
+
+
+class TestValues:
+    def test_are_those_of_the_same_training_by_hand(self, make_hook: Any, out: str) -> None:
+        hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        train(net, 3, loss)
+        hook.close()
+        trial = create_trial(out)
+        twin = seeded()
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+        for step, (x, y) in enumerate(batches(3)):
+            expected = {f"Net_{name}": array(p) for name, p in twin.named_parameters()}
+            optimizer.zero_grad()
+            before = twin.fc1(x)
+            expected |= {"fc1_input_0": array(x), "fc1_output_0": array(before), "relu_input_0": array(before)}
+            after = torch.relu(before)
+            logits = twin.fc2(after)
+            expected |= {"relu_output_0": array(after), "fc2_input_0": array(after), "Net_output_0": array(logits)}
+            value = loss(logits, y)
+            expected |= {"CrossEntropyLoss_input_1": array(y), "CrossEntropyLoss_output_0": array(value)}
+            value.backward()
+            expected |= {f"gradient/Net_{name}": array(p.grad) for name, p in twin.named_parameters()}
+            optimizer.step()
+            for name, array_ in expected.items():
+                assert same(trial.tensor(name).value(step), array_), (step, name)
+
+    @pytest.mark.parametrize(
+        "dtype",
+        ["float16", "float64", "bfloat16", "complex64", "bool", "uint8", "int64", "float8_e4m3fn", "float8_e5m2"],
+    )
+    def test_of_every_dtype(self, make_hook: Any, out: str, dtype: str) -> None:
+        given = (torch.arange(12).reshape(3, 4) % 3).to(getattr(torch, dtype))
+        hook, net = make_hook(include_regex="_input_"), nn.Identity()
+        hook.register_module(net)
+        net(given.t())
+        hook.close()
+        found = value(out, "Identity_input_0")
+        assert found.dtype == np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+        expected = given.t().to(torch.complex64 if given.is_complex() else torch.float64).numpy()
+        assert found.shape == (4, 3)
+        assert np.array_equal(found.astype(expected.dtype), expected)
+
+    def test_of_lazy_conjugates_and_negations(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_regex="_input_"), nn.Identity()
+        hook.register_module(net)
+        given = torch.tensor([1 + 2j, 3 - 1j])
+        net((given.conj(), given.conj().imag))
+        hook.close()
+        assert same(value(out, "Identity_input_0"), np.array([1 - 2j, 3 + 1j], np.complex64))
+        assert same(value(out, "Identity_input_1"), np.array([-2, 1], np.float32))
+
+    def test_of_sparse_gradients_are_dense(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["gradients"]), nn.Embedding(10, 4, sparse=True)
+        hook.register_module(net)
+        net(torch.tensor([1, 1, 7])).sum().backward()
+        hook.close()
+        found = value(out, "gradient/Embedding_weight")
+        assert found.shape == (10, 4)
+        assert found[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 0, 1, 0, 0]
+
+    def test_are_those_before_a_caller_changes_them(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_regex="_output_"), nn.Identity()
+        hook.register_module(net)
+        given = torch.zeros(4)
+        net(given)
+        given += 1
+        hook.save_tensor("mine", given)
+        given += 1
+        hook.close()
+        assert not value(out, "Identity_output_0").any()
+        assert value(out, "mine").tolist() == [1, 1, 1, 1]
+
+    def test_of_frozen_parameters_that_are_freed_later(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["weights", "gradients"]), seeded()
+        net.fc1.weight.requires_grad_(False)
+        hook.register_module(net)
+        train(net, 2)
+        net.fc1.weight.requires_grad_(True)
+        train(net, 2)
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor("Net_fc1.weight").steps() == [0, 1, 2, 3]
+        assert trial.tensor("gradient/Net_fc1.weight").steps() == [2, 3]
+
+    def test_of_exchanged_parameters_and_modules(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["weights", "gradients"], include_regex="^fc2_output"), seeded()
+        hook.register_module(net)
+        train(net, 1)
+        old = net.fc1.weight
+        net.fc1.weight = nn.Parameter(torch.full((16, 64), 0.01))
+        net.fc2 = nn.Linear(16, 10)
+        new = array(net.fc2.weight)
+        train(net, 1)
+        old.sum().backward()  # no longer a part of the model
+        hook.close()
+        trial = create_trial(out)
+        assert np.all(trial.tensor("Net_fc1.weight").value(1) == np.float32(0.01))
+        assert same(trial.tensor("Net_fc2.weight").value(1), new)
+        assert trial.tensor("fc2_output_0").steps() == [0, 1]
+        gradient = trial.tensor("gradient/Net_fc1.weight")
+        assert gradient.steps() == [0, 1]
+        assert not np.all(gradient.value(1) == 1)
+
+    def test_of_a_lazy_module_come_once_it_has_any(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["weights", "gradients"]), nn.Sequential(nn.LazyLinear(10))
+        hook.register_module(net)
+        evaluate(net)
+        train(net, 2)
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor("Sequential_0.weight").steps() == [0, 1, 2]
+        assert trial.tensor("gradient/Sequential_0.weight").steps() == [1, 2]
+
+    def test_of_parameters_within_a_held_step_are_the_first(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["weights"]), seeded()
+        hook.register_module(net)
+        before = array(net.fc1.weight)
+        with hook.step():
+            train(net, 3)
+        hook.close()
+        assert same(value(out, "Net_fc1.weight"), before)
+
+
+class TestTrainingIsNotChanged:
+    @pytest.mark.parametrize("options", [{}, {"save_all": True}], ids=["attached", "save_all"])
+    def test_losses_are_equal_to_the_bit(self, make_hook: Any, options: Any) -> None:
+        plain = train(seeded(), 20)
+        hook, net, loss = make_hook(**options), seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        assert train(net, 20, loss) == plain
+
+    def test_inference_mode_and_double_backward_work(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(save_all=True), seeded()
+        hook.register_module(net)
+        with torch.inference_mode():
+            net(batches(1)[0][0])
+        (x, y) = batches(1)[0]
+        with pytest.warns(UserWarning, match="create_graph"):
+            nn.functional.cross_entropy(net(x), y).backward(create_graph=True)
+        net.zero_grad()
+        hook.close()
+        assert create_trial(out).steps() == [0, 1]
+
+    def test_a_copy_is_not_hooked(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(save_all=True), seeded()
+        hook.register_module(net)
+        twin = copy.deepcopy(net)
+        train(twin, 2)
+        train(net, 1)
+        hook.close()
+        assert create_trial(out).steps() == [0]

@@ -1,0 +1,217 @@
+"""When a hook saves: save configurations, modes, counters, and where a step begins and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import array, batches, evaluate, same, seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
+from tensortrial.mode import modes  # noqa: E402
+
+LOSS = "CrossEntropyLoss_output_0"
+WEIGHT = "Net_fc1.weight"
+
+
+def trained(hook: Any, steps: int, mode: Any = None) -> Any:
+    """Register a model and its loss, and train for some steps."""
+    net, loss = seeded(), nn.CrossEntropyLoss()
+    hook.register_module(net)
+    hook.register_loss(loss)
+    if mode is not None:
+        hook.set_mode(mode)
+    train(net, steps, loss)
+    return net
+
+
+def steps(out: str, name: str = LOSS, mode: Any = modes.GLOBAL) -> list[int]:
+    trial = create_trial(out)
+    return trial.tensor(name).steps(mode) if trial.has_tensor(name) else []
+
+
+class TestSaveConfig:
+    def test_of_a_mode_counts_its_own_steps(self, make_hook: Any, out: str) -> None:
+        every = {
+            modes.TRAIN: tt.SaveConfigMode(save_interval=2),
+            modes.EVAL: tt.SaveConfigMode(save_steps=[1], end_step=0),
+        }
+        hook = make_hook(save_config=tt.SaveConfig(every), include_collections=["weights"])
+        net = trained(hook, 3, modes.TRAIN)  # global 0 to 2
+        hook.set_mode(modes.EVAL)
+        evaluate(net, 3)  # global 3 to 5
+        hook.set_mode(modes.TRAIN)
+        train(net, 2)  # global 6 and 7
+        hook.set_mode(modes.PREDICT)
+        evaluate(net, 2)  # global 8 and 9; PREDICT has the default, every 500
+        hook.close()
+        trial = create_trial(out)
+        assert steps(out, WEIGHT, modes.TRAIN) == [0, 2, 4]
+        assert steps(out, WEIGHT, modes.EVAL) == [1]
+        assert steps(out, WEIGHT, modes.PREDICT) == [0]
+        assert steps(out, WEIGHT) == [0, 2, 4, 7, 8]
+        assert [trial.mode(step) for step in (2, 4, 8)] == [modes.TRAIN, modes.EVAL, modes.PREDICT]
+        assert trial.global_step(modes.TRAIN, 4) == 7
+
+    def test_of_a_collection_overrides_the_hooks(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights", "biases", "custom"])
+        hook.get_collection("weights").save_config = tt.SaveConfig(save_interval=3)
+        hook.get_collection("biases").save_config = {modes.EVAL: tt.SaveConfigMode(save_interval=2)}
+        hook.add_collection(tt.Collection("custom", "^fc1_output", save_config={"save_steps": [2], "end_step": 0}))
+        net = trained(hook, 4, modes.TRAIN)
+        hook.set_mode(modes.EVAL)
+        evaluate(net, 3)
+        hook.close()
+        assert steps(out, WEIGHT, modes.TRAIN) == [0, 3]
+        # Modes that a collection's dictionary leaves out are the hook's.
+        assert steps(out, "Net_fc1.bias", modes.TRAIN) == [0, 1, 2, 3]
+        assert steps(out, "Net_fc1.bias", modes.EVAL) == [0, 2]
+        assert steps(out, "fc1_output_0", modes.TRAIN) == [2]
+        assert steps(out, LOSS) == [0, 1, 2, 3]
+
+    def test_may_change_while_training(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
+        net, loss = seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        train(net, 2, loss)
+        hook.get_collection("losses").save_config.end_step = 3
+        train(net, 3, loss)
+        hook.get_collection("losses").save_config = tt.SaveConfig(save_steps=[6], end_step=0)
+        train(net, 3, loss)
+        hook.close()
+        assert steps(out) == [0, 1, 2, 6]
+
+    @pytest.mark.parametrize(
+        "config",
+        [{"save_interval": 0}, {"save_interval": 2.5}, {"start_step": 5, "end_step": 5}, {"save_steps": ["x"]}, 7,
+         {modes.TRAIN: {"interval": 1}}, {"training": {"save_interval": 1}}],
+    )  # fmt: skip
+    def test_that_makes_no_sense_is_refused(self, out: str, config: Any) -> None:
+        with pytest.raises(ConfigurationError):
+            tt.Hook(
+                out,
+                save_config=tt.SaveConfig(**config)
+                if isinstance(config, dict) and "save" in str(config)[:7]
+                else config,
+            )
+
+
+class TestModes:
+    def test_gradients_are_of_training_only(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["gradients"], save_all=True)
+        net = trained(hook, 1, modes.TRAIN)
+        for mode in (modes.EVAL, modes.PREDICT, modes.GLOBAL):
+            hook.set_mode(mode)
+            train(net, 1)
+        hook.close()
+        assert steps(out, "gradient/Net_fc1.weight") == [0, 3]
+        assert steps(out, WEIGHT) == [0, 1, 2, 3]
+
+    def test_are_members_names_or_numbers(self, make_hook: Any) -> None:
+        hook = make_hook()
+        for mode in (modes.EVAL, "eval", 2):
+            hook.set_mode(mode)
+            assert hook.mode is modes.EVAL
+
+
+class TestSteps:
+    def test_are_closed_by_the_next_by_set_mode_and_by_close(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
+        net, loss = seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        train(net, 2, loss)
+        trial = create_trial(out)
+        assert trial.tensor(LOSS).steps() == [0]
+        hook.set_mode(modes.TRAIN)
+        assert trial.tensor(LOSS).steps() == [0, 1]
+        train(net, 1, loss)
+        assert trial.tensor(LOSS).steps() == [0, 1]
+        hook.close()
+        assert trial.tensor(LOSS).steps() == [0, 1, 2]
+        assert trial.loaded_all_steps()
+
+    def test_hold_several_forwards(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["gradients"])
+        net, loss = seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        twin = seeded()
+        for start in (0, 2):
+            net.zero_grad()
+            twin.zero_grad()
+            with hook.step():
+                for x, y in batches(4)[start : start + 2]:
+                    with hook.step():  # a step within a step is a part of it
+                        loss(net(x), y).backward()
+                    nn.functional.cross_entropy(twin(x), y).backward()
+            hook.save_scalar("after", start)
+        hook.close()
+        trial = create_trial(out)
+        assert trial.steps() == [0, 1, 2]
+        assert trial.tensor("after").steps() == [1, 2]
+        assert same(trial.tensor("gradient/Net_fc1.weight").value(1), array(twin.fc1.weight.grad))
+        assert steps(out, "CrossEntropyLoss_output_1") == [0, 1]
+
+    def test_that_hold_go_on_in_another_mode(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["biases"])
+        net = seeded()
+        hook.register_module(net)
+        with hook.step():
+            hook.set_mode(modes.EVAL)
+            evaluate(net, 2)
+        hook.close()
+        assert steps(out, "Net_fc1.bias", modes.EVAL) == [0]
+
+    def test_that_hold_end_with_an_exception(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
+        step = hook.step()
+        step.__enter__()
+        hook.save_scalar("x", 1)
+        assert not step.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+        hook.save_scalar("y", 1)
+        hook.close()
+        assert create_trial(out).tensor("y").steps() == [1]
+
+
+class TestSavedByACall:
+    def test_belongs_to_the_next_step_where_none_is_open(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
+        net = trained(hook, 2, modes.TRAIN)
+        hook.set_mode(modes.EVAL)
+        hook.save_scalar("begins", 1)
+        evaluate(net, 2)
+        hook.save_scalar("accuracy", 0.9)
+        hook.set_mode(modes.TRAIN)
+        hook.save_scalar("rate", 0.1)
+        hook.save_scalar("momentum", 0.1)
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor("begins").steps(modes.EVAL) == [0]
+        assert trial.tensor("accuracy").steps(modes.EVAL) == [1]
+        # No step begins any more; what was saved is a step of its own.
+        assert trial.tensor("rate").steps(modes.TRAIN) == trial.tensor("momentum").steps(modes.TRAIN) == [2]
+
+    def test_of_one_name_keeps_the_last_value_of_the_step(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
+        for number in range(3):
+            hook.save_scalar("x", number)
+        hook.close()
+        assert create_trial(out).tensor("x").value(0) == 2
+
+    def test_takes_tensors_arrays_and_nested_lists(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
+        hook.save_tensor("tensors", [torch.ones(2), torch.zeros(2, requires_grad=True)])
+        hook.save_tensor("numbers", ((1, 2), (3, 4)))
+        hook.save_tensor("text", "abc")
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor("tensors").value(0).tolist() == [[1, 1], [0, 0]]
+        assert trial.tensor("numbers").value(0).tolist() == [[1, 2], [3, 4]]
+        assert trial.tensor("text").value(0) == "abc"

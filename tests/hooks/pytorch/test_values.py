@@ -1,0 +1,271 @@
+"""Odd values: each is saved or left out by itself, and everything else goes on."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import array, batches, same, seeded, train  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+
+X = batches(1)[0][0]
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors inside a hook are logged, as in training."""
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+
+
+class Giving(nn.Module):
+    """A layer, and beside it a module that gives what the test wants."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.layer, self.odd = nn.Linear(64, 10), Constant(value)
+
+    def forward(self, x: Any) -> Any:
+        self.odd(x)
+        return self.layer(x)
+
+
+class Constant(nn.Module):
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = [value]
+
+    def forward(self, x: Any) -> Any:
+        return self.value[0]
+
+
+def run_with(make_hook: Any, out: str, value: Any, **options: Any) -> Any:
+    """Train two steps with a module that gives this value, and check that all else is there."""
+    hook, net = make_hook(save_all=True, **options), seeded(lambda: Giving(value))
+    hook.register_module(net)
+    train(net, 2)
+    assert hook.recorder.active
+    hook.close()
+    trial = create_trial(out)
+    for name in ("layer_output_0", "Giving_layer.weight", "gradient/Giving_layer.weight"):
+        assert trial.tensor(name).steps() == [0, 1]
+    assert trial.loaded_all_steps()
+    return trial
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name.startswith("tensortrial")]
+
+
+STATISTICS = tt.ReductionConfig(
+    ["min", "max", "mean", "median", "std", "variance", "sum", "prod"],
+    abs_reductions=["mean", "max"],
+    norms=["l1", "l2"],
+    save_raw_tensor=True,
+)
+
+
+@pytest.mark.parametrize(
+    "value", [torch.tensor(3 + 4j), torch.tensor([3 + 4j]), torch.full((2000,), 3 + 4j)], ids=["scalar", "one", "many"]
+)
+def test_complex_numbers_have_the_statistics_that_are_defined(make_hook: Any, out: str, value: Any) -> None:
+    odd = run_with(make_hook, out, value, reduction_config=STATISTICS).tensor("odd_output_0")
+    assert same(odd.value(1), array(value))
+    assert odd.reduction_value(1, "mean", abs=True) == 5
+    assert odd.reduction_value(1, "std") == 0
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_fake_tensor_is_left_out(make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    with FakeTensorMode():
+        fake = torch.empty(3)
+    trial = run_with(make_hook, out, fake)
+    assert not trial.has_tensor("odd_output_0")
+    assert len(logged(caplog)) == 1
+    assert "odd_output_0" in logged(caplog)[0]
+
+
+def test_a_list_that_contains_itself_is_entered_once(make_hook: Any, out: str) -> None:
+    value: list[Any] = [torch.ones(2), {"again": torch.zeros(2)}]
+    value.append(value)
+    value[1]["whole"] = value
+    trial = run_with(make_hook, out, value)
+    assert trial.tensor("odd_output_0").value(1).tolist() == [1, 1]
+    assert trial.tensor("odd_output_again").value(1).tolist() == [0, 0]
+    assert not trial.has_tensor("odd_output_1")
+
+
+class TestNested:
+    def nested(self, *shapes: Any, layout: Any = torch.jagged) -> Any:
+        members = [torch.arange(float(np.prod(shape))).reshape(shape) for shape in shapes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the layout's interface may change, says torch
+            return torch.nested.nested_tensor(members, layout=layout)
+
+    @pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+    def test_tensors_are_saved_as_values_and_lengths(self, make_hook: Any, out: str, layout: Any) -> None:
+        value = self.nested((2, 3), (4, 3), layout=layout)
+        trial = run_with(make_hook, out, value)
+        assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 4]
+        assert same(trial.tensor("odd_output_0").value(1), array(torch.cat(value.unbind())))
+
+    def test_tensors_of_one_shape_are_put_one_after_another(self, make_hook: Any, out: str) -> None:
+        trial = run_with(make_hook, out, self.nested((2, 3), (2, 3), layout=torch.strided))
+        assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 2]
+        assert trial.tensor("odd_output_0").shape(1) == (4, 3)
+
+    @pytest.mark.usefixtures("lenient")
+    def test_tensors_that_differ_in_two_axes_are_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
+        trial = run_with(make_hook, out, self.nested((2, 3), (4, 5), layout=torch.strided))
+        assert not trial.has_tensor("odd_output_0")
+        assert len(logged(caplog)) == 1
+
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    def test_tensors_of_an_encoders_fast_path_are_saved(self, make_hook: Any, out: str, caplog: Any) -> None:
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True).eval()
+        hook = make_hook(save_all=True)
+        hook.register_module(net)
+        mask = torch.tensor([[False, False, True], [False, False, False]])
+        with torch.no_grad():
+            expected = net(torch.randn(2, 3, 8), src_key_padding_mask=mask)
+        hook.close()
+        trial = create_trial(out)
+        assert same(trial.tensor("TransformerEncoder_output_0").value(0), array(expected))
+        values, lengths = (trial.tensor(f"layers.1_output_0{each}").value(0) for each in ("", "_lengths"))
+        assert lengths.tolist() == [2, 3]
+        assert same(values, array(torch.cat([expected[0, :2], expected[1]])))
+        assert logged(caplog) == []
+
+
+class Int8(torch.Tensor):
+    """A weight in 8 bits that knows few operators, as torchao's."""
+
+    @staticmethod
+    def __new__(cls, data: Any, scale: float) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=torch.float32)
+        made.data8, made.scale = data, scale
+        return made
+
+    def dequantize(self) -> Any:
+        return self.data8.float() * self.scale
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return type(args[0])(args[0].data8, args[0].scale)
+        raise NotImplementedError(f"{function} is not implemented for {cls}")
+
+
+class Opaque(Int8):
+    dequantize = torch.Tensor.dequantize
+
+
+class TestQuantized:
+    def hooked(self, make_hook: Any, weight: Any) -> Any:
+        hook, net = make_hook(save_all=True), seeded(lambda: Giving(torch.zeros(1)))
+        net.frozen = nn.Parameter(weight, requires_grad=False)
+        hook.register_module(net)
+        train(net, 2)
+        hook.close()
+        return hook
+
+    def test_weights_of_a_class_are_saved_as_what_they_stand_for(self, make_hook: Any, out: str) -> None:
+        weight = Int8(torch.arange(6, dtype=torch.int8).reshape(2, 3), 0.5)
+        self.hooked(make_hook, weight)
+        assert same(create_trial(out).tensor("Giving_frozen").value(1), array(weight.dequantize()))
+
+    @pytest.mark.usefixtures("lenient")
+    def test_weights_that_cannot_be_read_are_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
+        self.hooked(make_hook, Opaque(torch.zeros(2, 3, dtype=torch.int8), 0.5))
+        trial = create_trial(out)
+        assert trial.tensor("gradient/Giving_layer.weight").steps() == [0, 1]
+        assert not trial.has_tensor("Giving_frozen")
+        assert len(logged(caplog)) == 1
+
+    @pytest.mark.filterwarnings("ignore")  # what torch says of quantized tensors
+    def test_tensors_of_torch_are_saved_as_what_they_stand_for(self, make_hook: Any, out: str) -> None:
+        value = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.25, 0, torch.qint8)
+        assert run_with(make_hook, out, value).tensor("odd_output_0").value(1).tolist() == [0.5, 1]
+
+    def test_weights_by_torchao_are_saved(self, make_hook: Any, out: str) -> None:
+        quantization = pytest.importorskip("torchao.quantization")
+        net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10))
+        quantization.quantize_(net, quantization.Int8WeightOnlyConfig(), lambda module, _: module is net[0])
+        hook = make_hook(save_all=True)
+        hook.register_module(net)
+        net(X).sum().backward()
+        hook.close()
+        trial = create_trial(out)
+        assert same(trial.tensor("Sequential_0.weight").value(0), array(net[0].weight.dequantize()))
+        assert trial.tensor("gradient/Sequential_1.weight").steps() == [0]
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_default_device_is_not_the_hooks(make_hook: Any, out: str) -> None:
+    torch.set_default_device("meta")
+    try:
+        hook = make_hook(save_all=True, reduction_config=STATISTICS)
+        net = nn.Linear(2, 2)
+        hook.register_module(net)
+        hook.register_module(host := nn.Linear(2, 2, device="cpu"))
+        for _ in range(2):
+            with hook.step():
+                net(torch.ones(1, 2)).sum().backward()
+                host(torch.ones(1, 2, device="cpu")).sum().backward()
+                hook.save_scalar("x", 1)
+                hook.save_tensor("list", [1, 2])
+                hook.record_tensor_value("recorded", [1.0, 2.0])
+        assert hook.recorder.active
+        hook.close()
+    finally:
+        torch.set_default_device(None)
+    trial = create_trial(out)
+    assert trial.tensor("x").steps() == [0, 1]
+    assert trial.tensor("recorded_output_0").value(1).tolist() == [1, 2]
+    assert same(trial.tensor("Linear_1_weight").value(1), array(host.weight))
+    assert not trial.has_tensor("Linear_weight")
+
+
+@pytest.mark.usefixtures("lenient")
+def test_what_is_no_tensor_is_left_out_of_the_users_calls(make_hook: Any, out: str, caplog: Any) -> None:
+    class Unreadable:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise LookupError("not now")
+
+    hook, net = make_hook(), seeded()
+    hook.register_module(net)
+    values = [None, "text", Unreadable(), object()]
+    for _ in range(2):
+        net(X)
+        for number, value in enumerate(values):
+            hook.record_tensor_value(f"recorded{number}", value)
+        hook.save_tensor("saved", Unreadable())
+        hook.save_tensor("nested", [torch.ones(1), Unreadable()])
+        hook.save_scalar("x", 1)
+    assert hook.recorder.active
+    hook.close()
+    assert create_trial(out).tensor_names() == ["x"]
+    assert len(logged(caplog)) == len(values) + 2
+
+
+@pytest.mark.usefixtures("lenient")
+def test_values_of_jax_are_saved_or_left_out(make_hook: Any, out: str) -> None:
+    jax = pytest.importorskip("jax")
+    hook = make_hook()
+    jax.jit(lambda x: hook.save_tensor("tracer", x))(jax.numpy.ones(2))
+    hook.save_tensor("key", jax.random.key(0))
+    hook.save_tensor("ones", jax.numpy.ones(2))
+    assert hook.recorder.active
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("ones").value(0).tolist() == [1, 1]
+    assert not trial.has_tensor("key")
+    assert not trial.has_tensor("tracer")

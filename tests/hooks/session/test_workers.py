@@ -1,0 +1,71 @@
+"""SessionHook in jobs of several processes, as launchers start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tensortrial import create_trial
+
+PROGRAM = """
+import sys
+import time
+from pathlib import Path
+from support.graph_training import Net, batches
+import tensortrial.hooks.session.hook as tt
+
+hook = tt.SessionHook("run", include_workers=sys.argv[1], save_config=tt.SaveConfig(save_interval=1))
+net = Net(hook.wrap_optimizer)
+mine = int(hook.worker.removeprefix("worker_"))
+with net.session([hook]) as session:
+    for x, y in batches(6)[mine::2]:
+        session.run(net.train, net.feed(x, y))
+        # A worker that begins when the others have ended would find a run that is over.
+        Path(f"began_{mine}").touch()
+        while not Path(f"began_{1 - mine}").exists():
+            time.sleep(0.01)
+hook.close()
+"""
+CLUSTER = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
+LAUNCHERS = {
+    "horovod": [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"} for rank in range(2)],
+    "tensorflow": [
+        {"TF_CONFIG": json.dumps({"cluster": CLUSTER, "task": {"type": task, "index": 0}})} for task in CLUSTER
+    ],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize(("launcher", "workers"), [("horovod", "one"), ("horovod", "all"), ("tensorflow", "all")])
+def test_are_named_and_counted_as_their_launcher_says(tmp_path: Path, launcher: str, workers: str) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMPI_", "HOROVOD_"))}
+    with ExitStack() as stack:
+        processes = []
+        for variables in LAUNCHERS[launcher]:
+            environment = {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
+            command = [sys.executable, "train.py", workers]
+            process = stack.enter_context(
+                subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+            )
+            stack.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+    trial = create_trial(tmp_path / "run")
+    names = ["worker_0", "worker_1"] if workers == "all" else ["worker_0"]
+    assert trial.workers() == names
+    assert trial.num_workers == len(names)
+    assert trial.steps() == [0, 1, 2]
+    assert trial.loaded_all_steps()
+    (loss,) = trial.tensor_names(collection="losses")
+    assert len({float(trial.tensor(loss).value(1, worker=name)) for name in names}) == len(names)

@@ -1,0 +1,468 @@
+"""The XGBoost hook in every way of training: early stopping, going on, cross-validation, scikit-learn, two workers."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import json
+import os
+import pickle
+import resource
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+xgb = pytest.importorskip("xgboost")
+from sklearn.base import clone  # noqa: E402
+from sklearn.datasets import load_diabetes  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+
+import tensortrial.hooks.xgboost as tt  # noqa: E402
+from support.boosting import PARAMETERS, cancer, frame, halves  # noqa: E402
+from tensortrial import create_trial, modes, rules  # noqa: E402
+from tensortrial.rules import invoke_rule  # noqa: E402
+
+EVERY = {"save_interval": 1}
+
+
+@pytest.fixture
+def make(out: str) -> Any:
+    made: list[tt.Hook] = []
+
+    def make(**options: Any) -> tt.Hook:
+        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
+        made.append(tt.Hook(options.pop("out_dir", out), **options))
+        return made[-1]
+
+    yield make
+    for hook in made:
+        hook.close()
+
+
+Make = Callable[..., tt.Hook]
+
+
+def train(callbacks: list[Any], rounds: int = 4, **options: Any) -> Any:
+    training, validation = cancer()
+    evals = [(training, "train"), (validation, "validation")]
+    return xgb.train(PARAMETERS, training, rounds, evals=evals, callbacks=callbacks, verbose_eval=False, **options)
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
+
+
+# When.
+
+
+def test_every_tenth_round_is_saved_unless_told_otherwise(out: str, tmp_path: Path) -> None:
+    collection_config = tt.SaveConfig(start_step=5)
+    hook = tt.Hook(out, save_config=tt.SaveConfig(end_step=15), include_collections=["feature_importance"])
+    hook.get_collection("feature_importance").save_config = collection_config
+    train([hook], 31)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("train-logloss").steps() == [0, 10]
+    assert trial.steps() == [0, 10, 20, 30]
+    assert trial.tensor_names(collection="feature_importance", step=0) == []
+    # What a user wrote stays, also where it is what other frameworks have.
+    assert tt.Hook(str(tmp_path / "b"), save_config=tt.SaveConfig(save_interval=500)).save_config.save_interval == 500
+
+
+def test_from_a_json_file(tmp_path: Path, out: str) -> None:
+    configuration = {
+        "LocalPath": out,
+        "HookParameters": {"end_step": "21"},
+        "CollectionConfigurations": [
+            {"CollectionName": "feature_importance", "CollectionParameters": {"save_interval": "15"}},
+            {"CollectionName": "predictions"},
+        ],
+    }
+    (tmp_path / "hook.json").write_text(json.dumps(configuration))
+    hook = tt.Hook.hook_from_config(str(tmp_path / "hook.json"))
+    hook.validation_data = cancer()[1]
+    train([hook], 31)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("predictions").steps() == trial.tensor("train-logloss").steps() == [0, 10, 20]
+    assert trial.tensor("feature_importance/weight/worst area").steps() == [0, 15]
+
+
+def test_early_stopping(make: Make, out: str) -> None:
+    _, validation = cancer()
+    hook = make(include_collections=["predictions"], validation_data=validation)
+    booster = train([hook], 200, early_stopping_rounds=3)
+    trial = create_trial(out)
+    assert trial.steps() == list(range(booster.num_boosted_rounds()))
+    assert booster.num_boosted_rounds() == booster.best_iteration + 4
+    best = trial.tensor("validation-logloss").value(booster.best_iteration)
+    assert float(best) == pytest.approx(booster.best_score)
+
+
+@pytest.mark.parametrize("save_best", [False, True])
+def test_the_last_round_is_saved_where_another_callback_ends_it(make: Make, out: str, save_best: bool) -> None:
+    _, validation = cancer()
+    log: dict[str, Any] = {}
+    hook = make(include_collections=["predictions"], validation_data=validation)
+    stopping = xgb.callback.EarlyStopping(rounds=3, save_best=save_best)
+    booster = train([stopping, hook], 200, evals_result=log)
+    trial, rounds = create_trial(out), len(log["train"]["logloss"])
+    assert trial.steps() == list(range(rounds))
+    assert float(trial.tensor("train-logloss").value(rounds - 1)) == log["train"]["logloss"][-1]
+    # A model that was cut back cannot say what it predicted before.
+    assert trial.tensor("predictions").steps() == list(range(rounds - save_best))
+    if not save_best:
+        np.testing.assert_array_equal(trial.tensor("predictions").value(rounds - 1), booster.predict(validation))
+
+
+def test_a_booster_that_goes_on(make: Make, out: str, tmp_path: Path) -> None:
+    _, validation = cancer()
+    first = make(include_collections=["trees", "predictions"], validation_data=validation)
+    booster = train([first], 3)
+    booster = train([first], 2, xgb_model=booster)
+    assert create_trial(out).steps() == [0, 1, 2, 3, 4]
+    # Another hook's run begins where the booster is.
+    second = make(out_dir=str(tmp_path / "second"), include_collections=["trees", "predictions"])
+    second.validation_data = validation
+    booster = train([second], 2, xgb_model=booster)
+    trial = create_trial(tmp_path / "second")
+    assert trial.steps() == [5, 6]
+    assert set(trial.tensor("trees/Tree").value(5)) == {5}
+    np.testing.assert_array_equal(trial.tensor("predictions").value(6), booster.predict(validation))
+    # A run that is resumed goes on after its own last step.
+    second.close()
+    third = make(out_dir=str(tmp_path / "second"), resume=True)
+    train([third], 2, xgb_model=booster)
+    assert create_trial(tmp_path / "second").steps() == [5, 6, 7, 8]
+
+
+def test_steps_count_in_the_mode_that_is_set(make: Make, out: str) -> None:
+    hook = make()
+    hook.set_mode(tt.modes.TRAIN)
+    train([hook], 2, xgb_model=train([], 3))
+    assert create_trial(out).steps(modes.TRAIN) == [3, 4]
+
+
+def test_nothing_is_computed_that_is_not_due(make: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    training, validation = cancer()
+    collections = ["predictions", "full_shap", "trees", "feature_importance", "hyperparameters"]
+    hook = make(include_collections=collections, train_data=training, validation_data=validation)
+    for name in collections:
+        hook.get_collection(name).save_config = tt.SaveConfig(save_steps=[2], end_step=0)
+    asked: list[str] = []
+    for name in ("predict", "get_score", "save_raw", "save_config"):
+        plain = getattr(xgb.Booster, name)
+
+        def counted(self: Any, *args: Any, name: str = name, plain: Any = plain, **options: Any) -> Any:
+            asked.append(f"{name} at {self.num_boosted_rounds()}")
+            return plain(self, *args, **options)
+
+        monkeypatch.setattr(xgb.Booster, name, counted)
+    train([hook], 5)
+    # The model is asked for its names once, at the first saved round.
+    assert set(asked) <= {"save_config at 1", "save_config at 3", "predict at 3", "save_raw at 1", "get_score at 3"}
+    assert create_trial(out).tensor("predictions").steps() == [2]
+
+
+@pytest.mark.parametrize("switch", ["TENSORTRIAL", "dry_run"])
+def test_switched_off_costs_nothing(out: str, switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if switch == "TENSORTRIAL":
+        monkeypatch.setenv(switch, "0")
+    monkeypatch.setattr(xgb, "DMatrix", None)
+    hook = tt.Hook(out, save_all=True, train_data=np.ones((2, 2)), validation_data="x", dry_run=switch == "dry_run")
+    monkeypatch.undo()
+    assert hook.train_data is None
+    train([hook], 2)
+    hook.close()
+    assert not os.path.exists(out)
+
+
+# Cross-validation.
+
+
+def test_cross_validation(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    training, _ = cancer()
+    hook = make(save_all=True, train_data=training, validation_data=training)
+    boosters: list[Any] = []
+
+    class Keep(xgb.callback.TrainingCallback):
+        def after_training(self, model: Any) -> Any:
+            boosters.extend(fold.bst for fold in model.cvfolds)
+            return model
+
+    metrics = ("logloss", "auc")
+    results = xgb.cv(
+        PARAMETERS, training, 4, nfold=3, metrics=metrics, callbacks=[hook, Keep()], as_pandas=False, verbose_eval=False
+    )
+    trial = create_trial(out)
+    assert trial.tensor_names(collection="metrics") == sorted(results)
+    for name, expected in results.items():
+        assert [float(value) for value in trial.tensor(name).values().values()] == pytest.approx(expected)
+    assert trial.tensor_names(collection="losses") == ["test-logloss-mean", "train-logloss-mean"]
+    scores = [booster.get_score(importance_type="gain") for booster in boosters]
+    for feature in {feature for score in scores for feature in score}:
+        expected = np.mean([score.get(feature, 0) for score in scores])
+        assert float(trial.tensor(f"feature_importance/gain/{feature}").value(3)) == pytest.approx(expected)
+    assert not trial.has_tensor("predictions")
+    assert messages(caplog) == [
+        "predictions, labels, SHAP values and trees are of one model; a cross-validation has several"
+    ]
+
+
+# scikit-learn.
+
+
+def test_a_classifier(make: Make, out: str) -> None:
+    (x, y), (held_x, held_y) = halves(*frame())
+    hook = make(save_all=True, train_data=x, validation_data=(held_x, held_y))
+    model = xgb.XGBClassifier(n_estimators=4, max_depth=3, n_jobs=1, callbacks=[hook], eval_metric=["auc", "logloss"])
+    model.fit(x, y, eval_set=[(x, y), (held_x, held_y)], verbose=False)
+    trial = create_trial(out)
+    log = model.evals_result()
+    for name in ("validation_0-auc", "validation_1-logloss"):
+        data, metric = name.split("-")
+        assert [float(value) for value in trial.tensor(name).values().values()] == log[data][metric]
+    np.testing.assert_allclose(trial.tensor("predictions").value(3), model.predict_proba(held_x)[:, 1], rtol=1e-6)
+    gain = {f: float(trial.tensor(f"feature_importance/gain/{f}").value(3)) for f in model.get_booster().get_score()}
+    assert gain == model.get_booster().get_score(importance_type="gain")
+
+
+def test_a_regressor(make: Make, out: str) -> None:
+    x, y = load_diabetes(return_X_y=True)
+    model = xgb.XGBRegressor(n_estimators=3, n_jobs=1, callbacks=[make(validation_data=x, include_regex="^predic")])
+    model.fit(x, y, eval_set=[(x, y)], verbose=False)
+    trial = create_trial(out)
+    assert trial.tensor_names() == ["predictions", "validation_0-rmse"]
+    np.testing.assert_allclose(trial.tensor("predictions").value(2), model.predict(x), rtol=1e-6)
+
+
+def test_a_copy_saves_nothing_and_says_so(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = frame()
+    model = xgb.XGBClassifier(n_estimators=2, n_jobs=1, callbacks=[make()])
+    search = GridSearchCV(model, {"max_depth": [1, 2]}, cv=2)
+    search.fit(x, y)
+    assert search.best_score_ > 0.8
+    assert not os.path.exists(out)
+    said = messages(caplog)
+    assert said
+    assert all(f"nothing is saved by this hook: it is a copy of the hook of {out}" in each for each in said)
+    for twin in (
+        copy.copy(model.callbacks[0]),
+        clone(model).callbacks[0],
+        pickle.loads(pickle.dumps(model)).callbacks[0],
+    ):
+        assert twin.out_dir == out
+        train([twin], 1)
+    assert not os.path.exists(out)
+    # The estimator itself still has its hook.
+    model.fit(x, y, eval_set=[(x, y)], verbose=False)
+    assert create_trial(out).steps() == [0, 1]
+
+
+# Odd values, and the end.
+
+
+def test_odd_values_leave_the_hook_on(make: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Angry:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("not an array")
+
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    odd = {"none": None, "lists": [[1], [2, 3]], "angry": Angry(), "object": object(), "\ud800": "\ud800"}
+    hook = make(include_collections=["hyperparameters"], hyperparameters={**odd, 5: "five"})
+    for name, value in odd.items():
+        hook.save_tensor(name, value)
+        hook.save_scalar(f"{name} number", value)
+    train([hook], 2)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("train-logloss").steps() == [0, 1]
+    assert trial.tensor("hyperparameters/5").value(0) == "five"
+    assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None
+
+
+@pytest.mark.slow
+def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
+    hooks, used = [], []
+
+    def job(number: int) -> None:
+        rows = np.random.default_rng(number).normal(size=(250_000, 10)).astype(np.float32)
+        hooks.append(hook := tt.Hook(tmp_path / str(number), train_data=rows, validation_data=(rows, rows[:, 0])))
+        data = xgb.DMatrix(rows, rows[:, 0], nthread=1)
+        xgb.train({"max_depth": 1, "nthread": 1}, data, 1, callbacks=[hook])
+        hook.close()
+
+    for number in range(6):
+        job(number)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        used.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20)
+    # A notebook keeps its hooks. Each of the last four would leave 2 x 10 MiB of data, and more in XGBoost.
+    assert used[-1] - used[1] < 60
+
+
+# Rules.
+
+
+def test_rules_watch_boosting(make: Make, out: str) -> None:
+    training, validation = cancer()
+    noisy = np.array(training.get_label())
+    noisy[::4] = 1 - noisy[::4]
+    training.set_label(noisy)
+    hook = make(include_collections=["feature_importance", "trees", "losses"])
+    parameters = {**PARAMETERS, "max_depth": 8, "eval_metric": ["auc", "logloss"]}
+    evals = [(training, "train"), (validation, "validation")]
+    xgb.train(parameters, training, 30, evals=evals, callbacks=[hook], verbose_eval=False)
+    hook.close()
+    trial = create_trial(out)
+    deep = invoke_rule(rules.TreeDepth(trial, depth=4))
+    nodes = trial.tensor("trees/Node").values()
+    assert [finding.step for finding in deep] == [step for step, ids in nodes.items() if ids.max() >= 32]
+    (first, *_) = invoke_rule(rules.FeatureImportanceOverweight(trial, threshold=0.5, nfeatures=8))
+    weights = sorted(
+        (
+            float(trial.tensor(name).value(first.step))
+            for name in trial.tensor_names(regex="importance/weight", step=first.step)
+        ),
+        reverse=True,
+    )
+    assert first.observed == pytest.approx(sum(weights[:8]) / sum(weights))
+    overfit = invoke_rule(rules.Overfit(trial, ratio_threshold=0.5))
+    assert overfit
+    train_loss, loss = (trial.tensor(f"{data}-logloss").values() for data in ("train", "validation"))
+    assert [finding.step for finding in overfit] == [
+        step for step in loss if float(loss[step] - train_loss[step]) / float(train_loss[step]) > 0.5
+    ]
+    assert invoke_rule(rules.LossNotDecreasing(trial, num_steps=5))
+
+
+# Two workers.
+
+WORKER = """
+import json, sys
+import numpy as np
+import xgboost as xgb
+from support.boosting import PARAMETERS, frame
+import tensortrial.hooks.xgboost as tt
+
+rank, arguments = int(sys.argv[1]), json.loads(sys.argv[2])
+with xgb.collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
+    rank = xgb.collective.get_rank()
+    x, y = frame()
+    x, y = x[rank::2], y[rank::2]
+    data = xgb.DMatrix(x, y, nthread=1)
+    # An array: all workers make a DMatrix of it together, also one that saves nothing.
+    for workers in ("one", "all"):
+        hook = tt.Hook(workers, save_config=tt.SaveConfig(save_interval=1), save_all=True, include_workers=workers,
+                       train_data=x.to_numpy(), validation_data=(x, y))
+        booster = xgb.train(PARAMETERS, data, 3, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
+        hook.close()
+    print(json.dumps({"rank": rank, "worker": hook.worker, "predictions": booster.predict(data).tolist()}))
+"""
+
+
+@pytest.mark.distributed
+def test_two_workers(tmp_path: Path) -> None:
+    from xgboost.tracker import RabitTracker
+
+    (tmp_path / "worker.py").write_text(textwrap.dedent(WORKER))
+    tracker = RabitTracker(2, "127.0.0.1")
+    tracker.start()
+    arguments = json.dumps(tracker.worker_args())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+    said = {}
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(2):
+            command = [sys.executable, tmp_path / "worker.py", str(rank), arguments]
+            process = subprocess.Popen(
+                command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        for process in processes:
+            printed, errors = process.communicate(timeout=90)
+            assert process.returncode == 0, errors
+            answer = json.loads(printed.splitlines()[-1])
+            said[answer["rank"]] = answer
+    tracker.wait_for(10)
+    assert [said[rank]["worker"] for rank in range(2)] == ["worker_0", "worker_1"]
+    for workers, expected in (("one", ["worker_0"]), ("all", ["worker_0", "worker_1"])):
+        trial = create_trial(tmp_path / workers)
+        assert trial.workers() == expected
+        assert trial.num_workers == len(expected)
+        assert trial.loaded_all_steps()
+        assert trial.steps() == [0, 1, 2]
+        for rank, worker in enumerate(expected):
+            found = trial.tensor("predictions").value(2, worker=worker)
+            np.testing.assert_allclose(found, said[rank]["predictions"], rtol=1e-6)
+    # The model is one, and so is its metric over all data.
+    for name in ("train-logloss", trial.tensor_names(regex="feature_importance/gain", step=0)[0]):
+        one, two = (float(trial.tensor(name).value(2, worker=worker)) for worker in expected)
+        assert one == pytest.approx(two)
+
+
+# As its documentation shows it: nothing here knows of another package.
+SCRIPT = """
+import sys
+import xgboost
+from sklearn.datasets import load_breast_cancer
+import smdebug.xgboost as smd
+from smdebug.trials import create_trial
+
+x, y = load_breast_cancer(return_X_y=True)
+dtrain, dvalidation = xgboost.DMatrix(x[::2], y[::2]), xgboost.DMatrix(x[1::2], y[1::2])
+params = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1}
+hook = smd.Hook(
+    out_dir=sys.argv[1],
+    save_config=smd.SaveConfig(save_interval=2),
+    include_collections=["feature_importance", "average_shap", "labels", "predictions"],
+    hyperparameters=params,
+    train_data=dtrain,
+    validation_data=dvalidation,
+)
+xgboost.train(
+    params, dtrain, 5, evals=[(dtrain, "train"), (dvalidation, "validation")], callbacks=[hook], verbose_eval=False
+)
+hook.close()
+trial = create_trial(sys.argv[1])
+print(trial.steps(), trial.tensor_names(collection="metrics"))
+for collection in ("feature_importance", "average_shap"):
+    print(trial.tensor_names(collection=collection)[0])
+print(trial.tensor("predictions").value(4).shape, smd.get_hook() is hook)
+"""
+PRINTED = """[0, 2, 4] ['train-logloss', 'validation-logloss']
+feature_importance/cover/f1
+average_shap/f0
+(284,) True
+"""
+
+
+def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+    command = [sys.executable, "-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+    assert done.stdout == PRINTED, done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_finds_what_to_worry_about(tmp_path: Path) -> None:
+    demo = Path(__file__).parents[3] / "examples" / "breast_cancer_xgboost.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+    done = subprocess.run(
+        [sys.executable, demo], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "worst concave points" in done.stdout
+    for rule in ("FeatureImportanceOverweight", "TreeDepth", "Overfit"):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{rule}: ")]
+        assert int(line.split()[1]) > 0

@@ -1,0 +1,325 @@
+"""What every target of an export must do: a class of tests, subclassed once a target."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ml_dtypes
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tensortrial
+from support.runs import EPOCH, EVAL, TRAIN, Job
+from tensortrial.config.collection import Collection
+from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
+from tensortrial.rules import ExplodingTensor, watch
+
+KEYS = ["run", "worker", "global_step", "name", "reduction"]
+GROWING = ("steps", "tensors", "scalars", "reductions")
+# An export that says each part before it writes it, and makes a part of each index file.
+SLOWLY = """
+import tensortrial
+from tensortrial.exports import job, source
+
+source.PART_ROWS = 1
+write_part = job._Job._write_part
+
+def saying(self, part):
+    print("part", flush=True)
+    return write_part(self, part)
+
+job._Job._write_part = saying
+tensortrial.export({runs!r}, {target!r}, progress=False, **{options!r})
+"""
+
+
+def write_run(path: Path, steps: int = 6, worker: str = "worker_0", num_workers: int = 1, **options: Any) -> Path:
+    """A run with scalars, statistics, histograms, raw values of several dtypes, two modes, and NaN."""
+    collections = [Collection("weights", ["w"])]
+    with Job(path, worker, num_workers, collections=collections, saved=["weights"], flush_seconds=0, **options) as job:
+        for _ in range(steps):
+            write_step(job)
+    return path
+
+
+def write_step(job: Job) -> None:
+    number = job.next_global_step
+    step = job.begin(EVAL if number % 3 == 2 else TRAIN)
+    weight = np.linspace(-number, 1, 6, dtype=np.float32).reshape(2, 3)
+    job.put(step, {"loss": 1.0 / (1 + number), "accuracy": float("nan") if number == 1 else 0.5})
+    job.put(step, {"net.w": weight}, statistics=("min", "max", "l2", "nan_count"), histogram=True)
+    job.put(step, {"half": weight.astype(ml_dtypes.bfloat16), "empty": np.zeros((0, 4), np.int8)}, closes=True)
+
+
+def same(found: pa.Table, expected: pa.Table) -> bool:
+    """Whether two tables hold the same rows, whatever their order; NaN is NaN."""
+    return repr(_sorted(found).to_pylist()) == repr(_sorted(expected).to_pylist())
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    return in_utc(table).sort_by([(name, "ascending") for name in KEYS if name in table.column_names])
+
+
+def in_utc(table: pa.Table) -> pa.Table:
+    """With all times in UTC, as exports have them; views leave out to say so."""
+    times = [pa.types.is_timestamp(kind) for kind in table.schema.types]
+    columns = [
+        column.cast(pa.timestamp("us", "UTC")) if is_time else column
+        for column, is_time in zip(table.columns, times, strict=True)
+    ]
+    return pa.table(columns, names=table.column_names)
+
+
+def bounded_floats(path: Path) -> list[str]:
+    """The floating-point columns of a Parquet file that have a minimum and a maximum."""
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return [
+        each.path_in_schema
+        for each in columns
+        if each.physical_type == "DOUBLE"
+        and "." not in each.path_in_schema
+        and each.is_stats_set
+        and each.statistics.has_min_max
+    ]
+
+
+class ExportConformance(ABC):
+    """Subclass it, and say where the target is and how a table of it is read."""
+
+    @pytest.fixture
+    @abstractmethod
+    def target(self, tmp_path: Path) -> Any:
+        """The URL of a new, empty target."""
+
+    @abstractmethod
+    def read(self, target: str, table: str) -> pa.Table:
+        """A table of the target, with the names of its columns, times in UTC, lists as lists, histograms as structs."""
+
+    def make_other(self, target: str) -> None:
+        """Put a table `steps` of other columns into the target: run and colour, both text."""
+        pytest.skip("the target has no tables that others make")
+
+    def view(self, runs: Any, table: str) -> pa.Table:
+        """What the view of that name says."""
+        return tensortrial.open_runs(runs).sql(f"select * from {table}").to_arrow_table()
+
+    def options(self, target: str) -> dict[str, Any]:
+        """What an export needs to be told beside the URL."""
+        return {}
+
+    def export(self, runs: Any, target: str, **options: Any) -> tensortrial.Export:
+        return tensortrial.export(runs, target, progress=False, **self.options(target), **options)
+
+    def parquet_files(self, target: str, table: str) -> list[Path]:
+        """The Parquet files that the target keeps of a table."""
+        pytest.skip("the target keeps no Parquet files that others read")
+
+    def test_no_reader_of_a_file_skips_nan(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a") as job:
+            for value in (1.5, float("nan"), -0.0, 0.5):
+                step = job.begin(TRAIN)
+                job.put(step, {"loss": value})
+                job.put(step, {"w": np.full(3, value)}, statistics=("mean", "l2"), closes=True)
+        trial = tensortrial.create_trial(tmp_path / "a")
+        assert list(watch(trial, [ExplodingTensor(trial)]))
+        self.export(tmp_path / "a", target, tables=["tensors", "scalars", "reductions", "findings"])
+        for table, column, count in (
+            ("tensors", "scalar", 1),
+            ("tensors", "mean", 1),
+            ("scalars", "value", 1),
+            ("reductions", "value", 2),
+        ):
+            files = duckdb.read_parquet([str(path) for path in self.parquet_files(target, table)])
+            for condition in (f"isnan({column})", f"{column} > 1e308", f"not {column} between -1e308 and 1e308"):
+                assert files.filter(condition).aggregate("count(*)").fetchall() == [(count,)], (table, condition)
+        for table in ("tensors", "scalars", "reductions", "findings"):
+            for path in self.parquet_files(target, table):
+                assert not bounded_floats(path), (table, path)
+
+    def check(self, runs: Any, target: str, *tables: str, without: tuple[str, ...] = ()) -> None:
+        for table in tables:
+            expected = self.view(runs, table)
+            found = self.read(target, table)
+            assert found.column_names == expected.column_names
+            kept = [name for name in found.column_names if name not in without]
+            assert same(found.select(kept), expected.select(kept)), table
+
+    def test_tables_hold_what_the_views_hold(self, tmp_path: Path, target: str) -> None:
+        write_run(tmp_path / "runs/a")
+        write_run(tmp_path / "runs/b", 4)
+        done = self.export(tmp_path / "runs", target)
+        self.check(tmp_path / "runs", target, *GROWING, "runs", "collections")
+        assert done.rows["tensors"] == (6 + 4) * 5
+        assert done.rows["steps"] == 10
+        assert not done.damaged
+
+    def test_raw_values_come_when_asked_for(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a")
+        assert "tensor_values" not in self.export(run, target).rows
+        self.export(run, target, tables=["tensor_values"])
+        self.check(run, target, "tensor_values")
+
+    def test_again_moves_only_what_is_new(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a", flush_seconds=0) as job:
+            write_step(job)
+            write_step(job)
+            job.writer.flush()
+            first = self.export(tmp_path / "a", target)
+            assert (first.rows["steps"], first.rows["tensors"]) == (2, 10)
+            again = self.export(tmp_path / "a", target)
+            assert (again.rows["steps"], again.rows["tensors"]) == (0, 0)
+            write_step(job)
+            job.writer.flush()
+            third = self.export(tmp_path / "a", target)
+            assert (third.rows["steps"], third.rows["tensors"]) == (1, 5)
+        self.export(tmp_path / "a", target)
+        self.check(tmp_path / "a", target, *GROWING, "runs")
+
+    def test_compacting_in_between_changes_nothing(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 5)
+        self.export(run, target)
+        tensortrial.compact(run, grace=0)
+        assert self.export(run, target).rows["tensors"] == 0
+        with Job(run, resume=True) as job:
+            write_step(job)
+        tensortrial.compact(run, grace=0)
+        assert self.export(run, target).rows["steps"] == 1
+        # Raw values have moved since.
+        self.check(run, target, *GROWING, without=("chunk", "offset", "row_group", "row"))
+
+    def test_workers_and_tables_are_moved_each_by_itself(self, tmp_path: Path, target: str) -> None:
+        with (
+            Job(tmp_path / "a", "worker_0", 2, flush_seconds=0) as one,
+            Job(tmp_path / "a", "worker_1", 2, flush_seconds=0) as two,
+        ):
+            write_step(one)
+            one.writer.flush()
+            self.export(tmp_path / "a", target, tables="steps")
+            write_step(two)
+            write_step(two)
+        self.export(tmp_path / "a", target)
+        self.check(tmp_path / "a", target, *GROWING)
+
+    def test_a_run_of_any_name_is_replaced_by_itself(self, tmp_path: Path, target: str) -> None:
+        for name in ("it's", "its", 'a "b" % _'):
+            write_run(tmp_path / "runs" / name, 1)
+        for _ in range(2):
+            self.export(tmp_path / "runs", target)
+        self.check(tmp_path / "runs", target, *GROWING, "runs")
+
+    def test_since_leaves_earlier_steps_out(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a")
+        self.export(run, target, since=4, tables=["steps", "tensors"])
+        assert sorted(set(self.read(target, "steps")["global_step"].to_pylist())) == [4, 5]
+        assert sorted(set(self.read(target, "tensors")["global_step"].to_pylist())) == [4, 5]
+
+    def test_since_a_time_leaves_out_what_was_saved_before(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a")
+        after = datetime.fromtimestamp(EPOCH / 1e9 + 10 * 365 * 86400, UTC)
+        self.export(run, target, since=after, tables=["steps", "tensors"])
+        assert len(self.read(target, "steps")) == len(self.read(target, "tensors")) == 0
+
+    def test_another_run_of_the_same_name_is_refused(self, tmp_path: Path, target: str) -> None:
+        self.export(write_run(tmp_path / "one/a", 2), target)
+        other = write_run(tmp_path / "two/a", 3)
+        with pytest.raises(ExportError, match="another run of this name"):
+            self.export(other, target)
+        self.check(tmp_path / "one/a", target, *GROWING)
+
+    def test_a_table_with_other_columns_is_left_alone(self, tmp_path: Path, target: str) -> None:
+        self.make_other(target)
+        with pytest.raises(TableMismatch) as caught:
+            self.export(write_run(tmp_path / "a", 1), target)
+        assert caught.value.table == "steps"
+        assert any(line.startswith("+ colour") for line in caught.value.difference)
+        assert any(line.startswith("- global_step") for line in caught.value.difference)
+        assert not any("run" in line.split() for line in caught.value.difference)
+        assert self.read(target, "steps").column_names == ["run", "colour"]
+
+    def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None:
+        # Not closed meanwhile: the many index files of a run so small become one at its end.
+        job = Job(tmp_path / "a", flush_seconds=0)
+        for _ in range(40):
+            write_step(job)
+            job.writer.flush()
+        run = tmp_path / "a"
+        program = SLOWLY.format(runs=str(run), target=target, options=self.options(target))
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(25):
+                assert process.stdout.readline() == "part\n"
+            process.kill()
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                done = self.export(run, target)
+                break
+            except ExportError:  # the server may not have seen yet that the process is gone
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        assert 0 < done.rows["steps"] + done.rows["tensors"] < 40 + 200
+        self.check(run, target, *GROWING)
+        job.close()
+
+    def test_a_table_that_there_is_not_is_named(self, tmp_path: Path, target: str) -> None:
+        with pytest.raises(ConfigurationError, match="no table 'tensor' to export; there is tensors"):
+            self.export(write_run(tmp_path / "a", 1), target, tables=["tensor"])
+
+    def test_a_run_keeps_its_name(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "one/a", flush_seconds=0) as job:
+            write_step(job)
+            job.writer.flush()
+            self.export(tmp_path, target)
+            before = {table: self.read(target, table) for table in ("tensors", "runs")}
+            assert set(before["tensors"]["run"].to_pylist()) == {"a"}
+            # From now on it is called one/a.
+            write_run(tmp_path / "two/a", 2)
+            write_step(job)
+            job.writer.flush()
+            assert tensortrial.open_runs(tmp_path).names == ["one/a", "two/a"]
+            for rows in (3, 0):
+                assert self.export(tmp_path, target).rows["steps"] == rows
+        runs = [row["run"] for row in self.read(target, "steps").to_pylist()]
+        assert sorted(runs) == ["a", "a", "two/a", "two/a"]
+        assert sorted(self.read(target, "runs")["run"].to_pylist()) == ["a", "two/a"]
+
+    def test_a_copy_of_a_run_is_that_run(self, tmp_path: Path, target: str) -> None:
+        self.export(write_run(tmp_path / "one/a", 2), target)
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+        assert self.export(tmp_path / "two/a", target).rows["steps"] == 0
+
+    def test_a_file_that_cannot_be_read_now_is_exported_once_it_can(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a", flush_seconds=0) as job:
+            for _ in range(4):
+                write_step(job)
+                job.writer.flush()
+            hidden = sorted((tmp_path / "a/index").rglob("*.parquet"))[1]
+            hidden.rename(tmp_path / "away")
+            hidden.symlink_to(tmp_path / "nowhere")
+            done = self.export(tmp_path / "a", target, tables=["steps", "tensors"])
+            assert [Path(path).name for path in done.damaged] == [hidden.name]
+            (tmp_path / "away").replace(hidden)
+            self.export(tmp_path / "a", target, tables=["steps", "tensors"])
+        self.check(tmp_path / "a", target, "steps", "tensors")
+
+    def test_damaged_files_are_left_out_and_said(self, tmp_path: Path, target: str) -> None:
+        run = write_run(tmp_path / "a", 4)
+        with Job(run, resume=True, flush_seconds=0) as job:
+            write_step(job)
+        torn = sorted((run / "index").rglob("*.parquet"), key=lambda path: path.name)[-1]
+        torn.write_bytes(torn.read_bytes()[:-20])
+        done = self.export(run, target)
+        assert [Path(path).name for path in done.damaged] == [torn.name]
+        assert done.rows["steps"] == 4

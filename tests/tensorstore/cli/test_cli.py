@@ -1,0 +1,195 @@
+"""The command line, run as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from support.runs import Job
+from tensortrial.cli.console import print_table
+from tensortrial.format.record import Plan, Record, Step
+from tensortrial.format.schema import RunInfo, WorkerInfo
+from tensortrial.mode import ModeKeys
+from tensortrial.storage.open import open_storage
+from tensortrial.write.claim import claim
+from tensortrial.write.writer import Writer
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of five TRAIN steps, every tenth, and one EVAL step."""
+    storage = open_storage(tmp_path / "run")
+    worker = WorkerInfo("worker_0", 1, "2026-01-01", [{"name": "weights"}])
+    claim(storage, RunInfo("2026-01-01T00:00:00+00:00", "none"), worker)
+    writer = Writer(storage, "worker_0")
+    weight, loss = Plan("net.weight", ("weights",), True, ("l2",)), Plan("loss", (), True)
+    for number in range(5):
+        records = [Record(weight, np.full(3, number, np.float32), 0), Record(loss, float(number), 0)]
+        writer.put(Step(ModeKeys.TRAIN, 10 * number, number), records, closes=True)
+    writer.put(Step(ModeKeys.EVAL, 0, 5), [Record(loss, 0.5, 0)], closes=True)
+    writer.close()
+    return tmp_path / "run"
+
+
+def tensortrial(*arguments: object, cwd: Path | None = None, status: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tensortrial", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def test_info_says_what_the_run_is(run: Path) -> None:
+    printed = tensortrial("info", run).stdout
+    for fact in ("ended", "worker_0", "steps TRAIN  0-40:10", "steps EVAL   0", "weights      1"):
+        assert fact in printed, printed
+
+
+def test_names_can_be_chosen(run: Path) -> None:
+    assert tensortrial("names", run).stdout.split() == ["loss", "net.weight"]
+    assert tensortrial("names", run, "--regex", "^net").stdout.split() == ["net.weight"]
+    assert tensortrial("names", run, "--collection", "weights").stdout.split() == ["net.weight"]
+    assert tensortrial("names", run, "--step", 0, "--mode", "eval").stdout.split() == ["loss"]
+
+
+def test_steps_are_ranges(run: Path) -> None:
+    assert tensortrial("steps", run).stdout.split() == ["0-5"]
+    assert tensortrial("steps", run, "--mode", "TRAIN").stdout.split() == ["0-40:10"]
+
+
+def test_sql_prints_a_table_csv_or_json(run: Path) -> None:
+    query = "select name, count(*) as n, max(value) as top from scalars group by name"
+    assert "loss" in tensortrial("sql", run, query).stdout
+    assert tensortrial("sql", run, query, "--format", "csv").stdout.split() == ["name,n,top", "loss,6,4.0"]
+    assert json.loads(tensortrial("sql", run, query, "--format", "json").stdout) == {"name": "loss", "n": 6, "top": 4.0}
+
+
+def test_sql_gives_values_as_programs_read_them(run: Path) -> None:
+    query = "select true as a, [1, 2] as b, 'nan'::double as c, '\\x01'::blob as d, 1.5 as e, null as f"
+    found = json.loads(tensortrial("sql", run, query, "--format", "json").stdout)
+    assert found == {"a": True, "b": [1, 2], "c": "nan", "d": "01", "e": 1.5, "f": None}
+    assert tensortrial("sql", run, query, "--format", "csv").stdout == 'a,b,c,d,e,f\ntrue,"[1, 2]",nan,01,1.5,\n'
+
+
+def test_sql_that_fails_over_its_rows_leaves_the_file_as_it_was(run: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.csv"
+    kept.write_text("mine")
+    done = tensortrial("sql", run, "select cast(name as int) from scalars", "--output", kept, status=1)
+    assert done.stderr.startswith("Error: Conversion Error: Could not convert string 'loss'")
+    assert kept.read_text() == "mine"
+    nowhere = tensortrial("sql", run, "select 1", "--output", tmp_path / "no/rows.csv", status=1)
+    assert nowhere.stderr == f"Error: {tmp_path}/no/rows.csv: the rows cannot be written: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from sniff_csv('/etc/passwd')",
+        "select * from duckdb_secrets()",
+        "from sqlite_scan('a', 'b')",
+        "select current_setting('s3_secret_access_key')",
+        "pivot scalars on name using sum(value)",
+    ],
+)
+def test_sql_that_reaches_elsewhere_is_refused_in_a_sentence(run: Path, query: str) -> None:
+    done = tensortrial("sql", run, query, status=1)
+    assert "Traceback" not in done.stderr
+    assert "INSTALL" not in done.stderr
+    assert "a query can" in done.stderr or "only one SELECT" in done.stderr
+
+
+def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
+    columns, rows = [f"column_{number}" for number in range(20)], [[str(number) for number in range(20)]] * 2
+    for width, lines in ((40, 42), (400, 6)):
+        file = io.StringIO()
+        print_table(Console(file=file, width=width), columns, rows)
+        printed = file.getvalue()
+        assert len(printed.splitlines()) == lines
+        assert all(column in printed for column in columns)
+    folded = io.StringIO()
+    print_table(Console(file=folded, width=60), ["run", "loss"], [["x" * 100, "1"]])
+    assert folded.getvalue().count("x") == 100
+
+
+def test_a_folder_of_runs_names_them(run: Path) -> None:
+    for command in ("info", "compact"):
+        assert (
+            "a folder with runs in it: name one of them, such as run"
+            in tensortrial(command, run.parent, status=1).stderr
+        )
+
+
+def test_what_finds_nothing_says_why(run: Path) -> None:
+    assert "there is weights" in tensortrial("names", run, "--collection", "weight", status=2).stderr
+    unknown = tensortrial("names", run, "--step", 5, "--mode", "train")
+    assert (unknown.stdout, unknown.stderr) == (
+        "",
+        "nothing was saved at step 5 of mode TRAIN; the steps are 0-40:10\n",
+    )
+    assert tensortrial("names", run, "--regex", "z").stderr == "none of the run's 2 tensors is meant by these options\n"
+    assert "no step of mode PREDICT" in tensortrial("steps", run, "--mode", "predict").stderr
+    assert "(no rows)" in tensortrial("sql", run, "select 1 where false").stdout
+
+
+def test_mark_ended(run: Path) -> None:
+    (run / "end" / "worker_0.json").unlink()
+    assert "running" in tensortrial("info", run).stdout
+    tensortrial("mark-ended", run)
+    assert "ended" in tensortrial("info", run).stdout
+
+
+def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
+    tensortrial("mark-ended", run)
+    assert [path.name for path in (run / "end").iterdir()] == ["worker_0.json"]
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments", "sentence"),
+    [
+        (1, ["info", "nowhere"], "there is no run here"),
+        (1, ["sql", "RUN", "drop table x"], "only one SELECT"),
+        (1, ["sql", "RUN", "select nothing from tensors"], "nothing"),
+        (1, ["names", "RUN", "--regex", "("], "is not a regular expression"),
+        (2, ["info", "RUN", "-o", "endpoint"], "is not KEY=VALUE"),
+    ],
+)
+def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, arguments: list[str], sentence: str) -> None:
+    done = tensortrial(*[run if argument == "RUN" else argument for argument in arguments], status=status)
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sql_over_many_runs(tmp_path: Path) -> None:
+    for name, loss in (("a", 1.0), ("b", 2.0)):
+        with Job(tmp_path / "project" / name) as job:
+            job.step({"loss": loss})
+    (tmp_path / "project" / "broken").mkdir()
+    (tmp_path / "project" / "broken" / "run.json").write_text("{}")
+    query = "select run, value from scalars order by run"
+    for places in (["project"], ["project/*"], ["project/a", "project/b"]):
+        found = tensortrial("sql", *places, query, "--format", "csv", cwd=tmp_path)
+        assert found.stdout == "run,value\na,1.0\nb,2.0\n"
+        reason = "its run.json cannot be read, so this is not a run: it was not written by tensortrial"
+        left_out = f"left out: {tmp_path}/project/broken: {reason}\n"
+        assert found.stderr == ("" if places == ["project/a", "project/b"] else left_out)
+    for form, read in (("parquet", pq.read_table), ("arrow", lambda path: pa.ipc.open_stream(path).read_all())):
+        path = tmp_path / f"rows.{form}"
+        tensortrial("sql", "project", query, "--format", form, "--output", path, cwd=tmp_path)
+        assert read(path).to_pydict() == {"run": ["a", "b"], "value": [1.0, 2.0]}
+    nothing = tensortrial("sql", "project/broken", query, cwd=tmp_path, status=1)
+    assert "not a run" in nothing.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "names", "steps", "sql", "mark-ended", "compact"])
+def test_help_says_what_a_command_does(command: str) -> None:
+    printed = tensortrial(command, "--help").stdout
+    assert "RUN" in printed
+    assert "--storage-option" in printed

@@ -1,0 +1,77 @@
+"""Ctrl-C stops what runs, at a terminal and in Python."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.runs import Job
+
+LONG = "select count(*) from tensors a, range(1000000000) b, range(1000000000) c where b.range + c.range = -1"
+
+PROGRAM = """
+import sys
+import tensortrial
+trial = tensortrial.create_trial(sys.argv[1])
+answer = trial.sql(sys.argv[2])
+try:
+    print("begins", flush=True)
+    getattr(answer, sys.argv[3])()
+except KeyboardInterrupt:
+    print("stopped", trial.sql("select count(*) from tensors").fetchall())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Job(tmp_path / "run") as job:
+        job.step({"x": 1.0})
+    return tmp_path / "run"
+
+
+def is_computing(process: int) -> bool:
+    """Whether it has used so much processor time that it is past its imports, and inside the query."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is not said here")
+def test_ctrl_c_at_a_terminal_ends_sql_with_status_130(folder: Path) -> None:
+    pytest.importorskip("click")
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(sys.executable, [sys.executable, "-m", "tensortrial", "sql", str(folder), LONG])
+    deadline = time.monotonic() + 60
+    while not is_computing(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.write(terminal, b"\x03")
+    printed = b""
+    # The terminal of a process that has ended gives an error instead of an end.
+    while True:
+        try:
+            printed += os.read(terminal, 1000)
+        except OSError:
+            break
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert printed.decode().replace("^C", "").split() == ["Interrupted"]
+
+
+@pytest.mark.parametrize("method", ["fetchall", "to_arrow_table"])
+def test_ctrl_c_in_python_is_a_keyboard_interrupt(folder: Path, method: str) -> None:
+    line = [sys.executable, "-c", PROGRAM, str(folder), LONG, method]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        printed, err = process.communicate(timeout=60)
+    assert (printed, err, process.returncode) == ("stopped [(1,)]\n", "", 0)

@@ -1,0 +1,111 @@
+"""Names that a stranger chose: a terminal obeys none of them, and a spreadsheet none where it is guarded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tensortrial
+from support.runs import TRAIN, Job
+from tensortrial.cli.console import visible
+from tensortrial.errors import ConfigurationError
+
+# Clears the screen, sets the title by C1, writes over the line, shows what follows from right to left, begins a line.
+NAME = "loss\x1b[2J\x9b31m\rok\u202egnp\n=cmd"
+SHOWN = r"loss\x1b[2J\x9b31m\rok\u202egnp"
+FORBIDDEN = "\x1b\x9b\u202e"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("names") / "run"
+    with Job(folder) as job:
+        for value in (1.0, float("nan")):
+            job.step({NAME: value, "=1+1": 2.0, "-x": 1.0}, TRAIN, collections=("losses", "c\x1b]0;x\x07"))
+    return folder
+
+
+def on_terminal(*arguments: object) -> str:
+    """What a command prints, on both streams, to a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tensortrial", *map(str, arguments)]
+    process = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+    )
+    os.close(theirs)
+    printed = b""
+    while data := _read(ours):
+        printed += data
+    os.close(ours)
+    process.wait(60)
+    return printed.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the other end was closed
+        return b""
+
+
+def test_visible_leaves_words_and_shows_controls() -> None:
+    assert visible("weights/é 层 שלום\n") == "weights/é 层 שלום\n"
+    assert visible(NAME) == SHOWN + "\n=cmd"
+    assert visible("a\x7f\x00\u2028\u200f\u2066\ud800") == r"a\x7f\x00\u2028\u200f\u2066\ud800"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("names",),
+        ("sql", "select name from tensors"),
+        ("sql", "select cast(name as int) from tensors"),
+        ("query", "losses"),
+        ("query", "best_runs"),
+        ("watch", "--rule", "ExplodingTensor", "--no-record"),
+    ],
+    ids=" ".join,
+)
+def test_a_terminal_gets_no_control_of_a_name(run: Path, arguments: tuple[str, ...]) -> None:
+    command, *rest = arguments
+    printed = on_terminal(command, *([rest[0], run, *rest[1:]] if command == "query" else [run, *rest]))
+    assert not set(FORBIDDEN) & set(printed), printed
+    assert "\r" not in printed
+    assert r"\x1b" in printed
+
+
+def test_what_programs_read_holds_names_as_they_are(run: Path) -> None:
+    def output(*arguments: object) -> str:
+        command = [sys.executable, "-m", "tensortrial", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode()
+
+    query = "select distinct name from tensors order by name"
+    assert [json.loads(line)["name"] for line in output("sql", run, query, "--format", "json").splitlines()][-1] == NAME
+    assert NAME in output("names", run)
+    plain = list(csv.reader(io.StringIO(output("sql", run, query, "--format", "csv"), newline="")))
+    guarded = list(
+        csv.reader(io.StringIO(output("sql", run, query, "--format", "csv", "--guard-formulas"), newline=""))
+    )
+    assert [cell for (cell,) in plain] == ["name", "-x", "=1+1", NAME]
+    assert [cell for (cell,) in guarded] == ["name", "'-x", "'=1+1", NAME]
+
+
+def test_an_exported_csv_can_be_guarded(run: Path, tmp_path: Path) -> None:
+    for options in ({}, {"guard_formulas": True}):
+        target = tmp_path / str(len(options))
+        tensortrial.export(run, f"csv:{target}", tables=["scalars"], progress=False, **options)
+        (path,) = target.rglob("*.csv")
+        rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode(), newline="")))
+        sign = "'" if options else ""
+        assert {row["name"] for row in rows} == {NAME, f"{sign}=1+1", f"{sign}-x"}
+        assert {float(row["value"]) for row in rows if row["name"] != NAME} == {1.0, 2.0}
+    with pytest.raises(ConfigurationError, match="guard_formulas must be true or false, got 'yes'"):
+        tensortrial.export(run, f"csv:{tmp_path}", progress=False, guard_formulas="yes")

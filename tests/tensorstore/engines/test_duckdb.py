@@ -1,0 +1,74 @@
+"""DuckDB keeps what an engine promises, and what Spark is asked is looked at before."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.engine_contract import EngineContract, make_project
+from tensortrial.engines.duckdb import DuckDBEngine
+from tensortrial.errors import MissingExtra, QueryError, QueryRefused
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+class TestDuckDB(EngineContract):
+    @pytest.fixture
+    def engine(self) -> DuckDBEngine:
+        return DuckDBEngine()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from parquet.`/etc/x`",
+        "select * from other.tensors",
+        "select * from catalogue_files",
+        "select * from catalogue.files",
+        "with t as (select * from u) select * from t",
+        "select (select max(x) from elsewhere) from tensors",
+        "select * from tensors join range(10)",
+        "select * from identifier('other')",
+        "select reflect('java.lang.System', 'getenv', 'HOME') from tensors",
+        "select java_method('java.lang.System', 'exit', 1) from tensors",
+        "select try_reflect('java.lang.System', 'exit', 1) from tensors",
+        "select transform(name) using 'cat' as (x string) from tensors",
+        "insert into tensors select * from tensors",
+        "set spark.sql.ansi.enabled = false",
+        "select 1; drop view tensors",
+        "add jar 'x.jar'",
+        "cache table tensors",
+        "describe tensors",
+        "table elsewhere",
+        "",
+    ],
+)
+def test_what_spark_is_never_asked(query: str) -> None:
+    spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
+    for dialect in ("duckdb", "spark"):
+        with pytest.raises((QueryRefused, QueryError)):
+            spark_sql.select(query, {"tensors"}, dialect)
+
+
+def test_what_spark_is_asked() -> None:
+    spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
+    query = "with t as (from tensors) select name, epoch_us(saved_at) from t where list_contains(collections, $c)"
+    assert spark_sql.select(query, {"Tensors"}, "duckdb") == (
+        "WITH t AS (SELECT * FROM tensors) SELECT name, UNIX_MICROS(CAST(saved_at AS TIMESTAMP)) FROM t "
+        "WHERE ARRAY_CONTAINS(collections, :c)"
+    )
+    assert "catalogue_files AS files" in spark_sql.question("index_paths")
+
+
+def test_spark_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pyspark", "pyspark.sql", "pyspark.errors", "py4j.protocol", "sqlglot"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for module in ("tensortrial.engines.spark", "tensortrial.engines.spark_sql"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(MissingExtra, match=r"tensortrial\[spark\]"):
+        import tensortrial.engines.spark  # noqa: F401

@@ -1,0 +1,165 @@
+"""What a query answers on DuckDB: rows in every form, and this project's errors only."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tensortrial
+from support.runs import Job
+from tensortrial import Trial
+from tensortrial.engines.duckdb import DuckDBEngine
+from tensortrial.errors import (
+    QueryError,
+    QueryMemoryExceeded,
+    QueryTimeout,
+    TemporaryDiskExceeded,
+    TensorTrialError,
+)
+
+ENDLESS = "select count(*) as n from range(10000000) a, range(10000000) b"
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "fetchall": lambda answer: answer.fetchall(),
+    "fetchnumpy": lambda answer: answer.fetchnumpy(),
+    "df": lambda answer: pytest.importorskip("pandas") and answer.df(),
+    "to_df": lambda answer: pytest.importorskip("pandas") and answer.to_df(),
+    "pl": lambda answer: pytest.importorskip("polars") and answer.pl(),
+    "to_arrow_table": lambda answer: answer.to_arrow_table(),
+    "arrow": lambda answer: answer.arrow().read_all(),
+    "arrow by batches": lambda answer: list(answer.arrow(10)),
+    "to_arrow_reader": lambda answer: answer.to_arrow_reader().read_all(),
+    "another library": lambda answer: pa.table(answer),
+    "iteration": list,
+    "shape": lambda answer: answer.shape,
+    "show": lambda answer: answer.show(),
+    "repr": repr,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers") / "run"
+    with Job(folder) as job:
+        for step in range(3):
+            job.step({"loss": step / 2})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trial(run: Path) -> Iterator[Trial]:
+    with tensortrial.create_trial(run) as trial:
+        yield trial
+
+
+@pytest.mark.parametrize("way", sorted({*WAYS} - {"shape"}))  # no value is needed to count rows
+def test_every_method_raises_errors_of_this_project_only(trial: Trial, way: str) -> None:
+    answer = trial.sql("select cast(name as int) as n from tensors order by n")
+    for _ in range(2):
+        with pytest.raises(
+            TensorTrialError if way != "another library" else Exception, match="Could not convert"
+        ) as got:
+            WAYS[way](answer)
+        assert way == "another library" or isinstance(got.value, QueryError)
+    assert trial.sql("select 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_method_stops_at_the_timeout(trial: Trial, way: str) -> None:
+    if way == "another library":
+        pytest.skip("the error passes through that library")
+    answer = trial.sql(ENDLESS, timeout=0.2)
+    with pytest.raises(QueryTimeout, match=r"timeout of 0\.2 seconds") as caught:
+        WAYS[way](answer)
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.timeout == 0.2
+
+
+def test_every_method_gives_the_same_rows(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = trial.sql("select global_step, scalar from tensors order by all")
+    rows = [(0, 0.0), (1, 0.5), (2, 1.0)]
+    assert (answer.columns, answer.types) == (["global_step", "scalar"], ["BIGINT", "DOUBLE"])
+    assert answer.fetchall() == rows
+    assert answer.fetchall() == list(answer) == rows
+    assert answer.to_arrow_table().to_pydict() == {"global_step": [0, 1, 2], "scalar": [0.0, 0.5, 1.0]}
+    assert answer.arrow().read_all() == answer.to_arrow_table() == pa.table(answer)
+    assert answer.fetchnumpy()["scalar"].tolist() == [0.0, 0.5, 1.0]
+    assert answer.shape == (3, 2)
+    answer.show()
+    assert capsys.readouterr().out.count("│") == repr(answer).count("│") > 5
+
+
+def test_a_reader_that_was_not_read_disturbs_no_other_question(trial: Trial) -> None:
+    answer = trial.sql("select range as i from range(3000000)")
+    unread, begun = answer.arrow(), answer.arrow(1000)
+    assert next(begun).num_rows > 0
+    rows = iter(answer)
+    assert next(rows) == (0,)
+    assert trial.sql("select 1").fetchall() == [(1,)]
+    assert answer.shape == (3000000, 1)
+    assert unread.read_all().num_rows == 3000000
+    assert next(rows) == (1,)
+
+
+def test_an_answer_in_a_thread_stops_at_its_timeout(trial: Trial) -> None:
+    caught: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            trial.sql(ENDLESS, timeout=0.2).fetchall()
+        except QueryError as exc:
+            caught.append(exc)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(60)
+    assert [type(each) for each in caught] == [QueryTimeout]
+
+
+def test_ctrl_c_stops_an_answer(trial: Trial) -> None:
+    timer = threading.Timer(0.5, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        trial.sql(ENDLESS).fetchall()
+    timer.join()
+    assert trial.sql("select 1").fetchall() == [(1,)]
+
+
+def test_the_command_line_stops_a_query_at_its_timeout(run: Path) -> None:
+    command = [sys.executable, "-m", "tensortrial", "sql", str(run), ENDLESS, "--timeout", "0.5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "stopped by its timeout of 0.5 seconds" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+LARGE = "select count(*) from (select distinct i, i::varchar || repeat('x', 40) as s from range(3000000) t(i))"
+
+
+def test_a_query_that_needs_too_much_memory_names_the_limit(run: Path) -> None:
+    with tensortrial.create_trial(run, engine=DuckDBEngine(memory_limit="60MB")) as trial:
+        with pytest.raises(QueryMemoryExceeded, match="memory limit") as caught:
+            trial.sql(LARGE).fetchall()
+        assert isinstance(caught.value, MemoryError)
+        assert trial.sql("select count(*) from tensors").fetchall() == [(3,)]
+
+
+def test_a_query_that_needs_too_much_temporary_disk_names_the_limit(run: Path) -> None:
+    engine = DuckDBEngine(memory_limit="60MB", temporary_disk="5MB")
+    with (
+        tensortrial.create_trial(run, engine=engine) as trial,
+        pytest.raises(TemporaryDiskExceeded, match="temporary disk"),
+    ):
+        trial.sql(LARGE).fetchall()
+
+
+def test_temporary_disk_holds_what_memory_does_not(run: Path) -> None:
+    with tensortrial.create_trial(run, engine=DuckDBEngine(memory_limit="60MB", temporary_disk="2GB")) as trial:
+        assert trial.sql(LARGE).fetchall() == [(3000000,)]

@@ -1,0 +1,134 @@
+"""The rows that are read without SQL are those that SQL finds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensortrial
+from support.runs import EVAL, TRAIN, Job
+from tensortrial.format import index, index_reader
+from tensortrial.format.index import SavedTensor
+from tensortrial.format.index_reader import IndexRows
+from tensortrial.maintenance.compaction import compact
+from tensortrial.read.trial import Trial
+from tensortrial.statistics.single import STATISTICS
+from tensortrial.storage.open import open_storage
+from tensortrial.write import close_compaction
+
+NAMES = ["a", "b/weight", "ü", ""]
+PLACE = SavedTensor._fields[:14]
+
+
+def saved(trial: Trial, where: str, statistics: bool) -> list[tuple[Any, ...]]:
+    """What SQL says of the rows."""
+    columns = [f'"{name}"' for name in PLACE]
+    if statistics:
+        columns += [f"[{', '.join(f'{name!r}' for name in STATISTICS)}]".replace("'", '"'), "histogram"]
+    rows = trial.sql(f"select {', '.join(columns)} from tensors where {where}").fetchall()
+    return sorted(map(_comparable, (SavedTensor(*row) for row in rows)))
+
+
+def read(trial: Trial, **asked: Any) -> list[tuple[Any, ...]]:
+    paths = [path for (path,) in trial.reader.catalogue.ask("index_paths")]
+    return sorted(map(_comparable, IndexRows(open_storage(trial.path)).read(paths, **asked)))
+
+
+def _comparable(row: SavedTensor) -> tuple[Any, ...]:
+    """Without nan, which is not equal to itself, and in an order of its own."""
+    return row.global_step, row.name, row.worker, repr(row._replace(scalar=_number(row.scalar)))
+
+
+def _number(value: float | None) -> str:
+    return "nan" if value is not None and math.isnan(value) else repr(value)
+
+
+values = st.one_of(
+    st.floats(),
+    st.lists(st.floats(-1e3, 1e3), max_size=3).map(np.array),
+    st.integers(0, 3).map(lambda size: np.zeros((2, size), np.int8)),
+)
+steps = st.lists(st.dictionaries(st.sampled_from(NAMES), values, min_size=1), min_size=1, max_size=12)
+
+
+@settings(max_examples=10, deadline=None)
+@given(steps, st.sampled_from([0, 1, 3]), st.booleans(), st.sampled_from([1, 3, 1 << 20]))
+def test_rows_are_those_that_sql_finds(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: Sequence[dict[str, Any]],
+    flush_every: int,
+    compacted: bool,
+    row_group: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "_ROW_GROUP_ROWS", row_group)
+        patched.setattr(index, "_COMPACTED_ROW_GROUP_ROWS", row_group)
+        patched.setattr(close_compaction, "_ROWS", 0)
+        with Job(folder, flush_seconds=3600) as job:
+            for number, step in enumerate(steps):
+                kept = {"statistics": ("min", "l2"), "histogram": True} if number % 2 else {}
+                job.step(step, EVAL if number % 3 == 2 else TRAIN, **kept)
+                if flush_every and number % flush_every == 0:
+                    job.flush()
+        if compacted:
+            compact(folder, grace=0)
+    trial = tensortrial.create_trial(folder)
+    for statistics in (False, True):
+        assert read(trial, statistics=statistics) == saved(trial, "true", statistics)
+        for step in range(len(steps) + 1):
+            assert read(trial, step=step, statistics=statistics) == saved(trial, f"global_step = {step}", statistics)
+        for name in NAMES:
+            assert read(trial, names=[name], statistics=statistics) == saved(trial, f"name = '{name}'", statistics)
+    assert read(trial, names=NAMES[:2], step=1) == saved(trial, "name in ('a', 'b/weight') and global_step = 1", False)
+    for number, step in enumerate(steps):
+        for name in NAMES:
+            rows = trial.reader.catalogue.rows(name, number)
+            assert [(row.name, row.global_step) for row in rows] == [(name, number)] * (name in step)
+
+
+def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for scalar in (0.0, -0.0):
+            job.step({"a": scalar, "b": scalar})
+    trial = tensortrial.create_trial(tmp_path)
+    read, decoded = index_reader._IndexFile.read, list[str]()
+    monkeypatch.setattr(
+        index_reader._IndexFile,
+        "read",
+        lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
+    )
+    rows = [trial.reader.catalogue.rows("a", step) for step in range(2)]
+    assert [(row.worker, row.dtype, row.nbytes, str(row.scalar), row.chunk) for (row,) in rows] == [
+        ("worker_0", "float64", 8, scalar, None) for scalar in ("0.0", "-0.0")
+    ]
+    assert sorted(decoded) == ["global_step", "mode_step", "name", "offset", "row", "scalar", "shape"]
+
+
+def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    monkeypatch.setattr(index_reader, "_KEPT_GROUPS", 3)
+    monkeypatch.setattr(index_reader, "_KEPT_FOOTERS", 2)
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for number in range(8):
+            job.step({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
+            job.flush()
+    trial = tensortrial.create_trial(tmp_path)
+    rows = IndexRows(trial.reader.storage)
+    paths = [path for (path,) in trial.reader.catalogue.ask("index_paths")]
+    for statistics in (False, True, False):
+        found = rows.read(paths, ["a"], statistics=statistics)
+        assert [row.scalar for row in found] == [*range(8)]
+        assert len(rows._groups) == 3
+        assert len(rows._files) == 2
+        assert rows._bytes == sum(group.nbytes for group in rows._groups.values())
+    monkeypatch.setattr(index_reader, "_KEPT_BYTES", 0)
+    assert len(rows.read(paths)) == 16
+    assert rows._bytes == 0

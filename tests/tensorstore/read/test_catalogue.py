@@ -1,0 +1,509 @@
+"""The catalogue: what a refresh reads, what damage does, and what SQL may and may not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tensortrial
+from support.runs import EVAL, TRAIN, Job
+from tensortrial import queries
+from tensortrial.config.collection import Collection
+from tensortrial.errors import (
+    ConfigurationError,
+    CorruptFile,
+    MissingChunk,
+    QueryError,
+    QueryRefused,
+    StorageError,
+    UnknownFormat,
+)
+from tensortrial.format.index import SavedTensor
+from tensortrial.format.index_reader import IndexRows
+from tensortrial.format.schema import RunInfo
+from tensortrial.read.trial import Trial
+from tensortrial.storage.base import Paths, Tails
+from tensortrial.storage.local import LocalStorage
+
+VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "tensor_values")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Three flushes of two steps each."""
+    folder = tmp_path / "run"
+    collections = [Collection("weights", include_regex="w"), Collection("losses", tensor_names=["loss"])]
+    with Job(folder, flush_seconds=3600, collections=collections, saved=["weights"]) as job:
+        for number in range(6):
+            statistics = ("min", "abs_mean", "nan_count")
+            job.put(step := job.begin(TRAIN if number % 2 else EVAL), {"loss": number / 2}, collections=("losses",))
+            values = {"w": np.arange(4.0) + number}
+            job.put(step, values, closes=True, statistics=statistics, collections=("weights",))
+            if number % 2:
+                job.flush()
+    return folder
+
+
+@pytest.fixture
+def trial(run: Path) -> Iterator[Trial]:
+    trial = tensortrial.create_trial(run)
+    yield trial
+    trial.close()
+
+
+class CountingStorage(LocalStorage):
+    """Counts what is read of each file."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.reads: Counter[str] = Counter()
+
+    def read(self, path: str) -> bytes:
+        self.reads[path] += 1
+        return super().read(path)
+
+    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
+        self.reads.update(paths)
+        return super().read_tails(paths, length)
+
+
+# ---------------------------------------------------------------------------------------------------------- refresh
+
+
+def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
+    job = Job(tmp_path, flush_seconds=3600)
+    storage = CountingStorage(str(tmp_path))
+    for _ in range(3):
+        job.step({"a": np.zeros(2), "b": 1.0})
+        job.flush()
+    trial = Trial(storage, RunInfo(""), "t")
+    assert len([path for path in storage.reads if path.startswith("index/")]) == 3
+    for number in range(3, 6):
+        storage.reads.clear()
+        job.step({"a": np.zeros(2), "b": 1.0})
+        job.flush()
+        assert trial.steps()[-1] == number
+        index_reads = [path for path in storage.reads if path.startswith("index/")]
+        assert index_reads == [f"index/worker=worker_0/step=000000000000/0000000{number}.parquet"]
+        storage.reads.clear()
+        assert (trial.steps(), trial.tensor_names()) == ([*range(number + 1)], ["a", "b"])
+        assert not [path for path in storage.reads if path.startswith("index/")]
+    job.close()
+
+
+def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = IndexRows.read, list[str]()
+
+    def noted(self: IndexRows, paths: Sequence[str], *args: Any) -> list[SavedTensor]:
+        asked.extend(paths)
+        return read(self, paths, *args)
+
+    monkeypatch.setattr(IndexRows, "read", noted)
+    job = Job(tmp_path, flush_seconds=3600)
+    job.step({"a": 0.0})
+    job.flush()
+    trial = tensortrial.create_trial(tmp_path)
+    for number in range(1, 4):
+        assert trial.tensor("a").values() == {step: step for step in range(number)}
+        asked.clear()
+        job.step({"a": float(number)})
+        assert trial.tensor("a").values() == {step: step for step in range(number + 1)}
+        assert [path.rpartition("/")[2] for path in asked] == [f"{number:08d}.parquet"]
+    job.close()
+
+
+def test_a_footer_longer_than_the_tail_is_read_at_a_second_go(tmp_path: Path) -> None:
+    names = {f"{number}/{'x' * 200}": 1.0 for number in range(500)}
+    with Job(tmp_path) as job:
+        job.step(names)
+    assert tensortrial.create_trial(tmp_path).tensor_names() == sorted(names)
+
+
+# ----------------------------------------------------------------------------------------------------------- damage
+
+
+def index_files(run: Path) -> list[Path]:
+    return sorted(run.glob("index/*/*/*.parquet"))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty"])
+def test_a_damaged_index_file_is_set_aside(run: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    bad = index_files(run)[1]
+    data = bad.read_bytes()
+    bad.write_bytes({"truncated": data[:-100], "garbage": b"x" * 100, "empty": b""}[damage])
+    trial = tensortrial.create_trial(run)
+    assert trial.steps() == [0, 1, 4, 5]
+    assert trial.tensor("w").values().keys() == {0, 1, 4, 5}
+    ((path, error),) = trial.damaged.items()
+    assert path == error.path == str(bad.relative_to(run))
+    assert isinstance(error, CorruptFile)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert path in caplog.text
+    assert trial.steps() == [0, 1, 4, 5]
+    assert len(caplog.records) == 1
+
+
+def test_an_index_file_of_a_later_format_is_refused(run: Path) -> None:
+    """To leave it out would be to show a run that never was."""
+    later = index_files(run)[1]
+    table = pq.ParquetFile(later).read()
+    pq.write_table(table.replace_schema_metadata({b"tensortrial.format": b"99"}), later)
+    with pytest.raises(UnknownFormat, match=later.name):
+        tensortrial.create_trial(run)
+
+
+def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
+    class Flaky(LocalStorage):
+        broken = True
+
+        def read_tails(self, paths: Sequence[str], length: int) -> Tails:
+            found = super().read_tails(paths, length)
+            pairs = zip(paths, found, strict=True)
+            return [StorageError(path, "no") if self.broken and "01.p" in path else tail for path, tail in pairs]
+
+    storage = Flaky(str(run))
+    trial = Trial(storage, RunInfo(""), "t")
+    assert trial.steps() == [0, 1, 4, 5]
+    assert len(trial.damaged) == 1
+    storage.broken = False
+    trial.refresh()
+    assert trial.steps() == [0, 1, 2, 3, 4, 5]
+    assert not trial.damaged
+
+
+def test_a_refresh_that_fails_is_made_up_for(run: Path) -> None:
+    class Failing(LocalStorage):
+        broken = False
+
+        def _list_after(self, folder: str, after: str) -> Paths:
+            if self.broken:
+                raise StorageError(folder, "no")
+            return super()._list_after(folder, after)
+
+    storage = Failing(str(run))
+    (run / "end" / "worker_0.json").unlink()
+    storage.broken = True
+    with pytest.raises(StorageError):
+        Trial(storage, RunInfo(""), "t")
+    storage.broken = False
+    assert Trial(storage, RunInfo(""), "t").steps(show_incomplete_steps=True) == [*range(6)]
+
+
+def test_an_index_file_that_vanishes_is_named(run: Path) -> None:
+    trial = tensortrial.create_trial(run)
+    gone = index_files(run)[1]
+    gone.unlink()
+    with pytest.raises(CorruptFile, match=gone.name):
+        trial.tensor("w").value(2)
+    assert trial.tensor("w").value(0).tolist() == [0, 1, 2, 3]
+
+
+def test_an_index_file_whose_rows_are_torn_is_named(run: Path) -> None:
+    bad = index_files(run)[1]
+    data = bytearray(bad.read_bytes())
+    data[4:400] = b"\xff" * 396
+    bad.write_bytes(data)
+    trial = tensortrial.create_trial(run)
+    assert trial.steps() == [*range(6)]
+    with pytest.raises(CorruptFile, match=bad.name):
+        trial.tensor("w").value(2)
+    assert trial.tensor("w").value(4).tolist() == [4, 5, 6, 7]
+
+
+def chunk_of(run: Path, step: int) -> Path:
+    rows = tensortrial.create_trial(run).sql("select global_step, chunk from tensors where name = 'w'").fetchall()
+    return run / dict(rows)[step]
+
+
+def test_a_missing_chunk_is_named(run: Path) -> None:
+    chunk = chunk_of(run, 2)
+    chunk.unlink()
+    trial = tensortrial.create_trial(run)
+    with pytest.raises(MissingChunk, match="step 2") as caught:
+        trial.tensor("w").value(2)
+    assert caught.value.path == str(chunk.relative_to(run))
+    assert isinstance(caught.value, FileNotFoundError)
+    # What the index itself holds is there.
+    assert trial.tensor("loss").value(2) == 1
+    assert trial.tensor("w").reduction_value(2, "min") == 2
+    assert trial.tensor("w").value(0).tolist() == [0, 1, 2, 3]
+    assert trial.sql("select count(*) from tensor_values").fetchall() == [(5,)]
+    assert isinstance(trial.damaged[caught.value.path], MissingChunk)
+
+
+@pytest.mark.parametrize("damage", ["torn", "empty", "foreign"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_torn_chunk_is_named(tmp_path: Path, damage: str, codec: str) -> None:
+    with Job(tmp_path, codec=codec, flush_seconds=3600) as job:
+        job.step({"w": np.random.default_rng(0).normal(size=1000)})
+        job.flush()
+        job.step({"w": np.ones(3)})
+    chunk = chunk_of(tmp_path, 0)
+    data = chunk.read_bytes()
+    chunk.write_bytes({"torn": data[:1000], "empty": b"", "foreign": b"\x01" * len(data)}[damage])
+    trial = tensortrial.create_trial(tmp_path)
+    with pytest.raises(CorruptFile) as caught:
+        trial.tensor("w").value(0)
+    assert caught.value.path == str(chunk.relative_to(tmp_path))
+    assert trial.tensor("w").value(1).tolist() == [1, 1, 1]
+    assert trial.sql("select count(*) from tensor_values").fetchall() == [(1,)]
+
+
+FORGED: dict[str, dict[str, Any]] = {
+    "a chunk outside": {"chunk": "../../../../etc/passwd"},
+    "an absolute chunk": {"chunk": "/etc/passwd"},
+    "a chunk in another room": {"chunk": "collections/worker_0.json"},
+    "a huge value": {"nbytes": 1 << 50, "shape": [1 << 47]},
+    "a negative size": {"nbytes": -5},
+    "a negative offset": {"offset": -5},
+    "another offset": {"offset": 100},
+    "an offset past the end": {"offset": 1 << 40},
+    "another shape": {"shape": [5]},
+    "a negative shape": {"shape": [-1]},
+    "another dtype": {"dtype": "int8"},
+    "an unknown dtype": {"dtype": "float17"},
+    "objects": {"dtype": "object"},
+    "no place": {"offset": None, "row_group": None},
+    "another row group": {"offset": None, "row_group": 99},
+    "another row": {"offset": None, "row": 1 << 30},
+    "too many parts": {"parts": 1 << 30},
+    "a scalar of another shape": {"scalar": 1.0, "shape": [1 << 40]},
+    "a scalar of no number": {"scalar": 1.0, "shape": [], "dtype": "datetime64[ns]"},
+    "an infinite int": {"scalar": float("inf"), "shape": [], "dtype": "int8"},
+}
+
+
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED)
+def test_a_forged_index_row_is_named_and_reads_nothing_else(tmp_path: Path, change: dict[str, Any]) -> None:
+    with Job(tmp_path) as job:
+        job.step({"w": np.arange(4.0), "v": np.ones(3)})
+    (path,) = index_files(tmp_path)
+    table = pq.ParquetFile(path).read()
+    rows = table.to_pylist()
+    rows[0].update(change)
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
+    trial = tensortrial.create_trial(tmp_path)
+    with pytest.raises((CorruptFile, MissingChunk)):
+        trial.tensor("w").value(0)
+    assert trial.tensor("v").value(0).tolist() == [1, 1, 1]
+
+
+# -------------------------------------------------------------------------------------------------------------- SQL
+
+
+def test_each_view_has_the_columns_that_it_documents(trial: Trial) -> None:
+    for view in VIEWS[1:5]:
+        comment = queries.load(f"view_{view}").split("create")[0].replace("\n--", " ")
+        documented = re.sub(r"\s*\([^)]*\)", "", comment.partition("Columns:")[2]).strip(" .\n")
+        assert trial.sql(f"from {view}").columns == re.split(r",\s*", documented), view
+    assert trial.sql("from tensors").columns[:5] == ["name", "mode", "mode_step", "global_step", "worker"]
+    assert trial.sql("from tensor_values").columns[-1] == "value"
+
+
+def test_the_views(trial: Trial) -> None:
+    def rows(query: str) -> list[Any]:
+        return trial.sql(query).fetchall()
+
+    assert rows("select mode, mode_step, global_step, num_tensors from steps order by global_step limit 2") == [
+        ("EVAL", 0, 0, 2),
+        ("TRAIN", 0, 1, 2),
+    ]
+    assert rows("select value from scalars where name = 'loss' order by global_step") == [(n / 2,) for n in range(6)]
+    reduced = "select reduction, value from reductions where name = 'w' and global_step = 3 order by all"
+    assert rows(reduced) == [("abs_mean", 4.5), ("min", 3), ("nan_count", 0)]
+    ((value,),) = rows("select value from tensor_values where global_step = 3")
+    assert np.frombuffer(value).tolist() == [3, 4, 5, 6]
+    assert rows("select name, saved, include_regex, tensor_names from collections order by name") == [
+        ("losses", False, [], ["loss"]),
+        ("weights", True, ["w"], []),
+    ]
+    assert rows("select count(*) from tensors where list_contains(collections, 'weights')") == [(6,)]
+
+
+def test_parameters(trial: Trial) -> None:
+    query = "select count(*) from tensors where name = $name and global_step < $step"
+    assert trial.sql(query, {"name": "w", "step": 2}).fetchall() == [(2,)]
+    with pytest.raises(QueryError):
+        trial.sql(query, {"name": "w"})
+    with pytest.raises(ConfigurationError):
+        trial.sql(query, ["w", 2])  # type: ignore[arg-type]
+
+
+def test_the_views_of_an_empty_run(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        trial = tensortrial.create_trial(tmp_path)
+        columns = {view: trial.sql(f"from {view}").columns for view in VIEWS}
+        assert [trial.sql(f"select * from {view}").fetchall() for view in VIEWS] == [[]] * 6
+        job.step({"w": np.zeros(3)})
+        job.flush()
+        assert {view: trial.sql(f"from {view}").columns for view in VIEWS} == columns
+        assert trial.sql("select count(*) from tensors").fetchall() == [(1,)]
+
+
+def test_a_relation_outlives_a_refresh(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.step({"a": 1.0})
+    trial = tensortrial.create_trial(tmp_path)
+    relation = trial.sql("select global_step from tensors")
+    job.step({"a": 1.0})
+    assert trial.sql("select count(*) from tensors").fetchall() == [(2,)]
+    assert relation.fetchall()[0] == (0,)
+    job.close()
+
+
+REFUSED = [
+    "create table x as select 1",
+    "insert into catalogue.steps select * from catalogue.steps",
+    "delete from catalogue.steps",
+    "drop view tensors",
+    "copy (select 1) to '{run}/tensors/x.csv'",
+    "copy tensors to '{run}/index/x.parquet'",
+    "export database '{run}/tensors/x'",
+    "attach '{run}/tensors/x.db'",
+    "install httpfs",
+    "load httpfs",
+    "set enable_external_access = true",
+    "reset enable_external_access",
+    "pragma enable_profiling",
+    "call pragma_version()",
+    "use main",
+    "begin",
+    "explain select 1",
+    "select 1; select 2",
+    "select 1; drop view tensors",
+    "prepare p as select 1",
+    "vacuum",
+    "",
+    "-- nothing",
+    # Files elsewhere, and other files of the run.
+    "select * from read_text('/etc/passwd')",
+    "select * from read_blob('{run}/run.json')",
+    "select * from read_csv('/etc/passwd')",
+    "select * from read_text('{run}/index/../run.json')",
+    "select * from read_text('{run}/tensors/../../secret.txt')",
+    "select * from glob('/etc/*')",
+    "select * from read_parquet('https://example.org/x.parquet')",
+    "select * from read_parquet('s3://bucket/x.parquet')",
+]
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_sql_that_does_anything_but_ask_is_refused(run: Path, trial: Trial, query: str) -> None:
+    (run.parent / "secret.txt").write_text("secret")
+    before = sorted(run.rglob("*"))
+    with pytest.raises(QueryRefused) as caught:
+        trial.sql(query.format(run=run)).fetchall()
+    assert isinstance(caught.value, PermissionError)
+    assert sorted(run.rglob("*")) == before
+    assert trial.sql("select count(*) from tensors").fetchall() == [(12,)]
+
+
+SECRET = pa.table({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["select * from SECRET", "select", "from '/etc/passwd'", "select nothing from tensors", "from no_such_view"],
+)
+def test_sql_that_is_wrong_says_what_is_wrong(trial: Trial, query: str) -> None:
+    """Among them the variables of the program that asks, which DuckDB would read by their names."""
+    SECRET2 = SECRET  # noqa: F841, N806
+    with pytest.raises(QueryError) as caught:
+        trial.sql(query.replace("SECRET", "SECRET2"))
+    assert isinstance(caught.value, ValueError)
+    assert "Error: " in str(caught.value) or "a query can read collections, findings" in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    "query", ["from tensors", "show tables", "describe tensors", "with x as (from steps) from x", "values (1)"]
+)
+def test_all_that_asks_is_run(trial: Trial, query: str) -> None:
+    assert trial.sql(query).fetchall()
+
+
+@pytest.mark.parametrize(
+    "name", ["lr=[0.1]", "a b", "it's", 'the "best"', "a*b?", "é☃", "{x}", "a%20b", "$name", "semi;colon"]
+)
+def test_a_run_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+    # What a pattern would find instead.
+    for other in ("lr=0", "axbx"):
+        with Job(tmp_path / other) as job:
+            job.step({"other": np.zeros(3)})
+    with Job(tmp_path / name) as job:
+        job.step({"w": np.zeros(3)})
+    trial = tensortrial.create_trial(tmp_path / name)
+    assert trial.name == name
+    assert trial.tensor("w").value(0).tolist() == [0, 0, 0]
+    assert trial.sql("select name from tensors").fetchall() == [("w",)]
+    assert trial.sql("select name from tensor_values").fetchall() == [("w",)]
+
+
+def test_range_steps_holds_in_sql_too(run: Path) -> None:
+    trial = tensortrial.create_trial(run, range_steps=(1, 4))
+    for view in ("tensors", "tensor_values", "steps", "scalars", "reductions"):
+        found = trial.sql(f"select distinct global_step from {view} order by 1").fetchall()
+        assert found == [(1,), (2,), (3,)], view
+
+
+# --------------------------------------------------------------------------------------------------- data frames
+
+
+def test_times_come_without_any_further_package(run: Path) -> None:
+    """DuckDB gives a time with a zone through pytz; pandas and polars have needs of their own."""
+    program = f"""
+import sys
+sys.modules["pytz"] = None
+import tensortrial
+trial = tensortrial.create_trial({str(run)!r})
+for view in ("tensors", "scalars", "steps"):
+    print(trial.sql(f"select saved_at from {{view}} order by 1").fetchall()[0])
+    print(trial.sql(f"select * from {{view}}").arrow().read_all().num_rows)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=_environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == [repr((datetime(2026, 1, 1),)), "12"]
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_pandas(trial: Trial) -> None:
+    pytest.importorskip("pandas")
+    frame = trial.sql("from scalars order by global_step").df()
+    assert list(frame["value"]) == [n / 2 for n in range(6)]
+    assert str(frame["saved_at"][0]).startswith("2026-01-01 00:00:00")
+    assert trial.sql("from tensors").df().shape[0] == 12
+
+
+def test_polars(trial: Trial) -> None:
+    pytest.importorskip("polars")
+    frame = trial.sql("from scalars order by global_step").pl()
+    assert frame["value"].to_list() == [n / 2 for n in range(6)]
+    assert frame["saved_at"][0] == datetime(2026, 1, 1)
+
+
+# ------------------------------------------------------------------------------------------------------- queries
+
+
+def test_every_question_says_what_it_asks() -> None:
+    for name in queries.names():
+        text = queries.load(name)
+        assert text.startswith("-- "), name
+        assert re.search(r"-- (View|What|Which|Where|At which)", text), name
+        assert "olumns" in text, name
+    with pytest.raises(KeyError, match="tensor_names"):
+        queries.load("no_such")

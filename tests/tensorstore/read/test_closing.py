@@ -1,0 +1,66 @@
+"""A trial is closed, and a program ends, while another thread waits for a long query."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensortrial
+from support.runs import Job
+from tensortrial.errors import RunClosed
+
+LONG = "select count(*) from tensors a, range(1000000000) b, range(1000000) c where b.range + c.range = -1"
+
+PROGRAM = """
+import sys, threading, time
+import tensortrial
+trial = tensortrial.create_trial(sys.argv[1])
+thread = threading.Thread(target=lambda: trial.sql(sys.argv[2]).fetchall(), daemon=True)
+thread.start()
+time.sleep(0.5)
+print("ends")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Job(tmp_path / "run") as job:
+        job.step({"x": 1.0})
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05, 1.0])
+@pytest.mark.parametrize("open_it", [tensortrial.create_trial, tensortrial.open_runs])
+def test_closing_stops_the_query_of_another_thread(folder: Path, open_it: Any, pause: float) -> None:
+    opened = open_it(folder)
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            opened.sql(LONG).fetchall()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    time.sleep(pause)
+    opened.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [type(error) for error in raised] == [RunClosed]
+    with pytest.raises(RunClosed):
+        opened.sql("select 1")
+
+
+def test_a_program_ends_while_a_daemon_thread_waits_for_a_query(folder: Path) -> None:
+    line = [sys.executable, "-c", PROGRAM, str(folder), LONG]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("ends\n", 0)
+    for foreign in ("nanobind", "Fatal", "atexit"):
+        assert foreign not in done.stderr

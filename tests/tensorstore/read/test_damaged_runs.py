@@ -1,0 +1,373 @@
+"""One bad file of a run: it is named, and blocks neither the rest of its run nor the other runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tensortrial
+from support.runs import Job
+from tensortrial.errors import CorruptFile, TensorTrialError
+from tensortrial.exports.rows import places, value_rows
+from tensortrial.format.index_reader import IndexRows
+from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
+from tensortrial.read.values import read_values
+from tensortrial.storage.open import open_storage
+
+INDEX = "index/worker=worker_0/step=000000000000"
+
+
+def write_run(folder: Path) -> Path:
+    with Job(folder, flush_seconds=0) as job:
+        for step in range(3):
+            job.step({"loss": float(step), "w": np.full(3, float(step))})
+            job.flush()
+    return folder
+
+
+def text_of(changes: dict[str, Any]) -> Callable[[str], str]:
+    return lambda text: json.dumps({**json.loads(text), **changes})
+
+
+NESTED = "[" * 5000 + "]" * 5000
+DOCUMENTS: dict[str, Callable[[str], str]] = {
+    "empty": lambda _: "",
+    "a list": lambda _: "[]",
+    "null": lambda _: "null",
+    "cut off": lambda text: text[: len(text) // 2],
+    "of other bytes": lambda _: "\x00\x01",
+    "nested in a key": lambda text: text.rstrip()[:-1] + f', "x": {NESTED}}}',
+    "nested without end": lambda _: '{"a":' * 5000,
+    "with NaN": lambda text: text.rstrip()[:-1] + ', "x": NaN}',
+    "with Infinity": lambda text: text.rstrip()[:-1] + ', "x": -Infinity}',
+    "with a number beyond all": lambda text: text.rstrip()[:-1] + ', "x": 1e999}',
+    "with 5000 digits": lambda text: text.rstrip()[:-1] + f', "x": {"9" * 5000}}}',
+    "with a key twice": lambda text: text.rstrip()[:-1] + ', "x": 1, "x": 2}',
+    "with half a character": lambda text: text.rstrip()[:-1] + ', "x": "\\ud800"}',
+}
+RUN = {
+    "format as a text": text_of({"format": "1"}),
+    "format as true": text_of({"format": True}),
+    "num_workers as a text": text_of({"num_workers": "2"}),
+    "num_workers of none": text_of({"num_workers": 0}),
+    "num_workers beyond all": text_of({"num_workers": 10**30}),
+    "created_at as a number": text_of({"created_at": 5}),
+    "created_at no time": text_of({"created_at": "yesterday"}),
+    "created_at before UTC": text_of({"created_at": "0001-01-01T00:00:00+14:00"}),
+    "versions as a list": text_of({"versions": [1]}),
+    "metadata as a text": text_of({"metadata": "x"}),
+    "without created_at": lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "created_at"}),
+}
+CLAIM = {
+    "worker as a number": text_of({"worker": 5}),
+    "of an unknown worker": text_of({"worker": "x"}),
+    "of a worker with control characters": text_of({"worker": "\u202e\x1b[2J"}),
+    "of another worker": text_of({"worker": "worker_0"}),
+    "num_workers as a text": text_of({"num_workers": "2"}),
+    "num_workers beyond all": text_of({"num_workers": 1 << 40}),
+    "started_at as null": text_of({"started_at": None}),
+    "collections of numbers": text_of({"collections": [5]}),
+    "collections without names": text_of({"collections": [{}]}),
+    "a collection whose name is a number": text_of({"collections": [{"name": 5}]}),
+    "a collection with a number for names": text_of({"collections": [{"name": "a", "tensor_names": 5}]}),
+    "session as a fraction": text_of({"session": 0.5}),
+    "a negative step": text_of({"first_global_step": -1}),
+    "modes of texts": text_of({"first_mode_steps": {"TRAIN": "x"}}),
+}
+
+
+@pytest.fixture(scope="module")
+def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("runs") / "good")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, good_run: Path) -> Path:
+    """A folder of a good run and of one to damage, called `bad`."""
+    for name in ("good", "bad"):
+        shutil.copytree(good_run, tmp_path / name)
+    return tmp_path
+
+
+def change(file: Path, damage: Callable[[str], str]) -> None:
+    file.write_text(damage(file.read_text()))
+
+
+def answers(runs: tensortrial.Runs) -> list[Any]:
+    return runs.sql("select run, count(*) from tensors group by run order by run").fetchall()
+
+
+def read_all(run: Path) -> None:
+    """Read a run, which may refuse in words of this project."""
+    with suppress(TensorTrialError), tensortrial.create_trial(run) as trial:
+        trial.steps()
+        trial.sql("select * from tensors").fetchall()
+        trial.values(trial.tensor_names())
+
+
+def test_a_bad_run_json_is_named_and_blocks_no_other_run(runs: Path) -> None:
+    for name, damage in {**DOCUMENTS, **RUN}.items():
+        shutil.copytree(runs / "good", runs / name)
+        change(runs / name / "run.json", damage)
+        with pytest.raises(TensorTrialError, match=r"run\.json"):
+            tensortrial.create_trial(runs / name)
+    with tensortrial.open_runs(runs) as opened:
+        assert answers(opened) == [("bad", 6), ("good", 6)]
+        assert sorted(Path(path).name for path in opened.damaged) == sorted([*DOCUMENTS, *RUN])
+        assert all("run.json" in str(error) for error in opened.damaged.values())
+
+
+@pytest.mark.parametrize("damage", [*DOCUMENTS.values(), *CLAIM.values()], ids=[*DOCUMENTS, *CLAIM])
+def test_a_bad_claim_is_named_and_blocks_no_other_worker(runs: Path, damage: Callable[[str], str]) -> None:
+    claim = runs / "bad" / "collections" / "worker_1.json"
+    shutil.copy(runs / "bad" / "collections" / "worker_0.json", claim)
+    change(claim, text_of({"worker": "worker_1"}))
+    change(claim, damage)
+    with tensortrial.create_trial(runs / "bad") as trial:
+        assert list(trial.damaged) == ["collections/worker_1.json"]
+        assert trial.steps() == [0, 1, 2]
+        assert trial.collections() == {}
+    with tensortrial.open_runs(runs) as opened:
+        assert answers(opened) == [("bad", 6), ("good", 6)]
+
+
+def test_a_copy_of_a_claim_is_named_and_doubles_nothing(runs: Path) -> None:
+    shutil.copy(runs / "bad" / "collections" / "worker_0.json", runs / "bad" / "collections" / "a copy.json")
+    with tensortrial.create_trial(runs / "bad") as trial:
+        assert list(trial.damaged) == ["collections/a copy.json"]
+        assert trial.tensor("loss").value(2) == 2.0
+        assert list(trial.values(["loss"])["loss"]) == [0, 1, 2]
+    with tensortrial.open_runs(runs) as opened:
+        assert answers(opened) == [("bad", 6), ("good", 6)]
+
+
+ENDS = {
+    "without a zone": text_of({"ended_at": "2026-01-01T00:00:00"}),
+    "after all times": text_of({"ended_at": "9999-12-31T23:59:59-14:00"}),
+    "of a number": text_of({"ended_at": 7}),
+    "of a list": text_of({"ended_at": []}),
+    "of another worker": text_of({"worker": "worker_7"}),
+    "of a session as a text": text_of({"session": "x"}),
+}
+
+
+def test_a_bad_end_blocks_nothing(runs: Path) -> None:
+    for name, damage in {**DOCUMENTS, **ENDS}.items():
+        shutil.copytree(runs / "good", runs / name)
+        change(runs / name / "end" / "worker_0.json", damage)
+    with tensortrial.create_trial(runs / "cut off") as trial:
+        assert trial.steps() == [0, 1, 2]
+    with tensortrial.open_runs(runs) as opened:
+        assert len(answers(opened)) == len(opened) == 2 + len(DOCUMENTS) + len(ENDS)
+        # A time without a zone is one of this machine's.
+        assert opened.sql("select count(ended) from runs").fetchall() == [(3,)]
+
+
+def foreign(file: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), file)
+
+
+def with_another_type(file: Path) -> None:
+    table = pq.read_table(file)
+    place = table.column_names.index("global_step")
+    wrong = table.set_column(place, "global_step", table["global_step"].cast(pa.string()))
+    pq.write_table(wrong.replace_schema_metadata(pq.read_metadata(file).metadata), file)
+
+
+def a_wrong_length(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[:-8] + (len(data) * 2).to_bytes(4, "little") + b"PAR1")
+
+
+def a_shorter_length(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[:-8] + (64).to_bytes(4, "little") + b"PAR1")
+
+
+def a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "an empty file": lambda file: file.write_bytes(b""),
+    "half a file": lambda file: file.write_bytes(file.read_bytes()[:2000]),
+    "of somebody else": foreign,
+    "of another type": with_another_type,
+    "a footer of a wrong length": a_wrong_length,
+    "a footer of a shorter length": a_shorter_length,
+}
+
+
+@pytest.mark.parametrize("damage", FILES.values(), ids=FILES)
+def test_a_bad_index_file_is_named_and_the_rest_is_read(runs: Path, damage: Callable[[Path], object]) -> None:
+    damage(runs / "bad" / INDEX / "00000001.parquet")
+    with tensortrial.create_trial(runs / "bad") as trial:
+        assert trial.sql("select count(*) from tensors").fetchall() == [(4,)]
+        assert list(trial.damaged) == [f"{INDEX}/00000001.parquet"]
+        assert isinstance(trial.damaged[f"{INDEX}/00000001.parquet"], CorruptFile)
+        assert trial.tensor("loss").value(2) == 2.0
+    with tensortrial.open_runs(runs) as opened:
+        assert answers(opened) == [("bad", 4), ("good", 6)]
+        assert [path.rpartition("/")[2] for path in opened.damaged] == ["00000001.parquet"]
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "collections/worker_0.json", "end/worker_0.json", f"{INDEX}/00000001.parquet"]
+)
+def test_a_folder_where_a_file_should_be(runs: Path, name: str) -> None:
+    a_folder(runs / "bad" / name)
+    read_all(runs / "bad")
+    with tensortrial.open_runs(runs) as opened:
+        assert ("good", 6) in answers(opened)
+
+
+@pytest.mark.parametrize("folder", ["collections", "end", "index", "tensors"])
+def test_a_file_where_a_folder_should_be(runs: Path, folder: str) -> None:
+    shutil.rmtree(runs / "bad" / folder)
+    (runs / "bad" / folder).write_text("x")
+    read_all(runs / "bad")
+    with tensortrial.open_runs(runs) as opened:
+        assert ("good", 6) in answers(opened)
+
+
+def test_unknown_keys_are_passed_over(runs: Path) -> None:
+    for name in ("run.json", "collections/worker_0.json", "end/worker_0.json"):
+        change(runs / "bad" / name, text_of({"of a later release": {"x": [1, None]}}))
+    with tensortrial.create_trial(runs / "bad") as trial:
+        assert trial.damaged == {}
+        assert trial.job_finished()
+
+
+def test_what_is_written_can_be_read() -> None:
+    run = RunInfo("2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]})
+    assert RunInfo.from_bytes(run.to_bytes(), "run") == run
+    worker = WorkerInfo("gpu:0", 2, run.created_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
+    assert WorkerInfo.from_bytes(worker.to_bytes(), "collections/gpu%3A0.json") == worker
+    assert CollectionInfo("a").save_histogram is None
+    assert EndInfo().failure is None
+
+
+def write_two_workers(folder: Path) -> Path:
+    jobs = [Job(folder, f"worker_{rank}", 2, flush_seconds=3600) for rank in range(2)]
+    for step in range(4):
+        for rank, job in enumerate(jobs):
+            job.step({"w": np.full(3, 10.0 * rank + step)}, statistics=("mean",))
+            job.flush()
+    for job in jobs:
+        job.close()
+    return folder
+
+
+DAMAGED = {
+    "an index file": f"{INDEX}/00000001.parquet",
+    "a claim": "collections/worker_0.json",
+}
+NAMES_ANOTHER_WORKER = {
+    "no known one": text_of({"worker": "x"}),
+    "the other one": text_of({"worker": "worker_1"}),
+    "control characters": text_of({"worker": "\u202e\x1b[2J"}),
+}
+
+
+@pytest.mark.parametrize("path", DAMAGED.values(), ids=DAMAGED)
+def test_no_worker_stands_in_for_one_whose_file_is_damaged(tmp_path: Path, path: str) -> None:
+    (write_two_workers(tmp_path) / path).write_bytes(b"x")
+    check_that_worker_1_does_not_stand_in(tmp_path, path)
+
+
+@pytest.mark.parametrize("damage", NAMES_ANOTHER_WORKER.values(), ids=NAMES_ANOTHER_WORKER)
+def test_no_worker_stands_in_for_one_whose_claim_names_another(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    claim = "collections/worker_0.json"
+    change(write_two_workers(tmp_path) / claim, damage)
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert list(trial.damaged) == [claim]
+    check_that_worker_1_does_not_stand_in(tmp_path, claim)
+
+
+def test_swapped_claims_are_both_damaged(tmp_path: Path) -> None:
+    folder = write_two_workers(tmp_path) / "collections"
+    first, second = (folder / f"worker_{rank}.json" for rank in range(2))
+    texts = first.read_text(), second.read_text()
+    second.write_text(texts[0])
+    first.write_text(texts[1])
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert sorted(trial.damaged) == ["collections/worker_0.json", "collections/worker_1.json"]
+
+
+def test_a_claim_that_is_written_again_is_not_damaged_any_more(tmp_path: Path) -> None:
+    claim = write_two_workers(tmp_path) / "collections" / "worker_0.json"
+    text = claim.read_text()
+    change(claim, text_of({"worker": "worker_1"}))
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert list(trial.damaged) == ["collections/worker_0.json"]
+        claim.write_text(text)
+        trial.refresh()
+        assert trial.tensor("w").value(1).tolist() == [1.0] * 3
+        assert trial.damaged == {}
+
+
+def check_that_worker_1_does_not_stand_in(run: Path, path: str) -> None:
+    with tensortrial.create_trial(run) as trial:
+        tensor = trial.tensor("w")
+        for question in (
+            lambda: trial.values(["w"]),
+            lambda: trial.values(["w"], [1]),
+            lambda: tensor.values(),
+            lambda: tensor.value(1),
+            lambda: tensor.shapes(),
+            lambda: tensor.shape(1),
+            lambda: tensor.reduction_value(1, "mean"),
+            lambda: tensor.reduction_values(1),
+        ):
+            with pytest.raises(CorruptFile, match=f"^{path}: .*; pass worker='worker_1' to read"):
+                question()
+        assert tensor.value(1, worker="worker_1").tolist() == [11.0] * 3
+        assert [value[0] for value in tensor.values(worker="worker_1").values()] == [10, 11, 12, 13]
+
+
+def test_what_a_damaged_file_cannot_have_held_is_read(tmp_path: Path) -> None:
+    (write_two_workers(tmp_path) / DAMAGED["an index file"]).write_bytes(b"x")
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert [trial.tensor("w").value(step)[0] for step in (0, 2, 3)] == [0, 2, 3]
+        assert list(trial.values(["w"], [0, 2])["w"]) == [0, 2]
+
+
+def test_a_damaged_file_of_a_later_worker_changes_nothing(tmp_path: Path) -> None:
+    (write_two_workers(tmp_path) / DAMAGED["an index file"].replace("worker_0", "worker_1")).write_bytes(b"x")
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert [value[0] for value in trial.tensor("w").values().values()] == [0, 1, 2, 3]
+
+
+FORGED = {
+    "more parts than rows": {"parts": (1 << 31) - 1},
+    "no part": {"parts": 0},
+    "a negative row": {"row": -1},
+    "a row after the last": {"row": 1 << 30},
+    "a negative row group": {"row_group": -1},
+    "a row group after the last": {"row_group": 1 << 30},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_a_forged_place_of_a_value_is_refused(tmp_path: Path, forged: dict[str, int]) -> None:
+    with Job(tmp_path, codec="zstd") as job:
+        job.step({"w": np.arange(6.0)})
+    storage = open_storage(tmp_path)
+    (path,) = (str(file.relative_to(tmp_path)) for file in tmp_path.glob("index/*/*/*.parquet"))
+    (row,) = IndexRows(storage).read([path])
+    (place,) = places(storage, path)
+    with pytest.raises(CorruptFile, match=str(row.chunk)):
+        list(value_rows(storage, place.chunk, [place._replace(**forged)]))
+    if forged.get("parts") != 0:  # which is written nowhere, and read as one
+        with pytest.raises(CorruptFile, match=str(row.chunk)):
+            read_values(storage, [row._replace(**forged)])

@@ -1,0 +1,128 @@
+"""What is asked of an object store: how much, and nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import Job
+from support.servers import ObjectStore
+from tensortrial.read.trial import Trial
+from tensortrial.write import close_compaction
+
+FLUSHES, TENSORS = 20, 10
+
+pytestmark = pytest.mark.s3
+
+
+class Requests(Counter[tuple[str, str, str]]):
+    """Requests by method, key or prefix, and range."""
+
+    def count(self, method: str) -> int:
+        return sum(times for (name, _, _), times in self.items() if name == method)
+
+    def twice(self) -> list[tuple[str, str, str]]:
+        return [request for request, times in self.items() if times > 1 and request[0] == "get_object"]
+
+
+@pytest.fixture
+def run(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
+    # Many files of the index are wanted here, and a small run would have one.
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    url = f"{moto_s3.new_bucket()}/project/run"
+    with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
+        for _ in range(FLUSHES):
+            values = {f"w{number}": np.full((32, 32), number) for number in range(TENSORS)}
+            job.step({**values, "loss": 1.5})
+            job.flush()
+    return url, moto_s3.storage_options
+
+
+@pytest.fixture
+def asked(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Requests]:
+    """What was asked of the store since the last look."""
+    from fsspec.asyn import sync_wrapper
+    from s3fs import S3FileSystem
+
+    made = Requests()
+    call = S3FileSystem._call_s3
+
+    async def counted(self: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        made[method, kwargs.get("Key") or kwargs.get("Prefix", ""), kwargs.get("Range", "")] += 1
+        return await call(self, method, *args, **kwargs)
+
+    def since() -> Requests:
+        found = Requests(made)
+        made.clear()
+        return found
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", counted)
+    monkeypatch.setattr(S3FileSystem, "call_s3", sync_wrapper(counted))
+    return since
+
+
+@pytest.fixture
+def trial(run: tuple[str, dict[str, Any]], asked: Callable[[], Requests]) -> Trial:
+    url, options = run
+    trial = tensortrial.create_trial(url, storage_options=options)
+    assert trial.steps() == list(range(FLUSHES))
+    return trial
+
+
+def test_opening_a_run_reads_each_file_once(trial: Trial, asked: Callable[[], Requests]) -> None:
+    opened = asked()
+    assert opened.count("list_objects_v2") == 4
+    # run.json, the claim of the worker, and its index files.
+    assert opened.count("get_object") == 2 + FLUSHES
+    assert opened.count("head_object") == 0
+    assert opened.twice() == []
+
+
+def test_a_value_is_one_request(trial: Trial, asked: Callable[[], Requests]) -> None:
+    asked()
+    assert trial.tensor("w3").value(7)[0, 0] == 3
+    assert [method for method, _, part in asked() if part] == ["get_object"]
+
+
+def test_what_the_index_answers_is_known_already(trial: Trial, asked: Callable[[], Requests]) -> None:
+    asked()
+    assert trial.sql("select avg(value) from scalars").fetchall() == [(1.5,)]
+    assert len(trial.tensor("loss").steps()) == FLUSHES
+    assert asked().count("get_object") == 0
+
+
+def test_all_steps_of_a_tensor_are_one_request_each(trial: Trial, asked: Callable[[], Requests]) -> None:
+    asked()
+    assert len(trial.tensor("w3").values()) == FLUSHES
+    requests = asked()
+    assert requests.count("get_object") == FLUSHES
+    assert requests.twice() == []
+    assert requests.count("head_object") == 0
+
+
+def test_values_by_sql_ask_for_no_size(trial: Trial, asked: Callable[[], Requests]) -> None:
+    asked()
+    assert trial.sql("select count(value) from tensor_values where name = 'w3'").fetchall() == [(FLUSHES,)]
+    requests = asked()
+    assert requests.count("head_object") == 0
+    assert requests.twice() == []
+
+
+def test_a_large_index_file_is_fetched_whole_and_once(moto_s3: ObjectStore, asked: Callable[[], Requests]) -> None:
+    url = f"{moto_s3.new_bucket()}/run"
+    with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
+        random = np.random.default_rng(0)
+        for _ in range(20):
+            job.step({f"layer{number}": random.normal(size=1) for number in range(1000)})
+    asked()
+    trial = tensortrial.create_trial(url, storage_options=moto_s3.storage_options)
+    assert trial.sql("select count(*) from scalars").fetchall() == [(20_000,)]
+    assert len(trial.tensor("layer7").steps()) == 20
+    index = Counter(key for method, key, _ in asked().elements() if method == "get_object" and "/index/" in key)
+    # Its end when the run is opened, and the rest when it is asked.
+    assert list(index.values()) == [2]

@@ -1,0 +1,191 @@
+"""Many runs opened together: found, named, asked by SQL, and one that is broken left out."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import EVAL, TRAIN, Job
+from support.servers import ObjectStore
+from tensortrial.config.collection import Collection
+from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunNotFound
+from tensortrial.rules import VanishingGradient, watch
+
+
+def write(place: Any, offset: float, steps: int = 3, close: bool = True, **options: Any) -> Job:
+    job = Job(place, collections=[Collection("losses", include_regex="loss")], saved=["losses"], **options)
+    for step in range(steps):
+        values = {"w": np.full((2, 2), offset + step), "loss": offset + step}
+        job.step(values, TRAIN, statistics=("mean", "l2"), collections=("losses",))
+    job.step({"loss": 100.0}, EVAL)
+    job.flush()
+    if close:
+        job.close()
+    return job
+
+
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    if request.param == "local":
+        return str(tmp_path / "project"), {}
+    if request.param == "memory":
+        return f"memory://{secrets.token_hex(6)}/project", {}
+    moto: ObjectStore = request.getfixturevalue("moto_s3")
+    return f"{moto.new_bucket()}/project", moto.storage_options
+
+
+def test_a_folder_of_runs_wherever_it_is(project: tuple[str, dict[str, Any]]) -> None:
+    url, options = project
+    for number in range(3):
+        write(f"{url}/lr=[0.{number}]", 10 * number, storage_options=options)
+    runs = tensortrial.open_runs(url, storage_options=options)
+    assert runs.names == ["lr=[0.0]", "lr=[0.1]", "lr=[0.2]"]
+    assert len(runs) == 3
+    assert runs.damaged == {}
+    losses = runs.sql(
+        "select run, avg(value) from scalars where mode = 'TRAIN' and name = 'loss' group by run order by run"
+    )
+    assert losses.fetchall() == [("lr=[0.0]", 1), ("lr=[0.1]", 11), ("lr=[0.2]", 21)]
+    assert runs.sql("select count(*), count(distinct run) from tensors").fetchall() == [(21, 3)]
+    assert runs.sql("select sum(num_tensors) from steps").fetchall() == [(21,)]
+    assert runs.sql("select distinct name from collections").fetchall() == [("losses",)]
+    means = runs.sql(
+        "select run, max(value) from reductions where reduction = 'mean' and name = 'w' group by 1 order by 1"
+    )
+    assert [value for _, value in means.fetchall()] == [2, 12, 22]
+    values = runs.sql(
+        "select run, octet_length(value) from tensor_values where name = 'w' and mode_step = 0 order by run"
+    )
+    assert values.fetchall() == [(name, 32) for name in runs]
+    assert runs.trial("lr=[0.1]").tensor("w").value(0)[0, 0] == 10
+    runs.close()
+
+
+def test_the_runs_themselves(tmp_path: Path) -> None:
+    write(tmp_path / "a", 0)
+    going = write(tmp_path / "b", 1, steps=1, close=False)
+    info = json.loads((tmp_path / "a" / "run.json").read_text())
+    (tmp_path / "a" / "run.json").write_text(json.dumps({**info, "metadata": {"lr": 0.1}, "versions": {"torch": "2"}}))
+    runs = tensortrial.open_runs(tmp_path)
+    (first, second) = runs.sql("select * from runs order by run").fetchall()
+    columns = runs.sql("select * from runs").columns
+    assert columns == [
+        "run",
+        "path",
+        "started",
+        "ended",
+        "framework",
+        "versions",
+        "workers",
+        "steps",
+        "bytes",
+        "metadata",
+    ]
+    row = dict(zip(columns, first, strict=True))
+    assert (row["path"], row["framework"], row["workers"], row["steps"]) == (str(tmp_path / "a"), "test", 1, 4)
+    assert row["bytes"] == 3 * (32 + 8) + 8
+    assert row["started"].year == 2026
+    assert row["ended"] > row["started"]
+    assert json.loads(row["versions"]) == {"torch": "2"}
+    assert runs.sql("select run from runs where metadata->>'lr' = '0.1'").fetchall() == [("a",)]
+    # The second is still being written.
+    assert dict(zip(columns, second, strict=True))["ended"] is None
+    going.step({"loss": 7.0}, TRAIN)
+    going.close()
+    assert runs.sql("select count(*) from scalars where run = 'b' and value = 7").fetchall() == [(0,)]
+    runs.refresh()
+    assert runs.sql("select count(*) from scalars where run = 'b' and value = 7").fetchall() == [(1,)]
+    assert runs.sql("select count(*) from runs where ended is null").fetchall() == [(0,)]
+
+
+def test_what_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("x/a", "x/b", "y/deep/a", "c"):
+        write(tmp_path / place, 0)
+    (tmp_path / "x" / "notes.txt").write_text("no run")
+    monkeypatch.chdir(tmp_path)
+    assert tensortrial.open_runs(".").names == ["b", "c", "deep/a", "x/a"]
+    assert tensortrial.open_runs("x/*").names == ["a", "b"]
+    assert tensortrial.open_runs("*/a").names == ["a"]
+    assert tensortrial.open_runs("[xy]").names == ["b", "deep/a", "x/a"]
+    assert tensortrial.open_runs(["c", tmp_path / "x" / "b", "x/b"]).names == ["b", "c"]
+    for nothing in ("x/z*", "nowhere", ["nowhere", "else"]):
+        with pytest.raises(RunNotFound, match="no run here"):
+            tensortrial.open_runs(nothing)
+    with pytest.raises(ConfigurationError, match="empty"):
+        tensortrial.open_runs([])
+    with pytest.raises(ConfigurationError, match="no run 'z'; there is a, b"):
+        tensortrial.open_runs("x").trial("z")
+    some = tensortrial.open_runs(["c", "nowhere"])
+    assert some.names == ["c"]
+    assert "no run here" in str(some.damaged["nowhere"])
+
+
+def test_what_is_broken_is_listed_and_left_out(tmp_path: Path) -> None:
+    for name in ("good", "torn", "foreign"):
+        write(tmp_path / name, 0)
+    (tmp_path / "foreign" / "run.json").write_text("{}")
+    (index,) = (tmp_path / "torn" / "index").rglob("*.parquet")
+    index.write_bytes(index.read_bytes()[:-20])
+    runs = tensortrial.open_runs(tmp_path)
+    assert runs.names == ["good", "torn"]
+    assert sorted(runs.damaged) == [str(tmp_path / "foreign"), str(index)]
+    assert "not a run" in str(runs.damaged[str(tmp_path / "foreign")])
+    assert runs.sql("select run, count(*) from scalars group by run").fetchall() == [("good", 4)]
+    assert runs.sql("select steps from runs where run = 'torn'").fetchall() == [(0,)]
+    (chunk,) = (tmp_path / "good" / "tensors").rglob("*.parquet")
+    chunk.unlink()
+    assert runs.sql("select count(*) from tensor_values").fetchall() == [(0,)]
+    assert isinstance(runs.damaged[str(chunk)], MissingChunk)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_listed_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("open", "shut"):
+        write(tmp_path / name, 0)
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if str(path).endswith("shut"):  # no mode keeps out root, as whom tests may run
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    runs = tensortrial.open_runs(tmp_path)
+    assert runs.names == ["open"]
+    assert list(runs.damaged) == [str(tmp_path / "shut")]
+    assert f"refuses the list ({tmp_path}/shut): Permission denied" in str(runs.damaged[str(tmp_path / "shut")])
+
+
+def test_findings_of_many_runs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with Job(tmp_path / name) as job:
+            job.step({"gradient/w": np.zeros(3)}, collections=("gradients",))
+    trial = tensortrial.create_trial(tmp_path / "b")
+    assert len(list(watch(trial, [VanishingGradient(trial)]))) == 1
+    runs = tensortrial.open_runs(tmp_path)
+    assert runs.sql("select run, rule from findings").fetchall() == [("b", "VanishingGradient")]
+
+
+def test_a_query_reads_the_runs_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "project" / "a", 0)
+    (tmp_path / "secret.csv").write_text("x\n1\n")
+    runs = tensortrial.open_runs(tmp_path / "project")
+    for query in (
+        f"select * from '{tmp_path}/secret.csv'",
+        f"copy tensors to '{tmp_path}/out.csv'",
+        "drop view tensors",
+    ):
+        with pytest.raises(QueryRefused):
+            runs.sql(query).fetchall()
+    with pytest.raises(QueryError, match="nothing_here"):
+        runs.sql("select * from nothing_here")
+    assert runs.sql("select count(*) from scalars where value = $v", {"v": 2}).fetchall() == [(1,)]

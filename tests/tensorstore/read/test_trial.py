@@ -1,0 +1,418 @@
+"""Every method of a trial, as the reference documents it, on a disk, in memory and in an object store."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
+from support.servers import ObjectStore
+from tensortrial.config.collection import Collection
+from tensortrial.errors import (
+    ConfigurationError,
+    InvalidWorker,
+    MissingCollectionFiles,
+    NoMoreData,
+    NotARun,
+    RunClosed,
+    RunNotFound,
+    StepNotYetAvailable,
+    StepUnavailable,
+    TensorUnavailable,
+    TensorUnavailableForStep,
+)
+from tensortrial.read.step_state import StepState
+from tensortrial.read.trial import Trial
+
+COLLECTIONS = [Collection("weights", include_regex="^w"), Collection("losses"), Collection("all"), Collection("none")]
+
+
+def write_run(url: str, **options: Any) -> None:
+    """TRAIN at global steps 0, 1, 3, 4, EVAL at 2, 5; w0 only in TRAIN."""
+    with Job(url, collections=COLLECTIONS, saved=["weights", "losses"], **options) as job:
+        for mode in (TRAIN, TRAIN, EVAL, TRAIN, TRAIN, EVAL):
+            step = job.begin(mode)
+            values = {"w1": np.full(3, step.global_step), **({"w0": np.full((2, 2), 1.5)} if mode is TRAIN else {})}
+            job.put(step, values, collections=("weights",))
+            job.put(step, {"loss": float(step.mode_step)}, closes=True, collections=("losses",))
+
+
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    if request.param == "local":
+        return str(tmp_path / "run"), {}
+    if request.param == "memory":
+        return f"memory://{secrets.token_hex(6)}/run", {}
+    moto: ObjectStore = request.getfixturevalue("moto_s3")
+    return f"{moto.new_bucket()}/project/run", moto.storage_options
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    write_run(str(tmp_path / "run"))
+    return tensortrial.create_trial(tmp_path / "run")
+
+
+def test_a_whole_run_wherever_it_is(place: tuple[str, dict[str, Any]]) -> None:
+    url, options = place
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial(url, storage_options=options)
+    write_run(url, storage_options=options)
+    trial = tensortrial.create_trial(url, storage_options=options)
+    assert trial.name == "run"
+    assert trial.tensor_names() == ["loss", "w0", "w1"]
+    assert trial.steps() == [0, 1, 2, 3, 4, 5]
+    assert trial.tensor("w1").value(1, mode=EVAL).tolist() == [5, 5, 5]
+    assert trial.values(["w0", "w1"], [3])["w0"][3].tolist() == [[1.5, 1.5], [1.5, 1.5]]
+    assert trial.sql("select count(*) from tensor_values where name = 'w1'").fetchall() == [(6,)]
+    assert trial.loaded_all_steps()
+    with Job(url, storage_options=options, resume=True, flush_seconds=0) as job:
+        job.step({"w1": np.zeros(3)}, mode=PREDICT)
+        job.flush()
+        trial.refresh()
+        assert trial.modes() == [TRAIN, EVAL, PREDICT]
+        assert trial.steps() == [*range(7)]
+
+
+# ------------------------------------------------------------------------------------------------------- what there is
+
+
+def test_tensors(trial: Trial) -> None:
+    assert trial.tensor("w0").name == "w0"
+    assert trial.has_tensor("w0")
+    assert not trial.has_tensor("W0")
+    with pytest.raises(TensorUnavailable, match=r"did you mean 'w0'") as caught:
+        trial.tensor("w00")
+    assert caught.value.tname == "w00"
+    assert isinstance(caught.value, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ({}, ["loss", "w0", "w1"]),
+        ({"step": 2}, ["loss", "w1"]),
+        ({"step": 2, "mode": TRAIN}, ["loss", "w0", "w1"]),
+        ({"step": 1, "mode": EVAL}, ["loss", "w1"]),
+        ({"mode": EVAL}, ["loss", "w1"]),
+        ({"step": 9}, []),
+        ({"step": 9, "mode": EVAL}, []),
+        ({"mode": PREDICT}, []),
+        ({"regex": "w"}, ["w0", "w1"]),
+        ({"regex": "W"}, []),
+        ({"regex": ["0$", "^l"]}, ["loss", "w0"]),
+        ({"regex": "s"}, ["loss"]),
+        ({"regex": []}, []),
+        ({"collection": "weights"}, ["w0", "w1"]),
+        ({"collection": "weights", "step": 2}, ["w1"]),
+        ({"collection": "losses"}, ["loss"]),
+        ({"collection": "all"}, ["loss", "w0", "w1"]),
+        ({"collection": "none"}, []),
+        ({"collection": Collection("mine", include_regex="[s0]")}, ["loss", "w0"]),
+        ({"collection": Collection("weights")}, ["w0", "w1"]),
+        ({"mode": "eval", "regex": "w"}, ["w1"]),
+        ({"show_prefixed_tensors": True}, ["loss", "w0", "w1"]),
+    ],
+)
+def test_tensor_names(trial: Trial, question: dict[str, Any], names: list[str]) -> None:
+    assert trial.tensor_names(**question) == names
+
+
+@pytest.mark.parametrize(
+    "question", [{"regex": "("}, {"regex": "a", "collection": "b"}, {"mode": "DREAM"}, {"mode": 9}]
+)
+def test_tensor_names_asked_wrongly(trial: Trial, question: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        trial.tensor_names(**question)
+
+
+def test_steps_and_modes(trial: Trial) -> None:
+    assert (trial.steps(), trial.steps(mode=TRAIN), trial.steps(EVAL)) == ([*range(6)], [0, 1, 2, 3], [0, 1])
+    assert trial.steps(PREDICT) == []
+    assert trial.modes() == [TRAIN, EVAL]
+    assert [trial.global_step(EVAL, step) for step in (0, 1)] == [2, 5]
+    assert trial.global_step(GLOBAL, 4) == 4
+    assert [(trial.mode(step), trial.mode_step(step)) for step in (1, 2, 3)] == [(TRAIN, 1), (EVAL, 0), (TRAIN, 2)]
+    for act in (trial.mode, trial.mode_step, lambda step: trial.global_step(TRAIN, step)):
+        with pytest.raises(NoMoreData) as caught:
+            act(99)
+        assert caught.value.step == 99
+        with pytest.raises(StepUnavailable):
+            act(-1)
+
+
+def test_collections(trial: Trial) -> None:
+    assert sorted(trial.collections()) == ["all", "losses", "none", "weights"]
+    weights = trial.collection("weights")
+    assert weights.include_regex == ["^w"]
+    # smdebug's scripts ask a collection for what was saved of it.
+    assert weights.tensor_names == {"w0", "w1"}
+    assert trial.collection("all").tensor_names == {"loss", "w0", "w1"}
+    assert trial.collection("none").tensor_names == set()
+    with pytest.raises(ConfigurationError, match="weights"):
+        trial.collection("no")
+
+
+def test_workers_in_natural_order(tmp_path: Path) -> None:
+    names = [f"worker_{number}" for number in (10, 2, 1)]
+    for job in [Job(tmp_path, name, 3) for name in names]:
+        job.step({"a": 1.0})
+        job.close()
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.workers() == ["worker_1", "worker_2", "worker_10"]
+    assert trial.num_workers == 3
+
+
+def test_values_of_many(trial: Trial) -> None:
+    found = trial.values(["w1", "w0", "w1"])
+    assert {name: list(values) for name, values in found.items()} == {"w1": [*range(6)], "w0": [0, 1, 3, 4]}
+    assert list(trial.values(["w1"], [5, 3, 99])["w1"]) == [3, 5]
+    assert list(trial.values(["w1", "w0", "loss"], [1], mode=EVAL)["w1"]) == [1]
+    assert trial.values(["w1", "w0"], [1], mode=EVAL)["w0"] == {}
+    assert trial.values([]) == {}
+    assert trial.values(["w1"], []) == {"w1": {}}
+    with pytest.raises(TensorUnavailable):
+        trial.values(["w1", "no"])
+
+
+# -------------------------------------------------------------------------------------------------------------- opening
+
+
+def test_inputs_labels_and_predictions(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        step = job.begin(TRAIN)
+        for number in (10, 9, 0):
+            job.put(step, {f"model_inputs_{number}": np.full(2, number)}, collections=("inputs",))
+        job.put(step, {"labels": np.arange(3)}, collections=("labels", "default"))
+        job.put(step, {"predictions": np.ones(1)}, closes=True, raw=False, collections=("predictions",))
+        job.step({"w": np.ones(1)}, TRAIN)
+    trial = tensortrial.create_trial(tmp_path / "run")
+    assert [array[0] for array in trial.inputs(0, TRAIN)] == [0, 9, 10]
+    assert [array.tolist() for array in trial.labels(0)] == [[0, 1, 2]]
+    assert trial.labels(1) == []
+    with pytest.raises(TensorUnavailableForStep, match="predictions"):
+        trial.predictions(0)
+    with pytest.raises(NoMoreData):
+        trial.inputs(2)
+    with pytest.raises(NoMoreData):
+        trial.inputs(0, EVAL)
+    with pytest.raises(InvalidWorker):
+        trial.inputs(0, worker="worker_1")
+
+
+def test_a_path_without_a_run(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(RunNotFound, match="timeout") as caught:
+        tensortrial.create_trial(tmp_path / "nothing")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial(tmp_path)
+    assert time.monotonic() - began < 1
+    began = time.monotonic()
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial(tmp_path / "nothing", timeout=0.2)
+    assert 0.2 <= time.monotonic() - began < 2
+
+
+def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("")
+    with pytest.raises(NotARun):
+        tensortrial.create_trial(tmp_path)
+    with pytest.raises(NotARun):
+        tensortrial.create_trial(tmp_path / "thesis.txt")
+
+
+def test_a_run_that_nobody_writes_to_yet(tmp_path: Path) -> None:
+    Job(tmp_path).close()
+    (tmp_path / "collections" / "worker_0.json").unlink()
+    with pytest.raises(MissingCollectionFiles):
+        tensortrial.create_trial(tmp_path)
+
+
+@pytest.mark.parametrize("bad", ["", "[]", '{"worker": "w"}', '{"worker": 1, "num_workers": "x"}', "\x00"])
+def test_a_damaged_claim_is_set_aside(tmp_path: Path, bad: str) -> None:
+    write_run(str(tmp_path), worker="worker_0")
+    (tmp_path / "collections" / "worker_1.json").write_text(bad)
+    trial = tensortrial.create_trial(tmp_path)
+    assert list(trial.damaged) == ["collections/worker_1.json"]
+    assert len(trial.steps()) == 6
+    assert trial.sql("select count(*) from collections").fetchall() == [(4,)]
+
+
+def test_arguments(tmp_path: Path) -> None:
+    write_run(str(tmp_path / "run"))
+    url = tmp_path / "run"
+    assert tensortrial.create_trial(f"{url}/", name="mine").name == "mine"
+    assert tensortrial.create_trial(path=str(url), parallel=False, check=True, index_mode=True, cache=True).steps()
+    with pytest.raises(TypeError, match="rangesteps"):
+        tensortrial.create_trial(url, rangesteps=(1, 2))
+    for bad in ((5, 5), (6, 2)):
+        with pytest.raises(ConfigurationError, match="empty"):
+            tensortrial.create_trial(url, range_steps=bad)
+
+
+@pytest.mark.parametrize(("first", "end"), [*itertools.product([None, 0, 2], [None, 3, 99])])
+def test_range_steps(tmp_path: Path, first: int | None, end: int | None) -> None:
+    write_run(str(tmp_path))
+    trial = tensortrial.create_trial(tmp_path, range_steps=(first, end))
+    kept = [step for step in range(6) if (first or 0) <= step < (99 if end is None else end)]
+    assert trial.steps() == kept
+    assert list(trial.tensor("w1").values()) == trial.tensor("w1").steps() == kept
+    assert list(trial.values(["w1", "loss"])["loss"]) == kept
+    assert trial.tensor_names(step=5) == (["loss", "w1"] if 5 in kept else [])
+    for _ in range(2):
+        if 1 not in kept:
+            with pytest.raises(StepUnavailable):
+                trial.tensor("w1").value(1)
+
+
+def test_a_closed_trial(trial: Trial) -> None:
+    with trial as opened:
+        assert opened.steps()
+    assert "run" in repr(trial)
+    trial.close()  # twice is fine
+    for ask in (lambda: trial.tensor_names(step=0), lambda: trial.sql("select 1")):
+        with pytest.raises(RunClosed, match="open it again by create_trial"):
+            ask()
+
+
+# -------------------------------------------------------------------------------------------------------------- waiting
+
+
+def test_wait_for_steps(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for _ in range(3):
+        job.step({"a": 1.0}, mode=TRAIN)
+        job.skip(TRAIN)
+    trial = tensortrial.create_trial(tmp_path)
+    trial.wait_for_steps([0, 2])
+    trial.wait_for_steps([4], mode=TRAIN)
+    with pytest.raises(StepUnavailable) as caught:
+        trial.wait_for_steps([0, 1])
+    assert (caught.value.step, caught.value.mode) == (1, GLOBAL)
+    with pytest.raises(StepNotYetAvailable):
+        trial.wait_for_steps([5], timeout=0.1)
+    with pytest.raises(StepNotYetAvailable):
+        trial.tensor("a").value(5)
+    job.close()
+    with pytest.raises(NoMoreData) as no_more:
+        trial.wait_for_steps([5], mode=TRAIN)
+    assert (no_more.value.step, no_more.value.last_step) == (5, 4)
+
+
+def test_mark_ended_is_remembered_in_the_run(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.step({"a": 1.0})
+    trial = tensortrial.create_trial(tmp_path)
+    assert not trial.loaded_all_steps()
+    assert trial.has_passed_step(7) is StepState.NOT_YET_AVAILABLE
+    trial.mark_ended()
+    assert trial.has_passed_step(7) is StepState.UNAVAILABLE
+    assert tensortrial.create_trial(tmp_path).loaded_all_steps()
+    job.close()
+
+
+def test_the_job_has_ended_when_every_worker_has(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
+    trial = tensortrial.create_trial(tmp_path)
+    for job in jobs:
+        assert not trial.loaded_all_steps()
+        job.step({"a": 1.0})
+        job.close()
+    assert trial.loaded_all_steps()
+    assert trial.job_finished()
+
+
+# ----------------------------------------------------------------------------------------------------------- refreshing
+
+
+def test_no_refresh_and_refresh(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path / name) for name in "ab"]
+    trials = [tensortrial.create_trial(tmp_path / name) for name in "ab"]
+
+    def steps() -> list[int]:
+        for job in jobs:
+            job.step({"x": 1.0})
+        return [len(trial.steps()) for trial in trials]
+
+    assert steps() == [1, 1]
+    with tensortrial.no_refresh(trials[0]):
+        assert steps() == [1, 2]
+        with tensortrial.refresh(trials):
+            assert steps() == [3, 3]
+            with tensortrial.no_refresh(iter(trials)):
+                assert steps() == [3, 3]
+            assert steps() == [5, 5]
+        assert steps() == [5, 6]
+        trials[0].refresh()
+        assert steps() == [6, 7]
+
+    def fail() -> None:
+        with tensortrial.no_refresh(trials):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert steps() == [8, 8]
+    for job in jobs:
+        job.close()
+
+
+def test_every_closed_step_is_seen_at_once_in_the_same_process(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run", flush_seconds=3600)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    trials = [tensortrial.create_trial(tmp_path / name) for name in ("run", "link")]
+    for number in range(3):
+        job.step({"a": np.full(2, number)})
+        job.put(job.begin(), {"open": 1.0})
+        for trial in trials:
+            assert trial.steps() == [2 * each for each in range(number + 1)]
+            assert trial.tensor("a").value(2 * number).tolist() == [number, number]
+            assert not trial.has_tensor("open")
+    job.close()
+
+
+WRITE = """
+import sys, time
+import numpy as np
+from support.runs import Job
+job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]))
+print("ready", flush=True)
+for line in sys.stdin:
+    step = job.step({"a": np.full(3, job.next_global_step)})
+    print(time.time(), flush=True)
+job.close()
+"""
+
+
+@pytest.mark.parametrize("flush_seconds", [0, 1])
+def test_another_process_is_read_live(tmp_path: Path, flush_seconds: int) -> None:
+    import os
+
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", WRITE, str(tmp_path / "run"), str(flush_seconds)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    trial = tensortrial.create_trial(tmp_path / "run", timeout=30)
+    for number in range(3 if flush_seconds else 6):
+        child.stdin.write("step\n")
+        child.stdin.flush()
+        closed = float(child.stdout.readline())
+        trial.wait_for_steps([number], timeout=30)
+        # Loosely: the machine may be busy. What is asked for is 0.2 s.
+        assert time.time() - closed < flush_seconds + 2
+        assert trial.tensor("a").value(number).tolist() == [number] * 3
+    child.communicate(timeout=30)
+    trial.refresh()
+    assert trial.loaded_all_steps()

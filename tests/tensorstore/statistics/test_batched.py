@@ -1,0 +1,73 @@
+"""Many small tensors at once have the statistics that each has alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensortrial
+from support.runs import Job
+from tensortrial.statistics.batched import can_join, statistics_of_many
+from tensortrial.statistics.single import statistics
+
+NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
+NUMBERS = st.floats(width=32) | st.floats(-2, 2, width=32) | st.sampled_from([0.0, -0.0, 1.0])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    values=st.lists(st.lists(NUMBERS, min_size=2, max_size=20), min_size=1, max_size=8),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+    finite=st.booleans(),
+    shift=st.sampled_from([0.0, 1e6]),
+)
+def test_they_are_those_of_each(values: list[list[float]], dtype: str, finite: bool, shift: float) -> None:
+    with np.errstate(all="ignore"):
+        arrays = [(np.array(each) + shift).astype(dtype) for each in values]
+    if finite:
+        arrays = [np.nan_to_num(array, nan=1.0, posinf=2.0, neginf=-2.0) for array in arrays]
+    check(arrays, (*NINE, "abs_mean", "abs_max"))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e30, 1e200])
+def test_of_weights(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    check([rng.standard_normal(shape) * scale for shape in [(4096,), (3, 3), (16, 2, 2), (2,), (64, 64)]], NINE)
+    check([rng.standard_normal((16, 3)).T * scale + 5, np.full(9, 0.1), np.arange(1.0, 9.0)], NINE)
+
+
+def check(arrays: list[np.ndarray[Any, Any]], names: tuple[str, ...]) -> None:
+    assert all(map(can_join, arrays))
+    for array, found in zip(arrays, statistics_of_many(arrays, names), strict=True):
+        expected = statistics(array, names)
+        assert list(found) == list(expected)
+        size = float(np.abs(array.astype(np.float64)).max())
+        for name, value in expected.items():
+            # A sum is no more exact than its largest terms; a variance of equal numbers may be their rounding.
+            near = {"sum": 1e-14 * size * array.size, "mean": 1e-14 * size, "std": 1e-9 * size}.get(name, 0.0)
+            near = 1e-18 * size * size if name == "variance" else near
+            assert found[name] == pytest.approx(value, rel=1e-9, abs=near, nan_ok=True), name
+
+
+def test_other_statistics_are_taken_one_by_one() -> None:
+    arrays = [np.arange(5.0), np.array([1.0, np.nan])]
+    assert statistics_of_many(arrays[:1], ("median", "l2")) == [statistics(arrays[0], ("median", "l2"))]
+    assert statistics_of_many(arrays, ("zero_count",)) == [{"zero_count": 1.0}, {"zero_count": 0.0}]
+
+
+def test_a_writer_saves_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = {f"w{number}": rng.standard_normal((number + 1, 3)).astype("f4") for number in range(20)}
+    values |= {"large": np.ones((100, 100)), "whole": np.arange(7), "one": np.array([2.0])}
+    with Job(tmp_path) as job:
+        job.step(values, statistics=NINE, raw=False)
+    trial = tensortrial.create_trial(tmp_path)
+    for name, value in values.items():
+        for statistic, expected in statistics(value, NINE).items():
+            found = trial.tensor(name).reduction_value(0, statistic)
+            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12), (name, statistic)

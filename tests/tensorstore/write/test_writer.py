@@ -1,0 +1,384 @@
+"""What the writer promises: nothing lost, nothing seen before it can be read, and bounded memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import tensortrial
+from support.runs import EVAL, TRAIN, Job
+from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
+from tensortrial.format.flush_range import widest
+from tensortrial.format.record import Numbers, Plan, Record, Step
+from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.open import Sink
+from tensortrial.write.writer import Writer
+
+HOSTILE_NAMES = [
+    "../x",
+    "a/b",
+    "",
+    "x" * 10_000,
+    "new\nline",
+    "'\"`;--",
+    "☃é\u202e",
+    "a\0b",
+    "/etc/passwd",
+    ".",
+    " ",
+    "%2f",
+]
+
+
+def files(run: Path, room: str) -> list[str]:
+    """The published files of a room; unfinished ones have names that begin with a dot."""
+    paths = (run / room).rglob("*.parquet")
+    return sorted(str(path.relative_to(run / room)) for path in paths if not path.name.startswith("."))
+
+
+def wait_until(true: Any, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert true()
+
+
+def test_flush_seconds_0_publishes_each_step_as_it_closes(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=0) as job:
+        for count in range(1, 4):
+            job.step({"a": 1.0})
+            wait_until(lambda count=count: len(files(tmp_path, "index")) == count)
+
+
+def test_flush_seconds_gathers_steps(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=0.3) as job:
+        for _ in range(5):
+            job.step({"a": 1.0})
+        assert not (tmp_path / "index").exists()
+        wait_until(lambda: len(files(tmp_path, "index")) == 1)
+    assert files(tmp_path, "index") == ["worker=worker_0/step=000000000000/00000000.parquet"]
+
+
+def test_without_flush_seconds_a_disk_is_published_to_every_second(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        job.step({"a": 1.0})
+        began = time.monotonic()
+        wait_until(lambda: (tmp_path / "index").exists())
+        assert time.monotonic() - began > 0.5
+
+
+def test_flush_bytes_publishes_before_the_time(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600, flush_bytes=100_000) as job:
+        step = job.begin()
+        job.put(step, {f"w{i}": np.zeros(10_000) for i in range(3)})
+        wait_until(lambda: files(tmp_path, "tensors"))
+        assert not files(tmp_path, "index")
+        job.put(step, {"w3": np.zeros(10_000)}, closes=True)
+        job.step({"w": np.zeros(20_000)})
+        wait_until(lambda: files(tmp_path, "index"))
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.steps() == [0, 1]
+    assert trial.tensor("w2").value(0).shape == (10_000,)
+
+
+def test_an_open_step_is_not_seen_and_its_values_are_not_lost(tmp_path: Path) -> None:
+    job = Job(tmp_path, flush_seconds=3600)
+    job.step({"a": np.zeros(3)})
+    step = job.begin()
+    job.put(step, {"b": np.ones(3)})
+    job.flush()
+    assert tensortrial.create_trial(tmp_path).steps(show_incomplete_steps=True) == [0]
+    job.put(step, {"c": np.ones(4)}, closes=True)
+    job.close()
+    trial = tensortrial.create_trial(tmp_path)
+    assert [trial.tensor(name).value(1).sum() for name in "bc"] == [3, 4]
+
+
+def test_a_name_saved_twice_in_a_step_keeps_the_last_value(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        step = job.begin()
+        job.put(step, {"a": np.zeros(3), "b": 1.0})
+        job.flush()
+        job.put(step, {"a": np.ones(3)})
+        job.put(step, {"a": np.full(3, 2.0), "b": 2.0}, closes=True)
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.tensor("a").value(0).tolist() == [2, 2, 2]
+    assert trial.tensor("b").value(0) == 2
+    assert trial.sql("select count(*) from tensors").fetchall() == [(2,)]
+
+
+def test_many_numbers_at_once_are_rows_like_any_other(tmp_path: Path) -> None:
+    plans = [Plan(name, ("metrics",), True) for name in "abc"]
+    with Job(tmp_path, flush_seconds=3600) as job:
+        step = job.begin()
+        job.put(step, {"b": np.ones(3)})
+        job.writer.put(step, [Numbers(plans, [1.0, 2.0, float("inf")], [5, 5, 5])], closes=True)
+    trial = tensortrial.create_trial(tmp_path)
+    assert [trial.tensor(name).value(0).tolist() for name in "abc"] == [1, 2, float("inf")]
+    assert trial.tensor_names(collection="metrics") == ["a", "b", "c"]
+    assert trial.tensor("a").value(0).dtype == np.float64
+
+
+def test_steps_of_all_modes_are_in_one_log_in_their_order(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=0.05, steps_per_directory=10) as job:
+        for number in range(35):
+            job.step({"a": np.zeros(2)}, mode=EVAL if number % 3 else TRAIN)
+            time.sleep(0.01)
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.steps() == list(range(35))
+    assert trial.sql("select global_step from tensors").fetchall() == [(step,) for step in range(35)]
+    folders = {path.rpartition("/")[0] for path in files(tmp_path, "tensors")}
+    assert {"mode=TRAIN/step=000000000010/worker=worker_0", "mode=EVAL/step=000000000020/worker=worker_0"} <= folders
+
+
+def test_hostile_names_are_data(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Job(run, worker="/job:0/é ..", flush_seconds=0) as job:
+        job.step({name: np.full(3, number) for number, name in enumerate(HOSTILE_NAMES)}, collections=("a/../'b",))
+        job.step({name: float(number) for number, name in enumerate(HOSTILE_NAMES)})
+    assert sorted(os.listdir(tmp_path)) == ["run"]
+    assert sorted(os.listdir(run)) == ["collections", "end", "index", "run.json", "tensors"]
+    trial = tensortrial.create_trial(run)
+    assert trial.tensor_names() == sorted(HOSTILE_NAMES)
+    assert trial.workers() == ["/job:0/é .."]
+    for number, name in enumerate(HOSTILE_NAMES):
+        assert trial.tensor(name).value(0).tolist() == [number] * 3
+        assert trial.tensor(name).value(1) == number
+        found = trial.sql("select count(*) from tensor_values where name = $name", {"name": name})
+        assert found.fetchall() == [(1,)]
+    assert trial.tensor_names(collection="a/../'b") == sorted(HOSTILE_NAMES)
+
+
+@pytest.mark.parametrize("worker", [".", "..", ".hidden", "../../x", "a b", "%2e", "x" * 200])
+def test_hostile_worker_names_are_data(tmp_path: Path, worker: str) -> None:
+    run = tmp_path / "run"
+    with Job(run, worker) as job:
+        job.step({"a": np.zeros(3)})
+    trial = tensortrial.create_trial(run)
+    assert trial.workers() == [worker]
+    assert trial.loaded_all_steps()
+    assert trial.tensor("a").value(0, worker=worker).tolist() == [0, 0, 0]
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_name_that_is_no_text_is_refused_before_it_reaches_the_writer() -> None:
+    with pytest.raises(UnsupportedValue, match="surrogates"):
+        Plan("\ud800", (), True)
+
+
+class SlowStorage(LocalStorage):
+    """A disk that takes its time to publish."""
+
+    def sink(self, path: str) -> Sink:
+        time.sleep(0.05)
+        return super().sink(path)
+
+
+def test_training_waits_rather_than_memory_growing(tmp_path: Path) -> None:
+    writer = Writer(SlowStorage(str(tmp_path)), "w", flush_seconds=0, queue_bytes=50_000)
+    most, waited = 0, 0.0
+    for number in range(30):
+        began = time.monotonic()
+        writer.put(Step(TRAIN, number, number), [Record(Plan("a", (), True), np.zeros(2_000), 0)], closes=True)
+        waited += time.monotonic() - began
+        most = max(most, writer._queued_bytes)
+    assert most <= 50_000
+    assert waited > 0.5
+    writer.close()
+    # Steps that had to wait were published together.
+    index = [tmp_path / "index" / file for file in widest(files(tmp_path, "index"))]
+    assert sum(pq.read_metadata(file).num_rows for file in index) == 30
+    assert len(index) < 30
+
+
+def test_a_value_larger_than_the_queue_passes(tmp_path: Path) -> None:
+    with Job(tmp_path, queue_bytes=10) as job:
+        job.step({"a": np.zeros(1000)})
+        job.step({"a": np.zeros(1000)})
+    assert tensortrial.create_trial(tmp_path).steps() == [0, 1]
+
+
+class FullDisk(LocalStorage):
+    """Refuses files once it is told to."""
+
+    full = False
+
+    def sink(self, path: str) -> Sink:
+        if self.full:
+            raise StorageError(path, "the disk is full")
+        return super().sink(path)
+
+
+def test_an_error_stops_the_writer_and_is_told_to_all_who_wait(tmp_path: Path) -> None:
+    storage = FullDisk(str(tmp_path))
+    writer = Writer(storage, "w", flush_seconds=3600, queue_bytes=40_000)
+    record = [Record(Plan("a", (), True), np.zeros(2_000), 0)]
+    writer.put(Step(TRAIN, 0, 0), record, closes=True)
+    writer.flush()
+    storage.full = True
+    caught: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            for number in range(1, 10_000):
+                writer.put(Step(TRAIN, number, number), record, closes=True)
+        except StorageError as exc:
+            caught.append(exc)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert "full" in str(caught[0])
+    for act in (writer.flush, writer.close):
+        with pytest.raises(StorageError):
+            act()
+    writer.close()
+    assert len(files(tmp_path, "index")) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no right to mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    job = Job(small_disk / "run", flush_seconds=0)
+    values = np.random.default_rng(0).normal(size=20_000)
+    with pytest.raises(StorageError, match="full"):
+        _write_for_ever(job, values)
+    with pytest.raises(StorageError, match="full"):
+        job.close()
+    trial = tensortrial.create_trial(small_disk / "run")
+    steps = trial.steps(show_incomplete_steps=True)
+    assert len(steps) >= 5
+    for step in steps:
+        assert (trial.tensor("a").value(step) == values).all()
+    assert not trial.damaged
+    trial.close()
+
+
+def _write_for_ever(job: Job, values: np.ndarray[Any, Any]) -> None:
+    while True:
+        job.step({"a": values})
+        job.flush()
+
+
+WRITE_FOR_EVER = """
+import sys, numpy as np
+from support.runs import Job, TRAIN, EVAL
+job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]), codec=sys.argv[3], resume=len(sys.argv) > 4)
+print("ready", flush=True)
+while True:
+    number = job.next_global_step
+    values = {"a": np.full(5000, number), "b": np.full(70, number), "c": float(number)}
+    job.step(values, mode=EVAL if number % 5 else TRAIN)
+"""
+
+
+def in_process(program: str, *arguments: str) -> subprocess.Popen[str]:
+    """A Python process that has begun to do what `program` says."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def kill(child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+
+
+@pytest.mark.parametrize(("flush_seconds", "codec"), [(0, "none"), (0.02, "none"), (0.02, "zstd")])
+def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
+    tmp_path: Path, flush_seconds: float, codec: str
+) -> None:
+    run, last = tmp_path / "run", -1
+    for attempt in range(3):
+        child = in_process(WRITE_FOR_EVER, str(run), str(flush_seconds), codec, *["resume"][:attempt])
+        before = len(files(run, "index"))
+        wait_until(lambda before=before: len(files(run, "index")) > before)
+        time.sleep(0.03 + 0.037 * attempt)
+        kill(child)
+        trial = tensortrial.create_trial(run)
+        assert not trial.damaged
+        assert not trial.loaded_all_steps()
+        steps = trial.steps(show_incomplete_steps=True)
+        # Nothing is missing between, also where one process took over from another.
+        assert steps == list(range(len(steps)))
+        assert steps[-1] > last
+        values = trial.values(["a", "b", "c"], steps[-200:])
+        for name, by_step in values.items():
+            assert list(by_step) == steps[-200:], name
+            assert all((value == step).all() for step, value in by_step.items())
+        last = steps[-1]
+        trial.mark_ended()
+        assert trial.loaded_all_steps()
+        trial.close()
+
+
+def test_two_claims_of_one_worker(tmp_path: Path) -> None:
+    first, second = Job(tmp_path, "worker_0", 2), Job(tmp_path, "worker_1", 2)
+    with pytest.raises(TensorTrialError) as caught:
+        Job(tmp_path, "worker_0", 2)
+    assert isinstance(caught.value, FileExistsError)
+    first.close()
+    second.close()
+
+
+CLAIM = """
+import sys
+from support.runs import Job
+from tensortrial.errors import FileError, RunError
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    job = Job(sys.argv[1], "worker_0", 2)
+    job.step({"a": float(sys.argv[2])})
+    job.close()
+    print("won")
+except RunError as exc:
+    print(type(exc).__name__)
+"""
+
+
+def test_of_two_processes_that_claim_one_worker_one_wins(tmp_path: Path) -> None:
+    for attempt in range(2):
+        run = tmp_path / str(attempt)
+        command = [sys.executable, "-c", CLAIM, str(run)]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment()}
+        children = [subprocess.Popen([*command, str(number)], **pipes) for number in range(2)]
+        for child in children:
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        said = [child.communicate(timeout=30)[0].strip() for child in children]
+        assert said.count("won") == 1
+        assert set(said) <= {"won", WorkerClaimed.__name__, "RunExists"}
+        trial = tensortrial.create_trial(run)
+        assert trial.tensor("a").value(0) == said.index("won")

@@ -1,0 +1,76 @@
+"""The framing of records, whole and torn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.smdebug_runs import framed, masked_crc
+from tensortrial.tfevents import tfrecord
+from tensortrial.tfevents.tfrecord import TornRecord, records
+
+
+def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | TornRecord]]:
+    found = records(lambda start, length: data[start : start + length], resume_at)
+    return [(start, each if isinstance(each, TornRecord) else bytes(each)) for start, each in found]
+
+
+@given(st.lists(st.binary(max_size=100)), st.sampled_from([16, 30, 64, 1 << 20]))
+def test_records_come_back_whatever_the_block(contents: list[bytes], block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "BLOCK", block)
+        data, starts = b"", []
+        for number, content in enumerate(contents):
+            starts.append(len(data))
+            data += framed(content, None) if number % 2 else framed(content)
+        assert read_all(data) == list(zip(starts, contents, strict=True))
+
+
+@given(st.lists(st.binary(max_size=600)))
+def test_what_is_framed_comes_back(contents: list[bytes]) -> None:
+    data = tfrecord.framed(contents)
+    assert data == b"".join(framed(content, None) for content in contents)
+    assert [record for _, record in read_all(data)] == contents
+
+
+def test_a_record_with_a_wrong_checksum_does_not_hide_those_behind_it() -> None:
+    bad = bytearray(tfrecord.framed([b"first", b"second", b"third"]))
+    bad[len(framed(b"first")) + 12] ^= 1
+    (_, one), (_, torn), (_, three) = read_all(bytes(bad))
+    assert (one, three) == (b"first", b"third")
+    assert "a record of 6 bytes" in str(torn)
+
+
+def test_after_a_bad_record_reading_goes_on_where_the_next_is_known_to_be() -> None:
+    first, second, third = framed(b"first"), framed(b"second"), framed(b"third")
+    bad = bytearray(first + second + third)
+    bad[len(first)] ^= 1  # the length of the second
+    starts = [0, len(first), len(first + second)]
+    (_, one), (at, torn), (_, three) = read_all(bytes(bad), starts)
+    assert (one, at, three) == (b"first", len(first), b"third")
+    assert isinstance(torn, TornRecord)
+    assert "checksum" in str(torn)
+    assert len(read_all(bytes(bad))) == 2
+
+
+def test_a_wrong_checksum_of_a_record_is_seen_where_there_is_a_real_one() -> None:
+    ((_, torn),) = read_all(framed(b"content", b"\1\2\3\4"))
+    assert isinstance(torn, TornRecord)
+
+
+@pytest.mark.parametrize("cut", [1, 8, 12, 15, 18])
+def test_a_torn_end(cut: int) -> None:
+    whole = framed(b"one")
+    (_, one), (at, torn) = read_all(whole + framed(b"two")[:cut])
+    assert (one, at) == (b"one", len(whole))
+    assert isinstance(torn, TornRecord)
+    assert "ends within" in str(torn)
+
+
+def test_a_length_that_nothing_has() -> None:
+    length = (1 << 60).to_bytes(8, "little")
+    ((_, torn),) = read_all(length + masked_crc(length) + b"x" * 50)
+    assert "claims" in str(torn)
