@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import griffe
-from support.public_names import list_public_names, load_package
 
 import tensortrial
+from support.public_names import list_public_names, load_package
 
 # A docstring of a function begins with one of these. A verb that is missing may be added; a noun may not.
 VERB = re.compile(
