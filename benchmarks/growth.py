@@ -36,7 +36,8 @@ def write(out: str, rows: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from tensortrial.format.index import IndexSummary, NamedTensor, StepSummary, write_compacted
+    from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
+    from tensortrial.format.index_writer import write_compacted
     from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
     from tensortrial.statistics.single import STATISTICS
     from tensortrial.storage.open import open_storage

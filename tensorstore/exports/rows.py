@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile
 from ..format.chunk_reader import ChunkFile
 from ..format.footer import read_footer, row_groups
-from ..format.index import with_later_columns
+from ..format.index_reader import with_later_columns
 from ..format.schema import INDEX_SCHEMA, LATER_COLUMNS, TENSORS_SCHEMA, is_chunk_path
 from ..storage.open import Storage
 from .tables import ENCODED, encoded

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format.flush_range import flushes_of
-from ..format.index import StepSummary
 from ..format.index_log import IndexFiles, NewFile
+from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
 from ..storage.open import Storage
 from .rows import Place, index_rows, places, value_rows

@@ -19,7 +19,7 @@ from .arrow_arrays import column, numbers, numpy_of, texts
 from .chunk_reader import ChunkFile, read_bytes
 from .chunk_writer import ChunkWriter, Places
 from .flush_range import Flushes, folder_of
-from .index import SavedTensor
+from .index_types import SavedTensor
 from .record import Kind, Plan, Step
 from .schema import INDEX_SCHEMA, is_chunk_of
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..dtypes import Array
 from ..errors import CorruptFile, MissingChunk
 from ..storage.open import ByteRange, Storage
-from .index import SavedTensor
+from .index_types import SavedTensor
 from .schema import is_chunk_path
 
 _LENGTH_PREFIX = 4

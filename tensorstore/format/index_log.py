@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ..errors import FileError, StorageError
 from ..storage.open import Storage
 from .flush_range import Flushes, flushes_of, folder_of, widest
-from .index import IndexSummary, read_summary
+from .index_footer import read_summary
+from .index_types import IndexSummary
 from .schema import index_folder
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .chunk_reader import ChunkFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
-from .index import SavedTensor
+from .index_types import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, LATER_COLUMNS
 
@@ -34,6 +34,25 @@ _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string() and 
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
 Cells = Callable[[Positions], list[Any]]
+
+
+def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
+    """All rows of the index file whose bytes are `data`. Raises CorruptFile."""
+    try:
+        table = with_later_columns(pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
+        if set(table.column_names) != set(INDEX_SCHEMA.names):
+            raise ValueError("its columns are not those of an index file")
+        return table.select(INDEX_SCHEMA.names).cast(INDEX_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as exc:
+        raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+
+
+def with_later_columns(table: pa.Table) -> pa.Table:
+    """Return the rows of an index file with null in the columns that it lacks, because it is of an earlier release."""
+    for name in LATER_COLUMNS:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), INDEX_SCHEMA.field(name).type))
+    return table
 
 
 class IndexRows:

@@ -14,8 +14,11 @@ import pyarrow as pa
 from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk
 from ..format.chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
 from ..format.flush_range import Flushes, flushes_of, folder_of, range_path, widest
-from ..format.index import IndexSummary, joined, read_rows, write_compacted
+from ..format.index_footer import joined
 from ..format.index_log import list_index, read_summaries
+from ..format.index_reader import read_rows
+from ..format.index_types import IndexSummary
+from ..format.index_writer import write_compacted
 from ..format.schema import TENSORS, chunk_folder, is_chunk_of
 from ..progress import progress_bar
 from ..read.trial import run_info

@@ -18,9 +18,9 @@ from ..engines.base import Answer, Engine, FilesView, Rows, RunFile
 from ..engines.duckdb import DuckDBEngine
 from ..errors import CorruptFile, FileError
 from ..format import arrow_arrays
-from ..format.index import NamedTensor, SavedTensor
 from ..format.index_log import IndexFiles, NewFile
 from ..format.index_reader import IndexRows
+from ..format.index_types import NamedTensor, SavedTensor
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..storage.open import Storage
 from .readable_files import ReadableFiles

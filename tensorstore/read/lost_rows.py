@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ..errors import CorruptFile, FileError
 from ..format.flush_range import Flushes, flushes_of
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, INDEX, worker_of
 from .workers import natural
 

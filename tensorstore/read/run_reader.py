@@ -23,7 +23,7 @@ from ..errors import (
     StepUnavailable,
     TensorUnavailableForStep,
 )
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, index_folder, worker_of
 from ..mode import ModeKeys
 from ..storage.open import Storage

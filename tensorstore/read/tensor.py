@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import ShapeUnavailableForStep, TensorUnavailableForStep
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..statistics.derived import derive

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import Array, as_scalar, from_rows, parse_dtype
 from ..errors import CorruptFile
 from ..format.chunk_reader import read_blocks
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..format.schema import INDEX
 from ..storage.open import Storage
 

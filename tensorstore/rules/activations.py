@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..dtypes import Array
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from .builtin import ACTIVATIONS_OF_RELU, BuiltinRule
 from .parameter import integer, number, regexes, words
 from .reader import Selector, StepView

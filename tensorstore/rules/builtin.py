@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ..dtypes import Array
 from ..errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.trial import Trial
 from .parameter import Parameter, bind, parameters_of, signature, words

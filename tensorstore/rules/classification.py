@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from ..dtypes import Array
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import flag, integer, number, regexes, text
 from .reader import Selector, StepView

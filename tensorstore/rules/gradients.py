@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import integer, number
 from .reader import Selector, StepView

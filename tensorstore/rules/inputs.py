@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..errors import InvalidRuleParameter
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import integer, number, numbers, regexes
 from .reader import NotSaved, Selector, StepView

@@ -8,7 +8,7 @@ import statistics
 from collections import defaultdict, deque
 
 from ..errors import InvalidRuleParameter
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from .builtin import BuiltinRule, SelectingRule, scalar_losses, training_mode
 from .parameter import flag, integer, mode, number, regexes

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 from .. import forking
 from ..dtypes import Array
 from ..errors import StepUnavailable
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.trial import Trial
 from ..read.workers import natural

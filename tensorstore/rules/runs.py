@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidRuleParameter
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..read.trial import Trial, create_trial
 from ..statistics.single import STATISTICS
 from .builtin import BuiltinRule, SelectingRule

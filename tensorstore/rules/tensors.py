@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import Array, parse_dtype
 from ..errors import InvalidRuleParameter
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from .builtin import SelectingRule
 from .parameter import flag, integer, number

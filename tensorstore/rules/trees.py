@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from .builtin import BuiltinRule
 from .parameter import integer, number, regexes
 from .reader import NotSaved, Selector, StepView

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..dtypes import Array
-from ..format.index import SavedTensor
+from ..format.index_types import SavedTensor
 from .builtin import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
 from .parameter import integer, number, regexes
 from .reader import NotSaved, Selector, StepView

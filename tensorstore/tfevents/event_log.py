@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ..errors import TensorTrialError
-from ..format.index import IndexedStep
+from ..format.index_types import IndexedStep
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .event_file import EventFile

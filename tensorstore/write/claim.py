@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
 from ..format.flush_range import flushes_of, widest
-from ..format.index import StepSummary
 from ..format.index_log import list_index, read_summaries
+from ..format.index_types import StepSummary
 from ..format.schema import (
     COLLECTIONS,
     END,

@@ -12,7 +12,8 @@ import pyarrow as pa
 from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
 from ..format.chunk_merge import discard, merge_chunks
 from ..format.flush_range import flushes_of, folder_of, range_path
-from ..format.index import IndexedStep, indexed_rows, write_compacted
+from ..format.index_types import IndexedStep
+from ..format.index_writer import indexed_rows, write_compacted
 from ..storage.open import Storage, translated
 
 logger = logging.getLogger(__name__)

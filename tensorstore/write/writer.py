@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 from ..dtypes import Array, as_scalar, dtype_name
 from ..errors import RunTakenOver, TensorTrialError
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
-from ..format.index import IndexedStep, write_index
+from ..format.index_types import IndexedStep
+from ..format.index_writer import write_index
 from ..format.record import Kind, Numbers, Packed, Plan, Record, Step
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
 from tensortrial.exports.rows import index_rows, places, value_rows
-from tensortrial.format.index import read_rows
+from tensortrial.format.index_reader import read_rows
 from tensortrial.format.index_log import read_summaries
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.storage.open import open_storage

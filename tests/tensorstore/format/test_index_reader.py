@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import tensortrial
 from support.runs import EVAL, TRAIN, Job
-from tensortrial.format import index, index_reader
-from tensortrial.format.index import SavedTensor
+from tensortrial.format import index_reader, index_writer
 from tensortrial.format.index_reader import IndexRows
+from tensortrial.format.index_types import SavedTensor
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.statistics.single import STATISTICS
@@ -69,8 +69,8 @@ def test_rows_are_those_that_sql_finds(
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(index, "_ROW_GROUP_ROWS", row_group)
-        patched.setattr(index, "_COMPACTED_ROW_GROUP_ROWS", row_group)
+        patched.setattr(index_writer, "_ROW_GROUP_ROWS", row_group)
+        patched.setattr(index_writer, "_COMPACTED_ROW_GROUP_ROWS", row_group)
         patched.setattr(close_compaction, "_ROWS", 0)
         with Job(folder, flush_seconds=3600) as job:
             for number, step in enumerate(steps):

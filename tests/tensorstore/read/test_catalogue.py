@@ -29,8 +29,8 @@ from tensortrial.errors import (
     StorageError,
     UnknownFormat,
 )
-from tensortrial.format.index import SavedTensor
 from tensortrial.format.index_reader import IndexRows
+from tensortrial.format.index_types import SavedTensor
 from tensortrial.format.schema import RunInfo
 from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails

@@ -1,0 +1,116 @@
+"""The summary of an index file: written into its Parquet footer, and read from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import CorruptFile, UnknownFormat
+from ..mode import ModeKeys
+from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
+from .record import Kind
+from .schema import FOOTER_CHUNKS, FOOTER_COMPACTED, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, FORMAT, is_chunk_path
+
+
+def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
+    """Most steps hold the same tensors: each distinct set of names is kept once, and a step refers to it."""
+    sets: dict[tuple[NamedTensor, ...], int] = {}
+    known: dict[tuple[Kind, ...], int] = {}
+    summaries = []
+    for indexed in steps:
+        kinds = tuple(indexed.saved)
+        number = known.get(kinds)
+        if number is None:
+            names = tuple(NamedTensor(kind.plan.name, kind.plan.collections) for kind in kinds)
+            number = known[kinds] = sets.setdefault(names, len(sets))
+        saved_at = max(indexed.saved_at, default=0) // 1000
+        step = indexed.step
+        summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at, number))
+    chunks = dict.fromkeys(chunk for indexed in steps for _, chunk, _ in indexed.places)
+    return IndexSummary(sum(len(indexed.saved) for indexed in steps), summaries, list(sets), list(chunks))
+
+
+def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
+    """The summary of the rows of several files, in the order of their flushes."""
+    sets: dict[tuple[NamedTensor, ...], int] = {}
+    steps = [
+        step._replace(names=sets.setdefault(summary.name_sets[step.names], len(sets)))
+        for summary in summaries
+        for step in summary.steps
+    ]
+    chunks = dict.fromkeys(chunk for summary in summaries for chunk in summary.chunks)
+    return IndexSummary(sum(summary.rows for summary in summaries), steps, list(sets), list(chunks))
+
+
+def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
+    return {
+        FOOTER_FORMAT: str(FORMAT).encode(),
+        FOOTER_NAMES: json.dumps(summary.name_sets, separators=(",", ":")).encode(),
+        FOOTER_STEPS: json.dumps(summary.steps, separators=(",", ":")).encode(),
+        FOOTER_CHUNKS: json.dumps(summary.chunks, separators=(",", ":")).encode(),
+    }
+
+
+def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
+    """The summary of the index file of `size` bytes that ends in `tail`; or, if its footer is longer than the tail, how
+    many bytes are needed. Raises CorruptFile, or UnknownFormat for a file of a later release."""
+    if size < 12 or tail[-4:] != b"PAR1":
+        raise CorruptFile(path, f"its {size} bytes do not end like a Parquet file: it is torn, or not an index file")
+    needed = int.from_bytes(tail[-8:-4], "little") + 8
+    if needed > size:
+        raise CorruptFile(path, "its footer claims to be longer than the file")
+    if needed > len(tail):
+        return needed
+    try:
+        # A Parquet reader asks for the end of a file only, so the end is a file good enough.
+        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + tail[-needed:]))
+        footer = metadata.metadata or {}
+        number = int(footer[FOOTER_FORMAT])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
+        raise CorruptFile(path, f"it has no index footer: {exc}") from exc
+    if number > FORMAT:
+        raise UnknownFormat(
+            path, f"the file has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
+        )
+    try:
+        name_sets = _name_sets(footer[FOOTER_NAMES])
+        steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
+        chunks = [_chunk_path(path) for path in json.loads(footer[FOOTER_CHUNKS])]
+        compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
+        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, compacted_at)
+    except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
+        raise CorruptFile(path, f"its footer cannot be understood: {exc}") from exc
+
+
+def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
+    mode, mode_step, global_step, saved_at, names = values
+    step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at), int(names))
+    if not 0 <= step.names < name_sets:
+        raise ValueError(f"step {step.global_step} refers to name set {step.names} of {name_sets}")
+    if not all(0 <= number < 1 << 63 for number in step[1:]):
+        raise ValueError(f"there is no step like {step}")
+    return step
+
+
+def _chunk_path(path: Any) -> str:
+    if not is_chunk_path(path):
+        raise ValueError(f"{path!r} is no path of a chunk")
+    return str(path)
+
+
+@lru_cache(maxsize=64)
+def _name_sets(text: bytes) -> list[tuple[NamedTensor, ...]]:
+    """Flush after flush has the same names: they are parsed once, and shared."""
+    return [tuple(NamedTensor(_text(name), tuple(map(_text, of))) for name, of in names) for names in json.loads(text)]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    value.encode()  # JSON can spell characters that no text holds
+    return value
