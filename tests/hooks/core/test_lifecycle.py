@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +319,13 @@ class TestMemory:
 def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, lambda hook: pickle.loads(pickle.dumps(hook))])
+def test_a_copy_of_a_pytorch_hook_saves_nothing(tmp_path: Path, make_copy: Callable[[tt.Hook], tt.Hook]) -> None:
+    hook = tt.Hook(tmp_path / "run")
+    twin = make_copy(hook)
+    assert type(twin) is tt.Hook
+    twin.save_scalar("x", 1.0)
+    twin.close()
+    assert not (tmp_path / "run").exists()
