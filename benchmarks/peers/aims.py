@@ -38,6 +38,15 @@ def aims(found: dict[str, Any]) -> Iterator[Aim]:
     peers, limits = found["peers"], found["limits"]
     ours = peers.get(OURS, {})
     others = {name: each for name, each in peers.items() if name != OURS}
+    yield from _writing(ours, others, limits)
+    yield from _scalars(ours, others)
+    yield from _reading(ours, others, limits)
+    yield from _discovering(ours, others)
+    yield from _aggregating(ours, limits)
+    yield from _storing(ours, limits)
+
+
+def _writing(ours: dict[str, Any], others: dict[str, Any], limits: dict[str, Any]) -> Iterator[Aim]:
     for size, bound in (("4 MB", 0.9), ("4 kB", 0.6)):
         if size in ours:
             ratio = limits[size]["write"] / limits[size]["count"] / _each(ours[size]["write"])
@@ -46,8 +55,9 @@ def aims(found: dict[str, Any]) -> Iterator[Aim]:
             if rivals:
                 ratio = min(rivals) / _each(ours[size]["write"])
                 yield Aim(f"(a) time of the fastest peer, over ours, {size}", ratio, 1, at_least=True)
-    yield from _scalars(ours, others)
-    yield from _reading(ours, others, limits)
+
+
+def _discovering(ours: dict[str, Any], others: dict[str, Any]) -> Iterator[Aim]:
     for kind in ("4 kB", "scalars"):
         if kind not in ours:
             continue
@@ -55,10 +65,16 @@ def aims(found: dict[str, Any]) -> Iterator[Aim]:
             ratio = others["smdebug"][kind]["discover"]["first"] / ours[kind]["discover"]["first"]
             yield Aim(f"(d) speed over smdebug's from a cold start, {kind}", ratio, 100, at_least=True)
         yield Aim(f"(d) nothing is new, {kind}", ours[kind]["discover"]["again"] * 1e6, 100, " us")
+
+
+def _aggregating(ours: dict[str, Any], limits: dict[str, Any]) -> Iterator[Aim]:
     for size in ours:
         if size in limits:
             ratio = ours[size]["statistics"]["again"] / limits[size]["group by"]
             yield Aim(f"(e) times DuckDB over the perfect file, compacted, {size}", ratio, 2)
+
+
+def _storing(ours: dict[str, Any], limits: dict[str, Any]) -> Iterator[Aim]:
     for size in ours:
         if size in limits:
             written = ours[size]["write"]

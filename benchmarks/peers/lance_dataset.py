@@ -52,7 +52,7 @@ class Lance(Peer):
         try:
             reader = self._arrow.RecordBatchReader.from_batches(self._schema, self._batches())
             self._lance.write_dataset(reader, str(self.folder / "run.lance"))
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - raised by `close`
             self._failure = exc
             while self._waiting.get() is not None:
                 pass

@@ -32,5 +32,5 @@ def shown(value: Any) -> str:
     """Return the beginning of a value's repr, for a message."""
     try:
         return f"{value!r:.200}"
-    except Exception:  # of a foreign `__repr__`
+    except Exception:  # noqa: BLE001 - of a foreign `__repr__`
         return f"a {type(value).__name__}"

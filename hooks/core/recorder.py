@@ -261,7 +261,7 @@ class Recorder:
         """What of the tensor is due at the open step; None if nothing is."""
         return self._planner.plan(name)
 
-    def record(
+    def record(  # noqa: PLR0913 - one call per tensor: what is saved, and how it is named and reduced
         self,
         plan: Plan,
         value: Array,
@@ -413,7 +413,7 @@ class Recorder:
             for finish in (self._close_step, self._close_run):
                 try:
                     finish()
-                except Exception as exc:
+                except Exception as exc:  # noqa: BLE001 - noted, and the rest is closed
                     self._failures.note(exc)
                     errors.append(exc)
             self._active = self.saving = False

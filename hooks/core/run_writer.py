@@ -34,7 +34,7 @@ class RecordedRun:
     Raises ConfigurationError for a setting that makes no sense.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments of a hook's constructor
         self,
         out_dir: str,
         collections: CollectionManager,

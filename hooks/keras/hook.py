@@ -160,7 +160,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     ) -> None:
         """Save an array, a tensor, or a (nested) list of numbers, whatever the save configuration says: at the open
         step, or, when none is open, at the one that begins next in this mode."""
-
         for name, part in dense_parts(tensor_name, tensor_value):
             self._save_here(partial(_save_array, name, collections_to_write), part)
 

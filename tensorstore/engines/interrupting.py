@@ -59,7 +59,7 @@ class _Call(Generic[_T]):
     def _run(self) -> None:
         try:
             self._result.append(self._call())
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - raised in the thread that waits
             self._error = exc
         finally:
             self.ended.set()

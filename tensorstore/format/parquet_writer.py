@@ -190,7 +190,7 @@ class ParquetWriter:
         shrunk = size - len(packed)
         return self._chunk(column, begun, rows, [_PLAIN, _RLE], begun, None, None, self._codec, shrunk), None
 
-    def _chunk(
+    def _chunk(  # noqa: PLR0913 - the fields of Parquet's ColumnMetaData
         self,
         column: Column,
         begun: int,

@@ -117,7 +117,7 @@ class _Background(Action):
             firing = self._queue.get()
             try:
                 self.deliver(firing)
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - logged: an action never ends a rule
                 logger.error(
                     "%s: rule %s fired at step %s, which was not delivered: %s", self, firing.rule, firing.step, exc
                 )

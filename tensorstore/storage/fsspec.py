@@ -373,7 +373,7 @@ class S3Storage(FsspecStorage):
         from s3fs.core import S3_RETRYABLE_ERRORS
 
         for attempt in range(_ATTEMPTS):
-            response = await self._filesystem._call_s3("get_object", **wanted)
+            response = await self._filesystem._call_s3("get_object", **wanted)  # noqa: SLF001 - s3fs reads no range with its headers
             try:
                 async with response["Body"] as body:
                     data = bytes(await body.read())
@@ -431,7 +431,7 @@ def _outcomes(read: Callable[[str], tuple[bytes, int]], paths: Sequence[str]) ->
     def outcome(path: str) -> tuple[bytes, int] | Exception:
         try:
             return read(path)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - returned, for each path its own
             return exc
 
     if len(paths) < 2:
@@ -452,7 +452,7 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T | Exc
         async with slots:
             try:
                 return await call()
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - returned, for each call its own
                 return exc
 
     return [*await asyncio.gather(*map(outcome, calls))]

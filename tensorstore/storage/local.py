@@ -456,5 +456,5 @@ def _rename_exclusively(temporary: str, final: str) -> None:
 def _outcome(read: Callable[..., tuple[bytes, int]], path: str, *args: Any) -> tuple[bytes, int] | Exception:
     try:
         return read(path, *args)
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 - returned, for each path its own
         return exc

@@ -257,7 +257,7 @@ class Lease:
             self._renewed_at = started
         except FileNotFoundError:
             self._find_successor()
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - the next renewal tries again
             # The store may be back before the lease runs out. If it is not, nobody could take over meanwhile, either.
             logger.debug("cannot renew the lease of %s: %s", self.info.worker, exc)
 

@@ -78,7 +78,7 @@ class Writer:
     published before stays readable.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the one place where a run's options meet
         self,
         storage: Storage,
         worker: str,
@@ -219,7 +219,7 @@ class Writer:
             self._publish()
             if self._small is not None:
                 self._small.compact()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - kept, and raised by the next call
             self._fail(exc)
         finally:
             if self._also_to is not None:

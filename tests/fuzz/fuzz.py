@@ -93,7 +93,7 @@ def load_templates(folder: Path) -> list[Template]:
         try:
             (folder / "templates.pickle").write_bytes(pickle.dumps(_write_templates(folder)))
             os._exit(0)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - the process ends
             traceback.print_exc()
             os._exit(1)
     if os.waitpid(process, 0)[1]:
@@ -166,7 +166,7 @@ def _child(writer: int, said: Path, work: Callable[[], Report]) -> None:
         while data:
             data = data[os.write(writer, data) :]
         os._exit(0)
-    except BaseException as exc:
+    except BaseException as exc:  # noqa: BLE001 - the process ends
         os.write(2, repr(exc).encode())
         os._exit(70)
 

@@ -65,7 +65,7 @@ class Report:
             yield
         except TensorTrialError:
             self.named += 1
-        except Exception:
+        except Exception:  # noqa: BLE001 - reported as foreign
             self.foreign.append(traceback.format_exc())
 
 

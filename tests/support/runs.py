@@ -29,7 +29,7 @@ TRAIN, EVAL, PREDICT, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, 
 class Job:
     """One worker of a job, which begins or resumes a run and writes steps to it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a writer
         self,
         url: str | os.PathLike[str],
         worker: str = "worker_0",

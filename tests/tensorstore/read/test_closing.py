@@ -44,7 +44,7 @@ def test_closing_stops_the_query_of_another_thread(folder: Path, open_it: Any, p
     def ask() -> None:
         try:
             opened.sql(LONG).fetchall()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the test looks at it
             raised.append(error)
 
     thread = threading.Thread(target=ask, daemon=True)

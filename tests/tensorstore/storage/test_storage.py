@@ -43,7 +43,7 @@ def _in_child(act: Callable[[], object]) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
         act()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the process ends
         sys.excepthook(*sys.exc_info())
         os._exit(1)
     os._exit(0)
