@@ -107,7 +107,7 @@ def read(out: str, rows: int) -> None:
     found["names"] = seconds(trial.tensor_names)
     with tensortrial.no_refresh(trial):
         found["one step"] = seconds(lambda: trial.tensor("layer007.weight").reduction_value(count // 3, "mean"))
-        found["one tensor"] = seconds(lambda: trial.reader.catalogue.steps_of_tensor("layer250.weight"))
+        found["one tensor"] = seconds(lambda: trial.reader.catalogue.rows_of_tensors(["layer250.weight"]))
         query = "select name, avg(mean), avg(l2) from tensors group by name"
         found["group by"] = seconds(lambda: trial.sql(query).fetchall())
     print(json.dumps(found))

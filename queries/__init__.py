@@ -1,5 +1,11 @@
-"""The SQL of the project, one `.sql` file a question. Each opens with a comment: the question, parameters and
-columns.
+"""The SQL of the project, one `.sql` file a query.
+
+- `catalogue/`: queries of a catalogue on its own small tables.
+- `views/`: the public views, over one run or many. Their first column is `run`, which a run that is opened alone leaves
+  out.
+- `named/`: named queries for users, over the views of many runs.
+
+Each file opens with a comment: the question or the view, the parameters, and the columns.
 """
 
 from __future__ import annotations
@@ -10,14 +16,20 @@ from importlib.resources import files
 
 @cache
 def load(name: str) -> str:
-    """The text of the question `name`. Raises KeyError for one that is not there."""
+    """Return the text of a query, such as `catalogue/workers`. Raises KeyError for an unknown name."""
     try:
         return files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise KeyError(f"no query {name!r}; there are {', '.join(names())}") from None
+        folder = name.rpartition("/")[0]
+        raise KeyError(f"unknown query {name!r}; known queries: {', '.join(names(folder))}") from None
 
 
-def names() -> list[str]:
-    """The names of all questions."""
-    entries = (entry.name for entry in files(__name__).iterdir())
+def load_view(view: str, schema: str = "catalogue") -> str:
+    """Return the SELECT of a public view, over tables and views in a schema of this name."""
+    return load(f"views/{view}").replace("catalogue.", f"{schema}.")
+
+
+def names(folder: str) -> list[str]:
+    """Return the names of the queries in a folder, sorted."""
+    entries = (entry.name for entry in files(__name__).joinpath(folder).iterdir())
     return sorted(entry.removesuffix(".sql") for entry in entries if entry.endswith(".sql"))

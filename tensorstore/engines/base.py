@@ -1,14 +1,14 @@
-"""The seam between a catalogue and the SQL engine that answers its questions.
+"""The interface between a catalogue and the SQL engine that runs its queries.
 
-DuckDB is the embedded default (`duckdb_engine`), Apache Spark another one (`spark_engine`). An engine holds the small
-tables of a catalogue, makes views over Parquet files, and runs the questions of `queries/`, which are written in the
-part of DuckDB's SQL that translates. What it answers is Arrow.
+DuckDB is the embedded default (`engines.duckdb`), Apache Spark another one (`engines.spark`). An engine holds the small
+tables of a catalogue, makes views over Parquet files, and runs the queries of `queries/`, which are written in the
+part of DuckDB's SQL that translates. Its results are Arrow tables or Python rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,32 +28,44 @@ class RunFile:
     path: str
     """Run-relative."""
     run: str = ""
-    """What the run is called among those opened together."""
+    """The name of the run among those that were opened together; '' for a run that was opened alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesView:
-    """A view over Parquet files, which need not have any."""
+    """A view of the catalogue over Parquet files, of which there may be none.
+
+    Its first column is `run`, the name of the run that a file belongs to; those of `schema` follow.
+    """
 
     name: str
     schema: pa.Schema
     time: str = ""
-    """The column with a time, which the view gives as UTC without saying so; '' if there is none."""
+    """The column with a time, which the view returns as UTC without a time zone; '' if there is none."""
     step: str = "global_step"
-    """The column that `first` and `end` speak of."""
+    """The column that `first` and `end` refer to."""
     first: int | None = None
     end: int | None = None
-    """Rows outside of first <= step < end are left out."""
-    with_run: bool = False
-    """Whether the run that a file belongs to is the first column."""
-    public: bool = True
-    """Whether a user's query can read it; otherwise only other views do."""
+    """Rows outside first <= step < end are left out."""
 
     @property
     def floats(self) -> list[str]:
-        """Return the columns that no filter may be compared with a file's minimum and maximum for: NaN is not among
-        those, and both engines would skip row groups that hold it. Spark takes 0.0 for more than a maximum of -0.0."""
+        """Return the columns that no filter may be compared with a file's minimum and maximum for.
+
+        NaN is in neither, and both engines would skip row groups that hold it. Spark takes 0.0 for more than a maximum
+        of -0.0.
+        """
         return [field.name for field in self.schema if pa.types.is_floating(field.type)]
+
+
+@dataclass(frozen=True, slots=True)
+class UserQuery:
+    """A user's query that `Database.parse` has checked."""
+
+    text: str
+    """In the SQL of the engine."""
+    views: frozenset[str]
+    """The public views that it reads."""
 
 
 class Answer(Protocol):
@@ -72,9 +84,10 @@ class Answer(Protocol):
 
 
 class Database(ABC):
-    """What a catalogue keeps in an engine, and asks of it. Not to be used from two threads at once.
+    """The tables and views that a catalogue keeps in an engine. Not to be used from two threads at once.
 
-    The small tables are called `catalogue.<name>` in questions.
+    SQL of this project calls the small tables and the views over files `catalogue.<name>`. Users' queries read the
+    public views only.
     """
 
     def create(self, tables: Mapping[str, pa.Schema]) -> None:
@@ -84,7 +97,7 @@ class Database(ABC):
 
     @abstractmethod
     def put(self, table: str, rows: pa.Table) -> None:
-        """Make a small table of these rows, in the place of the one that may be there."""
+        """Make a small table of these rows, or replace the existing one."""
 
     @abstractmethod
     def append(self, table: str, rows: pa.Table) -> None:
@@ -100,51 +113,60 @@ class Database(ABC):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of what is changed inside the block, or, after an exception, none of it."""
+        """Apply all changes made inside the block, or, after an exception, none of them."""
         yield
 
     @abstractmethod
-    def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
-        """The answer to a question of `queries/` about the small tables and the views."""
-
-    def rows(self, question: str, parameters: dict[str, Any]) -> Rows:
-        """The same as Python values."""
-        return rows_of(self.ask(question, parameters))
+    def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
+        """Return the rows of a query of `queries/catalogue`, by its name."""
 
     @abstractmethod
-    def make_view(self, question: str) -> None:
-        """Make the view that a question of `queries/` creates, or make it anew."""
+    def make_view(self, view: str, with_run: bool) -> None:
+        """Make or replace a public view, by the SELECT in `queries/views`; `with_run` keeps its column `run`."""
 
     @abstractmethod
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
-        """Make a view over exactly these files, or make it anew."""
+        """Make or replace the view `catalogue.<name>` over exactly these files."""
 
     @abstractmethod
-    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """Return the rows of a user's query on the views that there are.
+    def parse(self, query: str, views: Collection[str]) -> UserQuery:
+        """Check a user's query by the engine's own parser. The views that it reads need not be made yet.
 
         Args:
             query: One SELECT.
-            parameters: What `$name` stands for in it.
-            timeout: Seconds that the engine may run each time that rows are taken; None for no limit.
+            views: The names of the public views, in lower case.
 
         Raises:
             QueryRefused: It is not one SELECT on the views.
+            QueryError: It is not SQL, or reads a view that does not exist.
+        """
+
+    @abstractmethod
+    def run(self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
+        """Return the rows of a user's query on views that have been made.
+
+        Args:
+            query: A query that `parse` returned.
+            parameters: The values of `$name` in it.
+            timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
+
+        Raises:
             QueryError: The engine cannot run it.
-            QueryTimeout: It took longer; like the others, it may be raised when rows are taken.
+            QueryTimeout: It took longer; like the others, it may be raised when rows are fetched.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held."""
+        """Release all memory and files."""
 
 
 class Engine(Protocol):
-    """Where questions about runs are answered."""
+    """An SQL engine."""
 
     def connect(self, storages: Sequence[Storage]) -> Database:
-        """A database of its own, which can read these runs."""
+        """Return a new database that can read these runs."""
 
 
 def rows_of(table: pa.Table) -> Rows:
+    """Return the rows of an Arrow table as Python values."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tensortrial.queries import load
+from tensortrial.queries import load, load_view
 
 from .. import forking
 from ..errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
@@ -27,7 +27,7 @@ from ..format import arrow_arrays
 from ..format.schema import HISTOGRAM
 from ..storage.open import Storage
 from . import user_sql
-from .base import Database, FilesView, Rows, RunFile
+from .base import Database, FilesView, Rows, RunFile, UserQuery
 from .duckdb_answer import DuckDBAnswer, query_errors
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 from .run_files import PROTOCOL, RunFiles
@@ -82,7 +82,6 @@ class DuckDBDatabase(Database):
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._busy: list[duckdb.DuckDBPyConnection] = []
         self._lock = threading.Lock()
-        self._views: set[str] = set()
         self._files = RunFiles(storages)
         self._locked = False
         self._temporary = tempfile.mkdtemp(prefix="tensortrial-") if temporary_disk else None
@@ -95,7 +94,7 @@ class DuckDBDatabase(Database):
         # SET takes no parameters; a literal with doubled quotes holds any path.
         for name, value in (("temp_directory", self._temporary or ""), ("max_temp_directory_size", temporary_disk)):
             if value is not None:
-                self.execute(f"set {name} = '{value.replace(chr(39), chr(39) * 2)}'")
+                self.execute(f"set {name} = {_text(value)}")
 
     def _lock_down(self) -> None:
         """Let nothing be reached but the files of the runs: before the first of them is read, and any user's query.
@@ -174,74 +173,59 @@ class DuckDBDatabase(Database):
             raise
         self._duckdb.commit()
 
-    # Questions.
+    # Queries of this project.
 
-    def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
+    def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
+        # Faster than by way of Arrow, and most results are short.
         with query_errors(), _engine_errors():
-            return self.execute(load(question), parameters).to_arrow_table()
-
-    def rows(self, question: str, parameters: dict[str, Any]) -> Rows:
-        # Faster than by way of Arrow, and most answers are short.
-        with query_errors(), _engine_errors():
-            return self.execute(load(question), parameters).fetchall()
+            return self.execute(load(f"catalogue/{query}"), parameters).fetchall()
 
     # Views.
 
-    def make_view(self, question: str) -> None:
-        self.execute(load(question))
-        self._views.add(question.rpartition("view_")[2])
+    def make_view(self, view: str, with_run: bool) -> None:
+        text = load_view(view)
+        self.execute(f"create or replace view {view} as {text if with_run else _without_run(text)}")
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
-        relation = self._over_files(view, files) if files else self._no_files(view)
-        if replaced := _replaced(view):
-            relation = relation.project(f"* replace ({', '.join(replaced)})")
+        columns = ", ".join(["run", *(_column(view, name) for name in view.schema.names)])
         # An index file may hold steps of both sides of the range.
-        if view.first is not None:
-            relation = relation.filter(f"{view.step} >= {int(view.first)}")
-        if view.end is not None:
-            relation = relation.filter(f"{view.step} < {int(view.end)}")
-        relation.create_view(view.name, replace=True)
-        if view.public:
-            self._views.add(view.name)
+        bounds = [(">=", view.first), ("<", view.end)]
+        tests = [f"{view.step} {sign} {int(step)}" for sign, step in bounds if step is not None]
+        where = f"where {' and '.join(tests)}" if tests else ""
+        rows = self._rows_of_files(view, files) if files else self._no_rows(view)
+        self.execute(f"create or replace view catalogue.{view.name} as select {columns} from {rows} {where}")
 
-    def _no_files(self, view: FilesView) -> duckdb.DuckDBPyRelation:
-        # A table of its own: what is registered under a name is unknown to the cursors that user queries run on.
-        run = [pa.field("run", pa.string())] if view.with_run else []
-        self.put(f"no_{view.name}", arrow_arrays.table(pa.schema([*run, *view.schema]), []))
-        return self._duckdb.table(f"catalogue.no_{view.name}")
+    def _no_rows(self, view: FilesView) -> str:
+        # A real table: the cursors of users' queries do not see Arrow tables that are registered under a name.
+        schema = pa.schema([pa.field("run", pa.string()), *view.schema])
+        self.put(f"no_{view.name}", arrow_arrays.table(schema, []))
+        return f"catalogue.no_{view.name}"
 
-    def _over_files(self, view: FilesView, files: Sequence[RunFile]) -> duckdb.DuckDBPyRelation:
+    def _rows_of_files(self, view: FilesView, files: Sequence[RunFile]) -> str:
         self._lock_down()
         uris = [self._files.uri(file.storage, file.path) for file in files]
-        if not view.with_run:
+        runs = [file.run for file in files]
+        if len(set(runs)) == 1:
             files[0].storage.prefetch([file.path for file in files])
-            return self._read(view, uris, "")
-        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": [file.run for file in files]}))
-        by_file = self._read(view, uris, ", filename = true")
-        joined = by_file.join(self._duckdb.table(f"catalogue.files_of_{view.name}"), "filename")
-        return joined.project("run, * exclude (run, filename)")
+            return f"(select {_text(runs[0])} as run, * from {_read_parquet(view, uris)})"
+        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs}))
+        by_file = _read_parquet(view, uris, ", filename = true")
+        return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
 
-    def _read(self, view: FilesView, uris: Sequence[str], options: str) -> duckdb.DuckDBPyRelation:
-        # A column that a file lacks is null: without the schema, DuckDB would take that of the first file for all.
-        columns = ", ".join(
-            f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
-            for field in view.schema
-        )
-        # Not as a parameter: DuckDB 1.5 would read all rows at once, and a view may not have any.
-        paths = ", ".join("'" + uri.replace("'", "''") + "'" for uri in uris)
-        return self._duckdb.sql(
-            f"from read_parquet([{paths}], hive_partitioning = false, schema = map {{{columns}}}{options})"
-        )
+    # Users' queries.
 
-    # The user's queries.
+    def parse(self, query: str, views: Collection[str]) -> UserQuery:
+        self._lock_down()
+        with query_errors(), self._cursor() as cursor:
+            return UserQuery(query, _views_read(cursor, query, views))
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> DuckDBAnswer:
+    def run(
+        self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> DuckDBAnswer:
         self._lock_down()
         with query_errors(timeout):
-            # A cursor of its own: an answer is computed lazily, while others go on asking.
-            with self._cursor() as cursor:
-                _refuse_all_but_select(cursor, query, self._views)
-            return DuckDBAnswer(self._cursor, self._in_use, query, parameters, timeout)
+            # On cursors of its own: its rows are computed lazily, while others run queries.
+            return DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout)
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own to this database, for a query that others do not wait for."""
@@ -287,15 +271,36 @@ class DuckDBDatabase(Database):
             self._connection = None
 
 
-def _replaced(view: FilesView) -> list[str]:
-    """Return the columns that a view computes from those of its files."""
-    # TRY changes no number, and DuckDB looks for no statistics behind it. Its option `can_have_nan` is no way: with it,
-    # max() of one file without a NaN is NaN.
-    replaced = [f'try("{name}") as "{name}"' for name in view.floats]
-    if view.time:
-        # DuckDB gives a time with zone to Python through pytz, which need not be there.
-        replaced.append(f"make_timestamp(epoch_us({view.time})) as {view.time}")
-    return replaced
+def _without_run(text: str) -> str:
+    return f"select * exclude (run) from (\n{text})"
+
+
+def _column(view: FilesView, name: str) -> str:
+    """Return the expression of a column of a view over files."""
+    if name in view.floats:
+        # TRY changes no number, and DuckDB does not use a file's statistics behind it. Its option `can_have_nan` is no
+        # alternative: with it, max() of one file without a NaN is NaN.
+        return f'try("{name}") as "{name}"'
+    if name == view.time:
+        # DuckDB converts a time with zone to Python through pytz, which need not be installed.
+        return f'make_timestamp(epoch_us("{name}")) as "{name}"'
+    return f'"{name}"'
+
+
+def _read_parquet(view: FilesView, uris: Sequence[str], options: str = "") -> str:
+    # A column that a file lacks is null: without the schema, DuckDB would take that of the first file for all.
+    columns = ", ".join(
+        f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
+        for field in view.schema
+    )
+    # Not as a parameter: DuckDB 1.5 would read all rows at once, and a view may not have any.
+    paths = ", ".join(map(_text, uris))
+    return f"read_parquet([{paths}], hive_partitioning = false, schema = map {{{columns}}}{options})"
+
+
+def _text(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
@@ -367,7 +372,8 @@ def _abandon_all() -> None:
     _open.clear()
 
 
-def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[str]) -> None:
+def _views_read(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[str]) -> frozenset[str]:
+    """Return the views that one SELECT reads. Raises QueryRefused and QueryError for any other statement."""
     if "\0" in query:
         raise QueryError("a query can have no zero byte in it")
     try:
@@ -382,4 +388,4 @@ def _refuse_all_but_select(connection: duckdb.DuckDBPyConnection, query: str, vi
             f"only one SELECT is run on a run's views, and this is {found}{hint}: {query.strip()[:200]!r}"
         )
     ((serialized,),) = connection.execute("select json_serialize_sql($query)", {"query": query}).fetchall()
-    user_sql.check(serialized, query, views)
+    return user_sql.check(serialized, query, views)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tensortrial.queries import load, load_view
+
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
 from ..storage.open import Storage
 from . import spark_sql
-from .base import Database, FilesView, Rows, RunFile, rows_of
+from .base import Database, FilesView, Rows, RunFile, UserQuery, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:
@@ -109,7 +111,6 @@ class SparkDatabase(Database):
         self._tables: dict[str, pa.Table] = {}
         self._changed: set[str] = set()
         self._views: set[str] = set()
-        self._hidden: set[str] = set()
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
 
@@ -152,19 +153,25 @@ class SparkDatabase(Database):
         times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type)]
         return frame.withColumns({name: frame[name].cast("timestamp_ntz") for name in times}) if times else frame
 
-    # Questions.
+    # Queries.
 
-    def ask(self, question: str, parameters: dict[str, Any]) -> pa.Table:
-        return self._run(spark_sql.question(question), parameters)
+    def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
+        return rows_of(self._run(spark_sql.translated(load(f"catalogue/{query}")), dict(parameters)))
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> SparkAnswer:
-        text = spark_sql.select(query, self._views, self._dialect)
+    def parse(self, query: str, views: Collection[str]) -> UserQuery:
+        if self._closed:
+            raise RunClosed
+        return spark_sql.select(query, views, self._dialect)
+
+    def run(
+        self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> SparkAnswer:
         # A group of its own, so that no other job of this session is cancelled with it.
         context, group = self._session.sparkContext, f"tensortrial-{uuid.uuid4().hex}"
 
         def run() -> pa.Table:
             context.setJobGroup(group, "a query of tensortrial", interruptOnCancel=True)
-            return self._run(text, parameters)
+            return self._run(query.text, parameters)
 
         try:
             return SparkAnswer(interruptible(run, lambda: context.cancelJobGroup(group), timeout))
@@ -183,10 +190,10 @@ class SparkDatabase(Database):
 
     # Views.
 
-    def make_view(self, question: str) -> None:
+    def make_view(self, view: str, with_run: bool) -> None:
         self._send_tables()
-        self._session.sql(spark_sql.question(question))
-        self._views.add(question.rpartition("view_")[2])
+        frame = self._session.sql(spark_sql.translated(load_view(view)))
+        self._register(view, frame if with_run else frame.drop("run"))
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         frame = self._files(view, files)
@@ -198,8 +205,11 @@ class SparkDatabase(Database):
             frame = frame.where(frame[view.step] >= view.first)
         if view.end is not None:
             frame = frame.where(frame[view.step] < view.end)
-        frame.createOrReplaceTempView(view.name)
-        (self._views if view.public else self._hidden).add(view.name)
+        self._register(f"catalogue_{view.name}", frame)
+
+    def _register(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._views.add(name)
 
     def _files(self, view: FilesView, files: Sequence[RunFile]) -> DataFrame:
         schema = self._session.createDataFrame(view.schema.empty_table()).schema
@@ -208,22 +218,20 @@ class SparkDatabase(Database):
             frame = self._session.read.schema(schema).parquet(*(uri.translate(_PATTERN) for uri in uris))
         else:
             frame = self._session.createDataFrame([], schema)
-        if not view.with_run:
-            return frame
-        if not files:
-            return frame.select(sql_functions.lit("").alias("run"), "*")
-        runs = self._session.createDataFrame(
-            pa.table({"file": [_as_told(uri) for uri in uris], "run": [file.run for file in files]})
+        runs = sorted({file.run for file in files})
+        if len(runs) < 2:
+            return frame.select(sql_functions.lit("".join(runs)).alias("run"), "*")
+        of_file = self._session.createDataFrame(
+            pa.table({"file": [_as_spark_names(uri) for uri in uris], "run": [file.run for file in files]})
         )
-        joined = frame.withColumn("file", sql_functions.expr(_FILE)).join(sql_functions.broadcast(runs), "file")
+        joined = frame.withColumn("file", sql_functions.expr(_FILE)).join(sql_functions.broadcast(of_file), "file")
         return joined.select("run", *view.schema.names)
 
     def close(self) -> None:
-        for view in (*self._views, *self._hidden, *(f"catalogue_{table}" for table in self._tables)):
+        for view in (*self._views, *(f"catalogue_{table}" for table in self._tables)):
             self._session.catalog.dropTempView(view)
         self._tables.clear()
         self._views.clear()
-        self._hidden.clear()
         self._closed = True
 
 
@@ -232,7 +240,7 @@ def _is_one_of(column: pa.ChunkedArray, values: Sequence[str]) -> Any:
 
 
 def _uri(storage: Storage, path: str) -> str:
-    """The file's name for Spark."""
+    """Return a file's URI for Spark."""
     if storage.is_local:
         return f"file://{storage.url}/{path}"
     scheme, _, rest = storage.url.partition("://")
@@ -242,6 +250,6 @@ def _uri(storage: Storage, path: str) -> str:
     return f"{'s3a' if scheme == 's3' else scheme}://{rest}/{path}"
 
 
-def _as_told(uri: str) -> str:
-    """The file's name as Spark tells it of a row."""
+def _as_spark_names(uri: str) -> str:
+    """Return a file's URI as Spark's metadata of a row has it."""
     return uri.replace("file:///", "file:/", 1)

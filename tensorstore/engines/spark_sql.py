@@ -6,9 +6,8 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-from tensortrial.queries import load
-
 from ..errors import MissingExtra, QueryError, QueryRefused
+from .base import UserQuery
 
 try:
     import sqlglot
@@ -58,15 +57,25 @@ _STATEMENTS = frozenset(
 
 
 @cache
-def question(name: str) -> str:
-    """A question of `queries/`, which may be one that creates a view."""
-    (statement,) = sqlglot.parse(load(name), read="duckdb")
+def translated(text: str) -> str:
+    """Return the SELECT of a file of `queries/` in Spark's SQL."""
+    (statement,) = sqlglot.parse(text, read="duckdb")
     return _for_spark(statement)
 
 
-def select(query: str, views: Collection[str], dialect: str) -> str:
-    """The user's query, written in `dialect`. Raises QueryError for what is not SQL, and QueryRefused for anything but
-    one SELECT on these views: for other tables, files, functions that give tables, and functions that call Java."""
+def select(query: str, views: Collection[str], dialect: str) -> UserQuery:
+    """Return a user's query in Spark's SQL, with the views that it reads.
+
+    Args:
+        query: One SELECT.
+        views: The names of the public views.
+        dialect: The SQL that the query is written in, such as "duckdb" or "spark".
+
+    Raises:
+        QueryRefused: It is anything but one SELECT on these views: it reads other tables or files, or calls functions
+            that return tables or call Java.
+        QueryError: It is not SQL.
+    """
     try:
         statements = [each for each in sqlglot.parse(query, read=dialect) if each is not None]
     except SqlglotError as exc:
@@ -75,20 +84,21 @@ def select(query: str, views: Collection[str], dialect: str) -> str:
         found = ", ".join(each.key.upper() for each in statements) or "nothing"
         raise QueryRefused(f"only one SELECT is run on a run's views, and this is {found}: {query.strip()[:200]!r}")
     (statement,) = statements
-    for node in statement.walk():
-        _check(node, views)
-    return _for_spark(statement)
+    read = frozenset().union(*(_check(node, views) for node in statement.walk()))
+    return UserQuery(_for_spark(statement), read)
 
 
-def _check(node: Any, views: Collection[str]) -> None:
+def _check(node: Any, views: Collection[str]) -> Collection[str]:
+    """Return the views that a node reads, without those of its parts. Raises QueryRefused."""
     if isinstance(node, exp.Table):
-        _check_table(node, views)
-    elif isinstance(node, exp.Anonymous) and node.name.lower() in _FORBIDDEN:
+        return _check_table(node, views)
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _FORBIDDEN:
         raise QueryRefused(f"the function {node.name} is not run: it reaches beyond the views of the run")
-    elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
         raise QueryRefused(f"only functions that Spark brings are run, and this is another: {node.sql()}")
-    elif _is_statement(node):
+    if _is_statement(node):
         raise QueryRefused(f"a query can read the views of its run, and nothing else: {node.sql()[:200]!r}")
+    return ()
 
 
 def _is_statement(node: Any) -> bool:
@@ -98,12 +108,15 @@ def _is_statement(node: Any) -> bool:
     return node.key in _STATEMENTS or (isinstance(node, kinds) and not isinstance(node, exp.Query))
 
 
-def _check_table(table: Any, views: Collection[str]) -> None:
+def _check_table(table: Any, views: Collection[str]) -> Collection[str]:
     if not isinstance(table.this, exp.Identifier):
         raise QueryRefused(f"no function is run in the place of a table: {table.sql()[:200]!r}")
-    known = {view.lower() for view in views} | _with_names(table)
-    if table.db or table.catalog or table.name.lower() not in known:
+    name, qualified = table.name.lower(), bool(table.db or table.catalog)
+    if not qualified and name in _with_names(table):
+        return ()
+    if qualified or name not in {view.lower() for view in views}:
         raise QueryRefused(f"no view {table.sql()!r}: a query can read {', '.join(sorted(views))}, and nothing else")
+    return (name,)
 
 
 def _with_names(node: Any) -> set[str]:
@@ -135,8 +148,6 @@ def _for_spark(statement: Any) -> str:
             return exp.func("unix_micros", exp.cast(time, "timestamptz"))
         if isinstance(node, exp.IsInf) or (isinstance(node, exp.Anonymous) and node.name.lower() == "isfinite"):
             return _compared_with_infinity(node)
-        if isinstance(node, exp.Create):
-            node.set("properties", exp.Properties(expressions=[exp.TemporaryProperty()]))
         return node
 
     try:

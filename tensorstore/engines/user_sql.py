@@ -77,24 +77,25 @@ _FUNCTIONS = frozenset(
     ]
 )
 _FUNCTION_PREFIXES = ("__", "duckdb_", "pg_get_", "pg_sleep", "pragma_", "read_")
-# Views that are made when a query names them.
-_LATE = frozenset({"findings", "tensor_values"})
 _SCHEMAS = ((), ("main",), ("memory", "main"))
 
 Tree = dict[str, Any]
 
 
-def check(serialized: str, query: str, views: Collection[str]) -> None:
-    """Refuse everything but one SELECT on these views.
+def check(serialized: str, query: str, views: Collection[str]) -> frozenset[str]:
+    """Refuse everything but one SELECT on these views, and return those that it reads.
 
     Args:
         serialized: What DuckDB's `json_serialize_sql` returns for the query.
         query: Its text, for messages.
-        views: The names of the views that there are, in lower case.
+        views: The names of the public views, in lower case.
+
+    Returns:
+        The views that the query reads; all of them, if it shows which there are.
 
     Raises:
         QueryRefused: It is not one SELECT, or reads anything but the views.
-        QueryError: It is not SQL, or there is no view of this name.
+        QueryError: It is not SQL, or reads a view that does not exist.
     """
     try:
         document = json.loads(serialized)
@@ -105,8 +106,7 @@ def check(serialized: str, query: str, views: Collection[str]) -> None:
     statements = document["statements"]
     if len(statements) != 1:
         raise QueryRefused(f"only one SELECT is run on a run's views, and this is {len(statements)}: {_short(query)}")
-    for tree, names in _walk(statements[0]):
-        _check_node(tree, names, views)
+    return frozenset().union(*(_check_node(tree, names, views) for tree, names in _walk(statements[0])))
 
 
 def _not_a_select(document: Tree, query: str) -> QueryError:
@@ -143,7 +143,8 @@ def _below(node: Tree, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[s
             yield child, known | own if key == seeing else known
 
 
-def _check_node(node: Tree, names: frozenset[str], views: Collection[str]) -> None:
+def _check_node(node: Tree, names: frozenset[str], views: Collection[str]) -> Collection[str]:
+    """Return the views that a node reads, without those of its parts. Raises QueryRefused and QueryError."""
     kind, of_class = node.get("type"), node.get("class")
     if of_class is not None:
         if of_class not in _EXPRESSIONS:
@@ -151,27 +152,29 @@ def _check_node(node: Tree, names: frozenset[str], views: Collection[str]) -> No
     elif isinstance(kind, str) and kind not in _KNOWN and not kind.endswith("_TYPE_INFO"):
         raise QueryRefused(f"a query can read the views of its run, and nothing else; this has a {_spoken(kind)}")
     if kind == "BASE_TABLE":
-        _check_table(node, names, views)
-    elif kind == "TABLE_FUNCTION":
+        return _check_table(node, names, views)
+    if kind == "TABLE_FUNCTION":
         _check_table_function(node)
     elif kind == "SHOW_REF":
-        _check_show(node)
+        return _check_show(node, views)
     elif "function_name" in node:
         _check_function(str(node["function_name"]))
+    return ()
 
 
-def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> None:
+def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> Collection[str]:
     path = _path(node)
     *schema, name = path
     if name in names and schema in ([], ["recurring"]):
-        return
+        return ()
     # A file is read by its name in the place of a table; no view is called so.
     if tuple(schema) not in _SCHEMAS or not name.isidentifier():
         raise QueryRefused(f"no view {'.'.join(path)!r}: a query can read {_listed(views)}, and nothing else")
     if name not in views:
-        near = difflib.get_close_matches(name, {*views, *_LATE}, 1)
+        near = difflib.get_close_matches(name, sorted(views), 1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise QueryError(f"no view {name!r}{hint} A query can read {_listed(views)}")
+    return (name,)
 
 
 def _path(node: Tree) -> list[str]:
@@ -192,10 +195,12 @@ def _check_table_function(node: Tree) -> None:
         )
 
 
-def _check_show(node: Tree) -> None:
-    shown = str(node.get("table_name") or "").strip('"').lower()
-    if not node.get("query") and shown != "tables":
+def _check_show(node: Tree, views: Collection[str]) -> Collection[str]:
+    if node.get("query"):
+        return ()
+    if str(node.get("table_name") or "").strip('"').lower() != "tables":
         raise QueryRefused("SHOW and DESCRIBE show a run's views: SHOW TABLES, DESCRIBE tensors, SUMMARIZE scalars")
+    return views
 
 
 def _check_function(name: str) -> None:
@@ -204,7 +209,7 @@ def _check_function(name: str) -> None:
 
 
 def _listed(views: Collection[str]) -> str:
-    return ", ".join(sorted({*views, *_LATE}))
+    return ", ".join(sorted(views))
 
 
 def _spoken(kind: str) -> str:

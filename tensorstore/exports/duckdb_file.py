@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 import pyarrow as pa
 
-from tensortrial.queries import load
+from tensortrial.queries import load_view
 
 from ..errors import ConfigurationError, ExportError, TableMismatch
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
@@ -37,7 +37,7 @@ class DuckDBFile(Target):
                 self._prepare(table, schema)
             if "tensors" in tables:
                 for view in sorted(self.derives):
-                    self._database.execute(load(f"runs_view_{view}"))
+                    self._database.execute(f"create or replace view {view} as {load_view(view, 'main')}")
 
     def _prepare(self, table: str, schema: pa.Schema) -> None:
         self._database.register("rows_to_be", schema.empty_table())

@@ -27,11 +27,12 @@ from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, index_folder, worker_of
 from ..mode import ModeKeys
 from ..storage.open import Storage
-from .catalogue import Catalogue, StepRange, collection_row
+from .catalogue import Catalogue, collection_row
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
 from .step_state import SettledSteps, StepState, step_state
 from .values import read_values
+from .views import StepRange
 from .workers import Workers, natural
 
 GLOBAL = ModeKeys.GLOBAL
@@ -176,13 +177,13 @@ class RunReader:
             steps = settled.steps + [row[0] for row in rows]
             complete = [True] * len(settled.steps) + [row[1] for row in rows]
             settled.add(rows)
-            ((settled.rows,),) = self.catalogue.ask("steps_until", step=settled.last_step)
+            ((settled.rows,),) = self.catalogue.fetch("steps_until", step=settled.last_step)
             return steps, complete
 
         return self.catalogue.derived(("states", mode), ask)
 
     def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
-        return self.catalogue.ask(
+        return self.catalogue.fetch(
             "step_states",
             mode=mode.name,
             num_workers=self.workers.num_workers,
@@ -207,7 +208,7 @@ class RunReader:
         session = self.workers.num_workers, self.workers.session_start
         known = self._settled.get(mode)
         if known is not None and known.session == session:
-            ((count,),) = self.catalogue.ask("steps_until", step=known.last_step)
+            ((count,),) = self.catalogue.fetch("steps_until", step=known.last_step)
             if count == known.rows:
                 return known
         known = self._settled[mode] = SettledSteps(session)
@@ -233,14 +234,14 @@ class RunReader:
         """The global step of each step of a mode."""
 
         def ask() -> dict[int, int]:
-            rows = self.catalogue.ask("step_modes")
+            rows = self.catalogue.fetch("step_modes")
             return {step: global_step for name, step, global_step in rows if name == mode.name}
 
         return self.catalogue.derived(("global_steps", mode), ask)
 
     def mode_of(self, global_step: int) -> tuple[ModeKeys, int]:
         def ask() -> dict[int, tuple[ModeKeys, int]]:
-            return {step: (ModeKeys[name], int(in_mode)) for name, in_mode, step in self.catalogue.ask("step_modes")}
+            return {step: (ModeKeys[name], int(in_mode)) for name, in_mode, step in self.catalogue.fetch("step_modes")}
 
         self.look()
         modes = self.catalogue.derived(("modes",), ask)
@@ -258,7 +259,7 @@ class RunReader:
         """The workers that the newest saved steps wait for, in natural order."""
         if self.workers.job_ended:
             return []
-        progress = {worker: (last, at) for worker, last, at in self.catalogue.ask("worker_progress")}
+        progress = {worker: (last, at) for worker, last, at in self.catalogue.fetch("worker_progress")}
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:
             return []
@@ -273,17 +274,17 @@ class RunReader:
 
         def ask() -> dict[int, list[int]]:
             found: dict[int, list[int]] = {}
-            for each, name_set in self.catalogue.ask("step_name_sets", mode=mode.name):
+            for each, name_set in self.catalogue.fetch("step_name_sets", mode=mode.name):
                 found.setdefault(each, []).append(name_set)
             return found
 
         sets = self.catalogue.derived(("name_sets", mode), ask).get(step, [])
-        rows = [row for name_set in sets for row in self.catalogue.ask("names_of_set", name_set=name_set)]
+        rows = [row for name_set in sets for row in self.catalogue.fetch("names_of_set", name_set=name_set)]
         return rows if len(sets) < 2 else sorted(rows)
 
     def all_names(self) -> dict[str, None]:
         def ask() -> dict[str, None]:
-            return dict.fromkeys(name for name, _ in self.catalogue.ask("tensor_names", mode=GLOBAL.name))
+            return dict.fromkeys(name for name, _ in self.catalogue.fetch("tensor_names", mode=GLOBAL.name))
 
         return self.catalogue.derived(("names",), ask)
 
@@ -296,7 +297,7 @@ class RunReader:
     def tensor_steps(self, name: str, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
         self.look()
         mode = ModeKeys.parse(mode)
-        saved = self.catalogue.ask("tensor_steps", name=name, mode=mode.name)
+        saved = self.catalogue.fetch("tensor_steps", name=name, mode=mode.name)
         steps, complete = self.states(mode)
         # The complete steps are the first ones.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
@@ -359,7 +360,7 @@ class RunReader:
         damaged = {**self.workers.damaged, **self.catalogue.damaged}
         return self.catalogue.derived(
             ("lost", *damaged),
-            lambda: LostRows(self._with_rows(damaged), self.catalogue.ask("spans_of_files") if damaged else ()),
+            lambda: LostRows(self._with_rows(damaged), self.catalogue.fetch("spans_of_files") if damaged else ()),
         )
 
     def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
@@ -372,7 +373,7 @@ class RunReader:
 
     def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
         if wanted is None or len(wanted) >= len(names):
-            return self.catalogue.steps_of_tensors(names) if names else []
+            return self.catalogue.rows_of_tensors(names) if names else []
         # A few steps of many tensors: step by step.
         global_steps = wanted if mode is GLOBAL else {self.global_steps(mode).get(step, -1) for step in wanted}
         return [row for step in sorted(global_steps) for name in names for row in self.catalogue.rows(name, step)]
@@ -387,10 +388,10 @@ class RunReader:
     # For who follows a run.
 
     def steps_since(self, file_id: int) -> list[tuple[Any, ...]]:
-        return self.catalogue.ask("steps_since", after=file_id)
+        return self.catalogue.fetch("steps_since", after=file_id)
 
     def name_sets_since(self, name_set: int) -> list[tuple[Any, ...]]:
-        return self.catalogue.ask("name_sets_since", after=name_set)
+        return self.catalogue.fetch("name_sets_since", after=name_set)
 
     @property
     def version(self) -> int:
@@ -402,7 +403,7 @@ class RunReader:
                 return read_values(self.storage, rows)
             except MissingChunk:
                 # Compacted away since the rows were read, or really missing.
-                now = self.catalogue.found_again(rows)
+                now = self.catalogue.rows_now(rows)
                 if [row[:14] for row in now] == [row[:14] for row in rows]:
                     raise
                 rows = now

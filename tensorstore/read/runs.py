@@ -15,24 +15,26 @@ from typing import Any, Self
 import pyarrow as pa
 
 from .. import forking
-from ..engines.base import Answer, Database, Engine, FilesView, RunFile
+from ..engines.base import Answer, Database, Engine, RunFile
 from ..engines.duckdb import DuckDBEngine
-from ..errors import ConfigurationError, CorruptFile, RunNotFound, StorageError, TensorTrialError
+from ..errors import ConfigurationError, CorruptFile, QueryError, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
 from ..format.flush_range import widest
-from ..format.index_log import list_index
+from ..format.index_log import NewFile, list_index, read_summaries
+from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from ..storage.open import Storage, open_storage
-from .catalogue import collection_row
+from .catalogue import COLLECTIONS, collection_row, parquet_files
+from .index_tables import TABLES, IndexTables
 from .readable_files import ReadableFiles
 from .trial import Trial, create_trial
+from .views import Views
 from .workers import Workers
 
 _PARALLEL = 16
 # How far below a folder runs are looked for.
 _DEPTH = 4
-_VIEWS = ("runs", "reductions", "scalars", "steps", "collections")
 
 Place = str | os.PathLike[str] | Trial
 Places = Place | Iterable[Place]
@@ -47,7 +49,8 @@ class OpenedRun:
     info: RunInfo
     workers: Workers
     ended: datetime | None
-    index: list[str]
+    index: dict[str, list[str]]
+    """The readable index files of each worker."""
 
 
 def open_runs(
@@ -81,6 +84,7 @@ class Runs:
         self._engine = engine or DuckDBEngine()
         self._runs: dict[str, OpenedRun] = {}
         self._database: Database | None = None
+        self._views: Views | None = None
         self._inherited = False
         forking.register(self)
         self.damaged: dict[str, TensorTrialError] = {}
@@ -121,13 +125,8 @@ class Runs:
         """
         if self._inherited:
             self._connect()
-        assert self._database is not None
-        text = query.lower()
-        if "findings" in text:
-            self._make_findings_view()
-        if "tensor_values" in text:
-            self._make_values_view()
-        return self._database.sql(query, parameters, timeout)
+        assert self._views is not None
+        return self._views.sql(query, parameters, timeout)
 
     def refresh(self) -> None:
         """Look for new runs, and for what is new in those there are."""
@@ -144,7 +143,7 @@ class Runs:
     def _connect(self) -> None:
         self.close()
         self._database = self._engine.connect([run.storage for run in self._runs.values()])
-        self._make_views(self._database)
+        self._views = self._make_views(self._database)
         self._inherited = False
 
     def after_fork(self) -> None:
@@ -196,8 +195,10 @@ class Runs:
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
-            listed = [path for worker in workers.infos for path in widest(list_index(storage, worker.worker))]
-            return OpenedRun(name, storage, info, workers, ended, self._readable(storage, listed, INDEX_SCHEMA))
+            listed = {info.worker: widest(list_index(storage, info.worker)) for info in workers.infos}
+            readable = set(self._readable(storage, [path for paths in listed.values() for path in paths], INDEX_SCHEMA))
+            index = {worker: [path for path in paths if path in readable] for worker, paths in listed.items()}
+            return OpenedRun(name, storage, info, workers, ended, index)
         except (TensorTrialError, FileNotFoundError) as exc:
             error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
             self.damaged[storage.url] = error
@@ -215,40 +216,77 @@ class Runs:
 
     # Views.
 
-    def _make_views(self, database: Database) -> None:
+    def _make_views(self, database: Database) -> Views:
+        database.create({**TABLES, "runs": _RUNS, "collections": COLLECTIONS})
         database.put("runs", arrow_arrays.table(_RUNS, [_row(run) for run in self._runs.values()]))
         collections = [
-            (run.name, *collection_row(info.worker, info.include_collections, dict(document)))
+            collection_row(info.worker, info.include_collections, dict(document), run.name)
             for run in self._runs.values()
             for info in run.workers.infos
             for document in info.collections
         ]
-        database.put("collections", arrow_arrays.table(_COLLECTIONS, collections))
-        files = [RunFile(run.storage, path, run.name) for run in self._runs.values() for path in run.index]
-        database.make_files_view(FilesView("tensors", INDEX_SCHEMA, "saved_at", with_run=True), files)
-        for view in _VIEWS:
-            database.make_view(f"runs_view_{view}")
+        database.put("collections", arrow_arrays.table(COLLECTIONS, collections))
+        steps = _Steps(database, list(self._runs.values()), self.damaged)
+        views = Views(database, many=True)
+        views.add_files("tensors", lambda: 0, self._index_files)
+        views.add_tables("steps", lambda: 0, steps.load)
+        views.add_tables("collections", lambda: 0)
+        # Their files are checked for each query: rules write findings at any time, and chunks may be compacted.
+        views.add_files("findings", object, self._finding_files)
+        views.add_files("tensor_values", object, lambda: self._chunk_files(steps))
+        return views
 
-    def _make_findings_view(self) -> None:
-        assert self._database is not None
-        files = [
+    def _index_files(self) -> list[RunFile]:
+        return [
             RunFile(run.storage, path, run.name)
             for run in self._runs.values()
-            for path in self._readable(run.storage, _parquet_files(run.storage, FINDINGS), FINDINGS_SCHEMA)
+            for paths in run.index.values()
+            for path in paths
         ]
-        self._database.make_files_view(FilesView("findings", FINDINGS_SCHEMA, "found_at", with_run=True), files)
 
-    def _make_values_view(self) -> None:
-        assert self._database is not None
-        chunks: dict[str, list[str]] = {}
-        for run, chunk in self._database.rows("runs_chunks", {}):
-            chunks.setdefault(run, []).append(chunk)
-        files = [
+    def _finding_files(self) -> list[RunFile]:
+        return [
+            RunFile(run.storage, path, run.name)
+            for run in self._runs.values()
+            for path in self._readable(run.storage, parquet_files(run.storage, FINDINGS), FINDINGS_SCHEMA)
+        ]
+
+    def _chunk_files(self, steps: _Steps) -> list[RunFile]:
+        steps.load()
+        chunks: dict[str, dict[str, None]] = {}
+        for run, chunk in self.database.fetch("chunk_paths", {}):
+            chunks.setdefault(run, {})[chunk] = None
+        return [
             RunFile(self._runs[name].storage, path, name)
             for name, paths in chunks.items()
-            for path in self._readable(self._runs[name].storage, paths, TENSORS_SCHEMA)
+            for path in self._readable(self._runs[name].storage, list(paths), TENSORS_SCHEMA)
         ]
-        self._database.make_files_view(FilesView("tensor_values", TENSORS_SCHEMA, with_run=True), files)
+
+
+class _Steps:
+    """The tables of steps, names and chunks of many runs: filled when a query first reads them."""
+
+    def __init__(self, database: Database, runs: Sequence[OpenedRun], damaged: dict[str, TensorTrialError]) -> None:
+        self._tables = IndexTables(database)
+        self._runs, self._damaged = list(runs), damaged
+
+    def load(self) -> None:
+        while self._runs:
+            run = self._runs[-1]
+            for worker, paths in run.index.items():
+                self._tables.add(list(self._summaries(run, worker, paths)), run=run.name)
+            self._runs.pop()
+
+    def _summaries(self, run: OpenedRun, worker: str, paths: Sequence[str]) -> Iterator[NewFile]:
+        for path, _, summary in read_summaries(run.storage, paths):
+            if isinstance(summary, IndexSummary):
+                yield NewFile(worker, path, summary, [])
+            elif isinstance(summary, FileNotFoundError):
+                raise QueryError(
+                    f"{run.storage.url}/{path} is missing: it was compacted since the runs were opened; call refresh()"
+                )
+            elif isinstance(summary, TensorTrialError):
+                self._damaged[f"{run.storage.url}/{path}"] = summary
 
 
 _RUNS = pa.schema(
@@ -261,20 +299,6 @@ _RUNS = pa.schema(
         ("versions", pa.string()),
         ("workers", pa.int32()),
         ("metadata", pa.string()),
-    ]
-)
-_TEXTS = pa.list_(pa.string())
-_COLLECTIONS = pa.schema(
-    [
-        ("run", pa.string()),
-        ("worker", pa.string()),
-        ("name", pa.string()),
-        ("saved", pa.bool_()),
-        ("include_regex", _TEXTS),
-        ("tensor_names", _TEXTS),
-        ("save_config", pa.string()),
-        ("reduction_config", pa.string()),
-        ("save_histogram", pa.bool_()),
     ]
 )
 
@@ -317,10 +341,6 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
         except (ValueError, FileNotFoundError) as exc:
             damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")
     return max(times, default=None)
-
-
-def _parquet_files(storage: Storage, folder: str) -> list[str]:
-    return [f"{folder}/{name}" for name in storage.list(folder) if name.endswith(".parquet")]
 
 
 # Where runs are.

@@ -24,11 +24,11 @@ from ..errors import (
 from ..format.schema import COLLECTIONS, RUN_FILE, RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage, open_storage
-from .catalogue import StepRange
 from .late_worker import LateWorker
 from .run_reader import RunReader
 from .step_state import StepState
 from .tensor import Tensor
+from .views import StepRange
 from .waiting import Waiting
 from .workers import natural
 
@@ -121,7 +121,7 @@ class Trial:
         self.reader.look()
         mode = ModeKeys.parse(mode)
         rows = (
-            self.reader.catalogue.ask("tensor_names", mode=mode.name)
+            self.reader.catalogue.fetch("tensor_names", mode=mode.name)
             if step is None
             else self.reader.names_at(step, mode)
         )
@@ -134,7 +134,7 @@ class Trial:
     def workers(self) -> list[str]:
         """The workers that saved anything, in natural order."""
         self.reader.look()
-        return sorted((worker for (worker,) in self.reader.catalogue.ask("workers")), key=natural)
+        return sorted((worker for (worker,) in self.reader.catalogue.fetch("workers")), key=natural)
 
     @property
     def num_workers(self) -> int:
@@ -153,7 +153,7 @@ class Trial:
     def modes(self) -> list[ModeKeys]:
         """The modes in which anything was saved."""
         self.reader.look()
-        seen = {mode for mode, _, _ in self.reader.catalogue.ask("step_modes")}
+        seen = {mode for mode, _, _ in self.reader.catalogue.fetch("step_modes")}
         return [mode for mode in ModeKeys if mode.name in seen]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
@@ -188,7 +188,7 @@ class Trial:
                     found[collection.name].add_tensor_names(collection.tensor_names)
                 else:
                     found[collection.name] = collection
-        for name, member_of in self.reader.catalogue.ask("tensor_names", mode=GLOBAL.name):
+        for name, member_of in self.reader.catalogue.fetch("tensor_names", mode=GLOBAL.name):
             for each in (*member_of, CollectionKeys.ALL):
                 if each in found:
                     found[each].add_tensor_names([name])

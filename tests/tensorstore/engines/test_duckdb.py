@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.engine_contract import EngineContract, make_project
+from tensortrial import queries
 from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import MissingExtra, QueryError, QueryRefused
 
@@ -58,11 +59,13 @@ def test_what_spark_is_never_asked(query: str) -> None:
 def test_what_spark_is_asked() -> None:
     spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     query = "with t as (from tensors) select name, epoch_us(saved_at) from t where list_contains(collections, $c)"
-    assert spark_sql.select(query, {"Tensors"}, "duckdb") == (
+    found = spark_sql.select(query, {"Tensors"}, "duckdb")
+    assert found.views == {"tensors"}
+    assert found.text == (
         "WITH t AS (SELECT * FROM tensors) SELECT name, UNIX_MICROS(CAST(saved_at AS TIMESTAMP)) FROM t "
         "WHERE ARRAY_CONTAINS(collections, :c)"
     )
-    assert "catalogue_files AS files" in spark_sql.question("index_paths")
+    assert "catalogue_files AS files" in spark_sql.translated(queries.load("catalogue/index_paths"))
 
 
 def test_spark_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def saved(trial: Trial, where: str, statistics: bool) -> list[tuple[Any, ...]]:
 
 
 def read(trial: Trial, **asked: Any) -> list[tuple[Any, ...]]:
-    paths = [path for (path,) in trial.reader.catalogue.ask("index_paths")]
+    paths = [path for _, path in trial.reader.catalogue.fetch("index_paths")]
     return sorted(map(_comparable, IndexRows(open_storage(trial.path)).read(paths, **asked)))
 
 
@@ -122,7 +122,7 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             job.flush()
     trial = tensortrial.create_trial(tmp_path)
     rows = IndexRows(trial.reader.storage)
-    paths = [path for (path,) in trial.reader.catalogue.ask("index_paths")]
+    paths = [path for _, path in trial.reader.catalogue.fetch("index_paths")]
     for statistics in (False, True, False):
         found = rows.read(paths, ["a"], statistics=statistics)
         assert [row.scalar for row in found] == [*range(8)]

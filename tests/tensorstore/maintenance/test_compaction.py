@@ -386,11 +386,11 @@ def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         _flush(job, 40)
         trial = tensortrial.create_trial(tmp_path)
-        seen = trial.reader.catalogue.ask("steps_since", after=-1)
+        seen = trial.reader.catalogue.fetch("steps_since", after=-1)
         _flush(job, 30)
         compact(tmp_path, grace=0)
         trial.refresh()
-        new = trial.reader.catalogue.ask("steps_since", after=max(row[0] for row in seen))
+        new = trial.reader.catalogue.fetch("steps_since", after=max(row[0] for row in seen))
         assert [row[3] for row in new] == [*range(40, 70)]
 
 
@@ -551,7 +551,7 @@ def test_a_small_run_is_compacted_when_it_ends(tmp_path: Path) -> None:
     assert rows_seen(trial) == before
     fresh = tensortrial.create_trial(tmp_path)
     assert rows_seen(fresh) == before
-    (paths,) = zip(*fresh.reader.catalogue.ask("index_paths"), strict=True)
+    (_, paths) = zip(*fresh.reader.catalogue.fetch("index_paths"), strict=True)
     assert [path.rpartition("/")[2] for path in paths] == ["00000000-00000029.parquet", "00000030-00000049.parquet"]
     assert compact(tmp_path, grace=0).files_after == 2
     assert rows_seen(fresh) == rows_seen(trial) == before

@@ -303,10 +303,13 @@ def test_a_forged_index_row_is_named_and_reads_nothing_else(tmp_path: Path, chan
 
 
 def test_each_view_has_the_columns_that_it_documents(trial: Trial) -> None:
-    for view in VIEWS[1:5]:
-        comment = queries.load(f"view_{view}").split("create")[0].replace("\n--", " ")
+    runs = tensortrial.open_runs(trial)
+    for view in ("reductions", "scalars", "steps", "collections", "findings"):
+        comment = queries.load(f"views/{view}").partition("\n\n")[0].replace("\n--", " ")
         documented = re.sub(r"\s*\([^)]*\)", "", comment.partition("Columns:")[2]).strip(" .\n")
-        assert trial.sql(f"from {view}").columns == re.split(r",\s*", documented), view
+        columns = re.split(r",\s*", documented)
+        assert runs.sql(f"from {view}").columns == columns, view
+        assert ["run", *trial.sql(f"from {view}").columns] == columns, view
     assert trial.sql("from tensors").columns[:5] == ["name", "mode", "mode_step", "global_step", "worker"]
     assert trial.sql("from tensor_values").columns[-1] == "value"
 
@@ -500,10 +503,10 @@ def test_polars(trial: Trial) -> None:
 
 
 def test_every_question_says_what_it_asks() -> None:
-    for name in queries.names():
+    for name in (f"{folder}/{name}" for folder in ("catalogue", "views") for name in queries.names(folder)):
         text = queries.load(name)
         assert text.startswith("-- "), name
         assert re.search(r"-- (View|What|Which|Where|At which)", text), name
         assert "olumns" in text, name
     with pytest.raises(KeyError, match="tensor_names"):
-        queries.load("no_such")
+        queries.load("catalogue/no_such")

@@ -1,7 +1,6 @@
--- View `scalars` over many runs: losses, metrics and every other saved tensor of one element.
+-- View `scalars`: losses, metrics and every other saved tensor of one element.
 -- Columns: run, name, mode, mode_step, global_step, worker, saved_at (UTC), value, collections.
 
-create or replace view scalars as
 select run, name, mode, mode_step, global_step, worker, saved_at, scalar as value, collections
-from tensors
+from catalogue.tensors
 where scalar is not null

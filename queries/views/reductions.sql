@@ -1,9 +1,8 @@
 -- View `reductions`: every saved statistic as a row of its own.
--- Columns: name, mode, mode_step, global_step, worker, reduction (min, abs_mean, l2, nan_count, …), value.
+-- Columns: run, name, mode, mode_step, global_step, worker, reduction (min, abs_mean, l2, nan_count, …), value.
 
-create or replace view reductions as
-select name, mode, mode_step, global_step, worker, reduction, value
-from tensors
+select run, name, mode, mode_step, global_step, worker, reduction, value
+from catalogue.tensors
 unpivot (
     value for reduction in (
         "min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2", "abs_min", "abs_max",

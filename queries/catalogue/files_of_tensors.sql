@@ -1,5 +1,5 @@
 -- Which index files hold any of several tensors?
--- Parameters: $names. Columns: file_id, path; in the order they were found.
+-- Parameters: $names. Columns: file_id, path; in the order in which they were found.
 
 select distinct files.file_id, files.path
 from catalogue.names

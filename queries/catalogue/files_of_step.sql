@@ -1,5 +1,5 @@
 -- Which index files hold a global step?
--- Parameters: $step. Columns: file_id, path; in the order they were found.
+-- Parameters: $step. Columns: file_id, path; in the order in which they were found.
 
 select files.file_id, files.path
 from catalogue.steps

@@ -1,7 +1,0 @@
--- View `collections`: what each worker was told to save.
--- Columns: worker, name, saved (whether its tensors are saved), include_regex, tensor_names, save_config (JSON),
---   reduction_config (JSON), save_histogram.
-
-create or replace view collections as
-select worker, name, saved, include_regex, tensor_names, save_config, reduction_config, save_histogram
-from catalogue.collections

@@ -1,0 +1,12 @@
+-- View `runs`: the runs that were opened together.
+-- Columns: run, path, started, ended (UTC; null while it is written), framework, versions (JSON), workers, steps (number
+--   of global steps with a saved tensor), bytes (of all saved tensors, in memory), metadata (JSON, as passed to the hook).
+
+with sizes as (
+    select run, count(distinct global_step) as steps, sum(nbytes)::bigint as bytes from catalogue.tensors group by run
+)
+select
+    run, path, started, ended, framework, versions, workers, coalesce(steps, 0) as steps, coalesce(bytes, 0) as bytes,
+    metadata
+from catalogue.runs
+left join sizes using (run)

@@ -1,0 +1,6 @@
+-- View `tensors`: the index, one row a saved tensor.
+-- Columns: run, name, mode, mode_step, global_step, worker, dtype, shape, nbytes, saved_at (UTC), collections, scalar (the
+--   value of a tensor of one element), one for each statistic, histogram, and where the raw value is in which chunk.
+
+select *
+from catalogue.tensors

@@ -1,0 +1,113 @@
+"""The small tables of a catalogue: index files, steps and names, as the footers of the index files summarize them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ..engines.base import Database, Rows
+from ..format import arrow_arrays
+from ..format.index_log import NewFile
+from ..format.index_types import NamedTensor
+
+TEXTS = pa.list_(pa.string())
+TABLES = {
+    # Index files, one a flush.
+    "files": pa.schema(
+        [
+            ("file_id", pa.int32()),
+            ("run", pa.string()),
+            ("path", pa.string()),
+            ("worker", pa.string()),
+            ("first_step", pa.int64()),
+            ("last_step", pa.int64()),
+        ]
+    ),
+    # Files of raw values that the index names.
+    "chunks": pa.schema([("run", pa.string()), ("index_path", pa.string()), ("path", pa.string())]),
+    # Tensors, with the collections they are part of.
+    "names": pa.schema([("name_id", pa.int32()), ("name", pa.string()), ("collections", TEXTS)]),
+    # Most steps hold the same tensors: a step refers to a set of names.
+    "name_sets": pa.schema([("name_set", pa.int32()), ("name_id", pa.int32())]),
+    "steps": pa.schema(
+        [
+            ("file_id", pa.int32()),
+            ("worker", pa.string()),
+            ("mode", pa.string()),
+            ("mode_step", pa.int64()),
+            ("global_step", pa.int64()),
+            ("saved_at", pa.timestamp("us")),
+            ("name_set", pa.int32()),
+        ]
+    ),
+}
+
+
+class IndexTables:
+    """The tables `files`, `chunks`, `names`, `name_sets` and `steps` of a catalogue of one run or of many."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._name_ids: dict[NamedTensor, int] = {}
+        self._name_sets: dict[tuple[NamedTensor, ...], int] = {}
+        self.num_files = 0
+        """How many files were added."""
+
+    def add(self, found: Sequence[NewFile], in_range: Callable[[int], bool] = lambda step: True, run: str = "") -> None:
+        """Add the steps of new index files of a run, as far as their global steps are in range."""
+        if not found:
+            return
+        files, steps, chunks = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+        names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+        for worker, path, summary, replaces in found:
+            known = self._steps_in(path) if replaces else frozenset()
+            kept = [step for step in summary.steps if in_range(step.global_step) and step.global_step not in known]
+            if not kept:
+                continue
+            self.num_files += 1
+            files.append((self.num_files, run, path, worker, kept[0].global_step, kept[-1].global_step))
+            ids = {
+                number: self._name_set_id(summary.name_sets[number], names, name_sets)
+                for number in sorted({step.name_set for step in kept})
+            }
+            for mode, mode_step, global_step, saved_at, name_set in kept:
+                steps.append((self.num_files, worker, mode, mode_step, global_step, saved_at, ids[name_set]))
+            if not replaces:
+                chunks += [(run, path, chunk) for chunk in summary.chunks]
+        with self._database.transaction():
+            self._append("files", files)
+            self._append("names", names)
+            self._append("name_sets", name_sets)
+            self._append("chunks", chunks)
+            self._append("steps", steps)
+
+    def replace(self, found: Sequence[NewFile], run: str = "") -> bool:
+        """Refer to compacted files in place of those that they replace. Return whether there were any."""
+        compacted = [file for file in found if file.replaces]
+        for file in compacted:
+            self._database.update("files", "path", file.replaces, file.path)
+            self._database.delete("chunks", "index_path", file.replaces)
+        self._append("chunks", [(run, file.path, chunk) for file in compacted for chunk in file.summary.chunks])
+        return bool(compacted)
+
+    def _steps_in(self, path: str) -> frozenset[int]:
+        """Return the known global steps of a file: those of the files that it replaced."""
+        return frozenset(step for (step,) in self._database.fetch("steps_of_file", {"path": path}))
+
+    def _name_set_id(self, tensors: tuple[NamedTensor, ...], names: Rows, name_sets: Rows) -> int:
+        number = self._name_sets.get(tensors)
+        if number is None:
+            number = self._name_sets[tensors] = len(self._name_sets)
+            for tensor in tensors:
+                name_id = self._name_ids.get(tensor)
+                if name_id is None:
+                    name_id = self._name_ids[tensor] = len(self._name_ids)
+                    names.append((name_id, tensor.name, list(tensor.collections)))
+                name_sets.append((number, name_id))
+        return number
+
+    def _append(self, table: str, rows: Rows) -> None:
+        if rows:
+            self._database.append(table, arrow_arrays.table(TABLES[table], rows))

@@ -1,0 +1,154 @@
+"""Rows of the index as objects: those of one tensor or of one step, read together and kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..dtypes import Array
+from ..engines.base import Rows
+from ..errors import CorruptFile
+from ..format.index_reader import IndexRows
+from ..format.index_types import SavedTensor
+
+_CACHED_BLOCKS = 64
+
+
+class IndexFileQueries(Protocol):
+    """The queries of a catalogue that tell in which index files to read."""
+
+    @property
+    def version(self) -> int: ...
+
+    def fetch(self, query: str, **parameters: Any) -> Rows: ...
+
+    def derived(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
+
+    def recover(self) -> bool:
+        """Find the files that replaced others. Return whether there were any."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """The rows of one tensor or of one step, as far as they were read."""
+
+    rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
+    """Of a tensor by global step; of a step by name."""
+    last_file: int = -1
+    version: int = -1
+
+
+class RowCache:
+    """The rows of the index of one run. Not to be used from two threads at once.
+
+    Every method raises CorruptFile, naming the file, where rows cannot be read.
+    """
+
+    def __init__(self, catalogue: IndexFileQueries, rows: IndexRows, in_range: Callable[[int], bool]) -> None:
+        self._catalogue = catalogue
+        self._index_rows = rows
+        self._in_range = in_range
+        self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
+        self._last: tuple[str, int] | None = None
+
+    def clear(self) -> None:
+        """Forget the rows: their files were replaced."""
+        self._blocks.clear()
+
+    def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
+        """Return the rows of one tensor at one step, one a worker; with statistics only on request.
+
+        The call before this one decides how much is read ahead, and nothing else: a second step of the same tensor
+        reads all steps of the tensor, a second tensor of the same step reads all of the step. The rows are the same.
+        """
+        if not self._in_range(global_step):
+            return []
+        last, self._last = self._last, (name, global_step)
+        of_tensor, of_step = ("tensor", name, statistics), ("step", global_step, statistics)
+        if of_step in self._blocks or (last and last[1] == global_step and of_tensor not in self._blocks):
+            return self._block(*of_step).get(name, [])
+        if of_tensor in self._blocks or (last and last[0] == name):
+            # A bad file must keep nobody from the steps in other files.
+            with suppress(CorruptFile):
+                return self._block(*of_tensor).get(global_step, [])
+        return self._one(name, global_step, statistics)
+
+    def of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
+        return self._block("step", global_step, statistics=True) if self._in_range(global_step) else {}
+
+    def of_tensors(self, names: Sequence[str]) -> list[SavedTensor]:
+        """Return the rows of some tensors at every step, of every worker, without statistics."""
+        if len(names) == 1:
+            block = self._block("tensor", names[0])
+            return [row for step, rows in block.items() if self._in_range(step) for row in rows]
+        rows = self._read(lambda: _paths(self._catalogue.fetch("files_of_tensors", names=tuple(names))), names)
+        return [row for row in rows if self._in_range(row.global_step)]
+
+    def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
+        """Return the rows of a "tensor", by step, or of a "step", by name, reading only files that are new."""
+        block = self._blocks.setdefault((of, key, statistics), _Block())
+        self._blocks.move_to_end((of, key, statistics))
+        if block.version != self._catalogue.version:
+            known = self._files_of(of, key)
+            files = [each for each in known if each[0] > block.last_file]
+            names, step = ([key], None) if of == "tensor" else (None, key)
+            try:
+                rows = self._index_rows.read(_paths(files), names, step, statistics)
+            except CorruptFile:
+                if not self._catalogue.recover():
+                    raise
+                return self._block(of, key, statistics)
+            for row in rows:
+                block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
+            block.last_file = max((number for number, _ in files), default=block.last_file)
+            block.version = self._catalogue.version
+            if len(self._blocks) > _CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+        return block.rows
+
+    def _files_of(self, of: str, key: Any) -> Rows:
+        if of == "tensor":
+            return self._catalogue.fetch("files_of_tensor", name=key)
+        return self._catalogue.fetch("files_of_step", step=key)
+
+    def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
+        """Return the rows of one tensor at one step, without a query."""
+        return self._read(lambda: list(self._paths_around(step)), [name], step, statistics)
+
+    def _paths_around(self, step: int) -> Iterator[str]:
+        """Yield the index files whose steps span a step."""
+
+        def spans() -> tuple[list[str], Array, Array]:
+            rows = self._catalogue.fetch("spans_of_files")
+            paths, first, last = zip(*rows, strict=True) if rows else ((), (), ())
+            return list(paths), np.array(first), np.array(last)
+
+        paths, first, last = self._catalogue.derived(("spans",), spans)
+        for file in np.flatnonzero((first <= step) & (step <= last)).tolist():
+            yield paths[file]
+
+    def _read(
+        self,
+        paths: Callable[[], Sequence[str]],
+        names: Sequence[str],
+        step: int | None = None,
+        statistics: bool = False,
+    ) -> list[SavedTensor]:
+        """Read rows, and again from the files that replaced others meanwhile."""
+        while True:
+            try:
+                return self._index_rows.read(paths(), names, step, statistics)
+            except CorruptFile:
+                if not self._catalogue.recover():
+                    raise
+
+
+def _paths(files: Rows) -> list[str]:
+    """Return the distinct paths of files: a compacted one holds the rows of several."""
+    return list(dict.fromkeys(path for _, path in files))

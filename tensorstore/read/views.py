@@ -1,0 +1,102 @@
+"""The public views of one run or of many, each brought up to date when a query reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..engines.base import Answer, Database, FilesView, RunFile
+from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+
+OF_ONE_RUN = ("tensors", "reductions", "scalars", "steps", "collections", "findings", "tensor_values")
+OF_MANY_RUNS = ("runs", *OF_ONE_RUN)
+
+# What each view is made of: views over files, and groups of small tables.
+_SOURCES = {
+    "collections": ("collections",),
+    "findings": ("findings",),
+    "reductions": ("tensors",),
+    "runs": ("tensors",),
+    "scalars": ("tensors",),
+    "steps": ("steps",),
+    "tensor_values": ("tensor_values",),
+    "tensors": ("tensors",),
+}
+_OVER_FILES = {
+    "tensors": FilesView("tensors", INDEX_SCHEMA, "saved_at"),
+    "tensor_values": FilesView("tensor_values", TENSORS_SCHEMA),
+    "findings": FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"),
+}
+
+StepRange = tuple[int | None, int | None]
+
+
+class _Source(NamedTuple):
+    """Rows that views are made of."""
+
+    version: Callable[[], object]
+    update: Callable[[], None]
+
+
+class Views:
+    """The public views of one run, or of `many`, which have the column `run` and the view `runs` in addition.
+
+    `range_steps` (a, b) leaves out every global step outside a <= step < b.
+    """
+
+    def __init__(self, database: Database, many: bool = False, range_steps: StepRange | None = None) -> None:
+        self._database = database
+        self._names = OF_MANY_RUNS if many else OF_ONE_RUN
+        self._with_run = many
+        self._first, self._end = range_steps or (None, None)
+        self._sources: dict[str, _Source] = {}
+        self._versions: dict[str, object] = {}
+        self._made: dict[str, list[object]] = {}
+
+    def add_tables(self, source: str, version: Callable[[], object], update: Callable[[], None] = lambda: None) -> None:
+        """Add small tables that views are made of.
+
+        Args:
+            source: `steps` or `collections`.
+            version: Returns what changes whenever `update` must be called and the views must be made again.
+            update: Puts the rows into the tables.
+        """
+        self._sources[source] = _Source(version, update)
+
+    def add_files(self, source: str, version: Callable[[], object], files: Callable[[], Sequence[RunFile]]) -> None:
+        """Add files that views are made of.
+
+        Args:
+            source: `tensors`, `tensor_values` or `findings`.
+            version: Returns what changes whenever the files may be others.
+            files: Returns the readable files.
+        """
+        self._sources[source] = _Source(version, partial(self._over_files, source, files))
+
+    def _over_files(self, source: str, files: Callable[[], Sequence[RunFile]]) -> None:
+        view = _OVER_FILES[source]
+        view = FilesView(view.name, view.schema, view.time, view.step, self._first, self._end)
+        self._database.make_files_view(view, files())
+
+    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
+        """Return the rows of a user's query on the views; see `Database.parse` and `Database.run`."""
+        parsed = self._database.parse(query, self._names)
+        self._update(parsed.views)
+        return self._database.run(parsed, parameters, timeout)
+
+    def _update(self, views: Iterable[str]) -> None:
+        """Make the views that a query reads, unless what they are made of is as it was."""
+        for view in sorted(views):
+            versions = [self._updated(source) for source in _SOURCES[view]]
+            if self._made.get(view) != versions:
+                self._database.make_view(view, self._with_run)
+                self._made[view] = versions
+
+    def _updated(self, source: str) -> object:
+        version, update = self._sources[source]
+        now = version()
+        if source not in self._versions or self._versions[source] != now:
+            update()
+            self._versions[source] = now
+        return now
