@@ -33,6 +33,7 @@ from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.format.schema import RunInfo
 from tensortrial.read.trial import Trial
+from tensortrial.read.views import OF_MANY_RUNS, OF_ONE_RUN
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
 
@@ -510,3 +511,13 @@ def test_every_question_says_what_it_asks() -> None:
         assert "olumns" in text, name
     with pytest.raises(KeyError, match="tensor_names"):
         queries.load("catalogue/no_such")
+
+
+def test_a_query_reads_the_views_that_its_parsed_text_names(trial: Trial) -> None:
+    runs = tensortrial.open_runs(trial)
+    for each, names in ((trial, OF_ONE_RUN), (runs, OF_MANY_RUNS)):
+        shown = [name for (name,) in each.sql("show tables").fetchall()]
+        assert shown == sorted(names), "SHOW TABLES lists every view, whatever was queried before"
+        assert each.sql('select count(*) from "FINDINGS"').fetchall() == [(0,)]
+        assert each.sql("with findings as (select 7 as x) select x from findings").fetchall() == [(7,)]
+        assert each.sql("select count(*) from (describe tensor_values)").fetchall()[0][0] >= 9
