@@ -183,7 +183,7 @@ def _utc(moment: datetime) -> datetime:
 def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
     """The steps, which the summaries of the index files tell without reading their rows."""
     found = [
-        (step.mode, step.mode_step, step.global_step, worker, step.saved_at, len(file.summary.name_sets[step.names]))
+        (step.mode, step.mode_step, step.global_step, worker, step.saved_at, len(file.summary.name_sets[step.name_set]))
         for file in group.files
         for step in file.summary.steps
         if span.has(step)

@@ -39,7 +39,7 @@ def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
     """The summary of the rows of several files, in the order of their flushes."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
     steps = [
-        step._replace(names=sets.setdefault(summary.name_sets[step.names], len(sets)))
+        step._replace(name_set=sets.setdefault(summary.name_sets[step.name_set], len(sets)))
         for summary in summaries
         for step in summary.steps
     ]
@@ -90,8 +90,8 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
 def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
     mode, mode_step, global_step, saved_at, names = values
     step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at), int(names))
-    if not 0 <= step.names < name_sets:
-        raise ValueError(f"step {step.global_step} refers to name set {step.names} of {name_sets}")
+    if not 0 <= step.name_set < name_sets:
+        raise ValueError(f"step {step.global_step} refers to name set {step.name_set} of {name_sets}")
     if not all(0 <= number < 1 << 63 for number in step[1:]):
         raise ValueError(f"there is no step like {step}")
     return step

@@ -69,7 +69,7 @@ class StepSummary(NamedTuple):
     global_step: int
     saved_at: int
     """Microseconds since 1970, when the last tensor of the step was saved."""
-    names: int
+    name_set: int
     """Which of the file's name sets the step holds."""
 
 

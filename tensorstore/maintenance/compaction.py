@@ -334,7 +334,7 @@ def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
 def _tensors(summary: IndexSummary) -> set[tuple[int, frozenset[Any]]]:
     """What a file holds: the tensors of each of its steps."""
     names = [frozenset(each) for each in summary.name_sets]
-    return {(step.global_step, names[step.names]) for step in summary.steps}
+    return {(step.global_step, names[step.name_set]) for step in summary.steps}
 
 
 def _unspoilt(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_File]]:
