@@ -8,14 +8,22 @@ All little-endian. A checksum is a masked CRC-32C.
 from __future__ import annotations
 
 import struct
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .crc32c import Positions, Words, masked_crc32cs
+with warnings.catch_warnings():
+    # Where it has no C extension it says so at import. It is slower there and right, and users cannot mend it.
+    warnings.filterwarnings("ignore", "As the c extension couldn't be imported", RuntimeWarning)
+    from google_crc32c import value as crc32c
+
+Words: TypeAlias = npt.NDArray[np.uint32]
+Positions: TypeAlias = npt.NDArray[np.int64]
 
 HEADER = 12
 """So many bytes of a frame are before the content."""
@@ -24,6 +32,7 @@ BLOCK = 8 << 20
 """So much is read at once; a longer record by itself."""
 _LONGEST = 1 << 31
 """No protobuf message is longer: a length above it is garbage, however well it checks."""
+_MASK = 0xA282EAD8
 _UNCHECKED = 0x062DC0B3
 """smdebug writes this after every record, whatever the record is."""
 _LENGTH = struct.Struct("<Q")
@@ -38,20 +47,18 @@ class TornRecord(ValueError):
 
 
 def framed(contents: Sequence[bytes]) -> bytes:
-    """The records with these contents, as they follow each other in a file."""
-    lengths = np.array([len(content) for content in contents], np.int64)
-    headers = lengths.astype("<u8").tobytes()
-    of_lengths = masked_crc32cs(
-        np.frombuffer(headers, np.uint8), np.arange(len(contents)) * 8, np.full(len(contents), 8)
-    )
-    data = np.frombuffer(b"".join(contents), np.uint8)
-    of_contents = masked_crc32cs(data, np.cumsum(lengths) - lengths, lengths)
+    """Return the records with these contents, as they follow each other in a file."""
     parts = []
-    for number, (content, of_length, of_content) in enumerate(
-        zip(contents, of_lengths.tolist(), of_contents.tolist(), strict=True)
-    ):
-        parts += [headers[8 * number : 8 * number + 8], _CHECKSUM.pack(of_length), content, _CHECKSUM.pack(of_content)]
+    for content in contents:
+        length = _LENGTH.pack(len(content))
+        parts += [length, _CHECKSUM.pack(masked_crc32c(length)), content, _CHECKSUM.pack(masked_crc32c(content))]
     return b"".join(parts)
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum as TFRecord stores it: CRC-32C, rotated right by 15 bits, plus a constant."""
+    crc: int = crc32c(data)
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 def records(read: Read, resume_at: Sequence[int] = ()) -> Iterator[tuple[int, memoryview | TornRecord]]:
@@ -100,8 +107,10 @@ class Block:
     def __init__(self, position: int, data: bytes | bytearray, asked: int) -> None:
         self.position = position
         """Where in the file the block begins."""
-        self.view = memoryview(data)
-        self.data = np.frombuffer(data, np.uint8)
+        # Of a bytearray the checksum's library takes neither a slice nor a view.
+        self._content = bytes(data)
+        self.view = memoryview(self._content)
+        self.data = np.frombuffer(self._content, np.uint8)
         self.is_last = len(data) < asked
         frames, lengths = self._follow()
         count = self._trusted(frames)
@@ -117,7 +126,7 @@ class Block:
     def good(self) -> npt.NDArray[np.bool_]:
         """Whether each record is what was written. One that is not harms no other: its length is."""
         stored = self._stored(self.starts + self.lengths)
-        matches = masked_crc32cs(self.data, self.starts, self.lengths) == stored
+        matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
         good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)
         return good
 
@@ -160,11 +169,17 @@ class Block:
 
     def _matches(self, frames: Positions) -> npt.NDArray[np.bool_]:
         """Whether the length in each frame has the checksum that follows it."""
-        matches: npt.NDArray[np.bool_] = masked_crc32cs(self.data, frames, np.full(len(frames), 8)) == self._stored(
-            frames + 8
-        )
+        found = _masked_crc32cs(self._content, frames, np.full(len(frames), _LENGTH.size))
+        matches: npt.NDArray[np.bool_] = found == self._stored(frames + _LENGTH.size)
         return matches
 
     def _stored(self, positions: Positions) -> Words:
         stored: Words = self.data[positions[:, None] + np.arange(4)].view("<u4")[:, 0]
         return stored
+
+
+def _masked_crc32cs(data: bytes, starts: Positions, lengths: Positions) -> Words:
+    ends = (starts + lengths).tolist()
+    crcs = np.array([crc32c(data[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)], np.uint32)
+    masked: Words = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_MASK)
+    return masked

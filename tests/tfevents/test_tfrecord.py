@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.smdebug_runs import framed, masked_crc
 from tensortrial.tfevents import tfrecord
-from tensortrial.tfevents.tfrecord import TornRecord, records
+from tensortrial.tfevents.tfrecord import TornRecord, masked_crc32c, records
 
 
 def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | TornRecord]]:
@@ -74,3 +76,22 @@ def test_a_length_that_nothing_has() -> None:
     length = (1 << 60).to_bytes(8, "little")
     ((_, torn),) = read_all(length + masked_crc(length) + b"x" * 50)
     assert "claims" in str(torn)
+
+
+def test_the_checksum_is_that_of_the_standard() -> None:
+    # The check value of CRC-32C, of "123456789", is e3069283.
+    crc = 0xE3069283
+    expected = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert masked_crc32c(b"123456789") == expected == int.from_bytes(masked_crc(b"123456789"), "little")
+
+
+def test_the_checksum_needs_no_c_extension_and_warns_of_none() -> None:
+    code = """
+import sys
+sys.modules["google_crc32c.cext"] = None
+from tensortrial.tfevents.tfrecord import masked_crc32c
+import google_crc32c
+print(google_crc32c.implementation, hex(masked_crc32c(b"123456789")))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"python {hex(masked_crc32c(b'123456789'))}\n", "")
