@@ -41,7 +41,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
         position += length
 
 
-def varint(message: memoryview, position: int) -> tuple[int, int]:
+def varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
     """The unsigned number at `position`, and the position after it."""
     value = shift = 0
     while position < len(message) and shift < 64:

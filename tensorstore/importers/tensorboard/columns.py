@@ -20,7 +20,7 @@ from ...mode import ModeKeys
 from ...storage.open import ByteRange, Storage
 from ...tfevents.tfrecord import HEADER, Block, blocks, torn
 from ...tfevents.wire import Value, fields, message, number, signed
-from .templates import Alike, Templates
+from .known_scalars import KnownScalars
 from .values import (
     Kind,
     Plugin,
@@ -37,8 +37,6 @@ _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
 _OTHER_EVENTS = {4: "graphs", 6: "log messages", 8: "metadata of steps", 9: "graphs"}
 _DOUBLE = struct.Struct("<d")
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
-_LEARN = 1000
-"""So many events are parsed before all others are compared with them."""
 
 
 class Place(NamedTuple):
@@ -82,11 +80,10 @@ class EventReader:
         self._numbers: dict[tuple[str, Kind], int] = {}
         self._taken: set[str] = set()
         self._plugins: dict[str, Plugin] = {}
-        self._templates = Templates()
-        # Values that were parsed, in columns, and those that were not.
+        self._known = KnownScalars()
+        # The values, in columns.
         self._orders, self._modes, self._steps, self._names = array("q"), array("q"), array("q"), array("q")
         self._times, self._values, self._placed = array("d"), array("d"), array("q")
-        self._alike: list[tuple[int, npt.NDArray[np.int64], Alike]] = []
         self._files = 0
         # Of the file that is being read.
         self._mode, self._path, self._prefix = ModeKeys.GLOBAL.value, "", ""
@@ -96,7 +93,7 @@ class EventReader:
         if (mode.value, prefix) != (self._mode, self._prefix):
             # What a tag is, is said once in each folder.
             self._plugins.clear()
-            self._templates.clear()
+            self._known.clear()
         self._mode, self._path, self._prefix = mode.value, path, prefix
         for block in blocks(self._bytes):
             self._take_block(block)
@@ -106,30 +103,16 @@ class EventReader:
         self._files += 1
 
     def _take_block(self, block: Block) -> None:
-        for start, length in zip(block.starts[~block.good].tolist(), block.lengths[~block.good].tolist(), strict=True):
-            self._damaged(block.position + start - HEADER, torn(length))
-        left = np.flatnonzero(block.good)
-        known = -1
-        while len(left):
-            if self._templates.count > known:
-                known = self._templates.count
-                left = self._take_alike(block, left)
-                some = left[:_LEARN]
+        for start, length, is_good in zip(
+            block.starts.tolist(), block.lengths.tolist(), block.good.tolist(), strict=True
+        ):
+            position = block.position + start
+            if is_good:
+                self._take(position, bytes(block.view[start : start + length]))
             else:
-                some = left  # nothing was learnt from the last ones: parse the rest
-            for start, length in zip(block.starts[some].tolist(), block.lengths[some].tolist(), strict=True):
-                self._take(block.position + start, block.view[start : start + length])
-            left = left[len(some) :]
+                self._damaged(position - HEADER, torn(length))
 
-    def _take_alike(self, block: Block, events: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Take the events that are like an earlier one; gives the others."""
-        is_left = np.ones(len(events), bool)
-        for alike in self._templates.find(block.data, block.starts[events], block.lengths[events]):
-            is_left[alike.event] = False
-            self._alike.append((self._mode, self._order(block.position + block.starts[events[alike.event]]), alike))
-        return events[is_left]
-
-    def _order(self, position: Any) -> Any:
+    def _order(self, position: int) -> int:
         """Where a value is in the order of files, and of what is in them."""
         return (self._files << 44) + position
 
@@ -148,9 +131,16 @@ class EventReader:
         self._values.append(value)
         self._placed.append(place)
 
-    def _take(self, position: int, event: memoryview) -> None:
+    def _take(self, position: int, event: bytes) -> None:
+        scalar = self._known.find(event)
+        if scalar is None:
+            self._parse(position, event)
+        else:
+            self._add(position, *scalar)
+
+    def _parse(self, position: int, event: bytes) -> None:
         try:
-            found: dict[int, Value] = dict(fields(event))
+            found: dict[int, Value] = dict(fields(memoryview(event)))
             for field in found.keys() & _OTHER_EVENTS.keys():
                 self.left_out[_OTHER_EVENTS[field]] += 1
             if _SUMMARY not in found:
@@ -162,7 +152,7 @@ class EventReader:
             for index, value in enumerate(values):
                 name = self._take_value(value, step, time, Place(record, index))
                 if name is not None and len(values) == 1 and is_single(value):
-                    self._templates.learn(name, bytes(event), self._values[-1])
+                    self._known.add(name, event, self._values[-1])
         except (ValueError, TypeError, struct.error) as exc:
             self._damaged(position, exc)
 
@@ -207,13 +197,8 @@ class EventReader:
     def columns(self) -> Columns:
         """All values. Of one that comes twice at a step of a mode the last stays: a job that was resumed from a
         checkpoint saves some steps again."""
-        orders = self._column(self._orders, [order for _, order, _ in self._alike])
-        mode = self._column(self._modes, [np.full(len(order), mode) for mode, order, _ in self._alike])
-        step = self._column(self._steps, [alike.step for *_, alike in self._alike])
-        name = self._column(self._names, [alike.name for *_, alike in self._alike])
-        time = self._column(self._times, [alike.time for *_, alike in self._alike])
-        number = self._column(self._values, [alike.number for *_, alike in self._alike])
-        place = self._column(self._placed, [np.full(len(order), -1) for _, order, _ in self._alike])
+        columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._placed)
+        orders, mode, step, name, time, number, place = map(np.array, columns)
         order = np.lexsort((orders, name, mode, step))
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
@@ -223,10 +208,6 @@ class EventReader:
         # A double holds the microseconds of such a time, and no more.
         saved_at = np.rint(seconds * 1e6).astype(np.int64) * 1000
         return Columns(mode[is_last], step[is_last], name[is_last], saved_at, number[kept], place[kept])
-
-    @staticmethod
-    def _column(parsed: array[Any], alike: Sequence[Any]) -> Any:
-        return np.concatenate([np.array(parsed), *alike])
 
     def fetch(self, places: Sequence[int]) -> list[bytes | bytearray]:
         """The events with the values at these places."""
