@@ -18,8 +18,8 @@ from tensortrial.config.reduction_config import ReductionConfig, boolean, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
-from tensortrial.format.buffer_pool import PACKED_BYTES, SMALL_BYTES, Arenas, Copies
-from tensortrial.format.record import Lender, Numbers, Plan, Record, Step, check_name
+from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES, BatchBuffers, BufferPool
+from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, Step, check_name
 from tensortrial.mode import ModeKeys
 
 from .arguments import as_nanoseconds, as_number, shown
@@ -113,7 +113,7 @@ class Recorder:
         self._step: Step | None = None
         self._step_is_adoptable = False
         self._holds = 0
-        self._copies, self._arenas = Copies(), Arenas()
+        self._copies, self._batch_buffers = BufferPool(), BatchBuffers()
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refusals = Refusals()
@@ -271,7 +271,7 @@ class Recorder:
         dtype: str | None = None,
         shape: tuple[int, ...] | None = None,
         ready: Callable[[], object] | None = None,
-        lender: Lender | None = None,
+        lender: BufferOwner | None = None,
     ) -> None:
         """Keep a tensor at the open step. The array is copied, unless it is `owned`: nobody else writes to it, until
         the `lender` gets it back.
@@ -288,11 +288,11 @@ class Recorder:
             self.refuse(plan.name, exc)
             return
         # What has memory of its own is worth another copy while it is small.
-        packed = value.nbytes < (SMALL_BYTES if owned else PACKED_BYTES) and plan.only_raw and value.size != 1
+        packed = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if packed and ready is None and statistics is None:
             self._pack(plan, in_stored_dtype(value), name)
             if lender is not None:
-                lender.give_back(value)
+                lender.release(value)
             return
         kept, copies = storable(value), lender
         if kept is value and not owned:
@@ -308,7 +308,7 @@ class Recorder:
             numbers = [number for plan, number in zip(found, numbers, strict=True) if plan is not None]
         with self._lock:
             if self._active and self._step is not None and plans:
-                self._step.records.append(Numbers(plans, list(numbers), [time.time_ns()] * len(plans)))
+                self._step.records.append(ScalarBatch(plans, list(numbers), [time.time_ns()] * len(plans)))
 
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
         """Keep a number at the open step, or, if none is open, at the one that begins next in this mode."""
@@ -322,7 +322,7 @@ class Recorder:
         with self._lock:
             if self._ready_to_save() and self._step is not None:
                 plan = self._planner.explicit(name, _SM_METRICS if sm_metric else (), True)
-                self._step.numbers().add(plan, number, saved_at)
+                self._step.scalar_batch().add(plan, number, saved_at)
 
     def save_tensor(
         self, name: str, value: Array, collections_to_write: Iterable[str] | str = "default", owned: bool = False
@@ -346,7 +346,7 @@ class Recorder:
             step = self._step
             if step is None:
                 return
-            step.pack(self._arenas, plan, value, dtype, time.time_ns())
+            step.add_small(self._batch_buffers, plan, value, dtype, time.time_ns())
             self._hand_over(value.nbytes)
 
     def _ready_to_save(self) -> bool:

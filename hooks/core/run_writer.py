@@ -10,7 +10,7 @@ from typing import Any
 
 from tensortrial import __version__
 from tensortrial.errors import ConfigurationError
-from tensortrial.format.record import Numbers, Packed, Record, Step
+from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
@@ -172,7 +172,7 @@ class RecordedRun:
         """Why a rule has asked the training to stop; None if it has not, as far as the last look tells."""
         return self._stop_request.reason() if self.open else None
 
-    def put(self, step: Step, records: Sequence[Record | Numbers | Packed], closes: bool = False) -> None:
+    def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Give values of a step to the writer, the last ones of it with `closes`."""
         if self._writer is not None:
             self._writer.put(step, records, closes=closes)

@@ -41,7 +41,7 @@ class Copy:
     def fill(self, tensor: torch.Tensor) -> None:
         self._tensor.copy_(tensor)
 
-    def give_back(self, copy: Array) -> None:
+    def release(self, copy: Array) -> None:
         """Use the memory again. Nobody may read it any more."""
         self._copies.take_back(self)
 

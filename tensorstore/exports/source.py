@@ -170,7 +170,7 @@ class _Span:
 
     def has(self, step: StepSummary) -> bool:
         if isinstance(self.since, datetime):
-            since = step.saved_at >= _utc(self.since).timestamp() * 1e6
+            since = step.saved_at_us >= _utc(self.since).timestamp() * 1e6
         else:
             since = self.since is None or step.global_step >= self.since
         return since and self.after < step.global_step <= self.last
@@ -183,7 +183,14 @@ def _utc(moment: datetime) -> datetime:
 def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
     """The steps, which the summaries of the index files tell without reading their rows."""
     found = [
-        (step.mode, step.mode_step, step.global_step, worker, step.saved_at, len(file.summary.name_sets[step.name_set]))
+        (
+            step.mode,
+            step.mode_step,
+            step.global_step,
+            worker,
+            step.saved_at_us,
+            len(file.summary.name_sets[step.name_set]),
+        )
         for file in group.files
         for step in file.summary.steps
         if span.has(step)

@@ -16,8 +16,8 @@ from ..dtypes import Array
 
 LIMIT_BYTES = 96 << 20
 """What waits to be used again. The values of one row group come back at once, while the next ones are being copied."""
-PACKED_BYTES = 1 << 20
-"""Values of fewer bytes than this lie together in arenas."""
+BATCHED_BYTES = 1 << 20
+"""Values of fewer bytes than this lie together in buffers."""
 _ARENA_BYTES = 4 << 20
 _SPARE_ARENAS = 24
 _PREFIX = struct.Struct("<i")
@@ -26,7 +26,7 @@ SMALL_BYTES = 16 << 10
 """Below this, what is done before a copy takes longer than another copy."""
 
 
-class Copies:
+class BufferPool:
     """Makes copies, and takes them back once nobody reads them. Training asks for the same sizes at every step, so what
     comes back fits. May be called from any thread."""
 
@@ -39,7 +39,7 @@ class Copies:
     def copy(self, array: Array) -> Array:
         """The same values in C order, in memory of their own."""
         nbytes = array.nbytes
-        if nbytes < PACKED_BYTES:
+        if nbytes < BATCHED_BYTES:
             return np.array(array, order="C")
         with self._lock:
             found = self._free.get(nbytes)
@@ -52,7 +52,7 @@ class Copies:
         np.copyto(copy, array)
         return copy
 
-    def give_back(self, copy: Array) -> None:
+    def release(self, copy: Array) -> None:
         """Use the memory of `copy` again. Nobody may read it any more."""
         memory = copy.base
         if not isinstance(memory, np.ndarray):
@@ -67,17 +67,17 @@ class Copies:
                 self._free_bytes += memory.nbytes
 
 
-class Arena:
+class BatchBuffer:
     """Memory in which copies lie one after another as in a page of Parquet, each after its length. It serves again when
     nobody holds the arena any more."""
 
-    def __init__(self, arenas: Arenas, memory: mmap.mmap) -> None:
-        self._arenas, self.memory = arenas, memory
-        self.room = len(memory)
+    def __init__(self, buffers: BatchBuffers, memory: mmap.mmap) -> None:
+        self._batch_buffers, self.memory = buffers, memory
+        self.free_bytes = len(memory)
         """Bytes that are left, for values and their lengths."""
 
     def __del__(self) -> None:
-        self._arenas.give_back(self.memory)
+        self._batch_buffers.release(self.memory)
 
     def copy(self, array: Array) -> None:
         """Copy an array behind the others; there must be room."""
@@ -89,25 +89,25 @@ class Arena:
             begin = memory.tell()
             np.copyto(np.ndarray(array.shape, array.dtype, memory, begin), array)
             memory.seek(begin + nbytes)
-        self.room -= nbytes + LENGTH_BYTES
+        self.free_bytes -= nbytes + LENGTH_BYTES
 
 
-class Arenas:
-    """Arenas of one thread at a time; they come back from any."""
+class BatchBuffers:
+    """BatchBuffers of one thread at a time; they come back from any."""
 
     def __init__(self, nbytes: int = _ARENA_BYTES) -> None:
         self._nbytes = nbytes
         self._spare: deque[mmap.mmap] = deque(maxlen=_SPARE_ARENAS)
-        self._current: Arena | None = None
+        self._current: BatchBuffer | None = None
 
-    def with_room(self, nbytes: int) -> Arena:
+    def acquire(self, nbytes: int) -> BatchBuffer:
         """An arena that has room for a value of so many bytes."""
-        if self._current is None or self._current.room < nbytes + LENGTH_BYTES:
+        if self._current is None or self._current.free_bytes < nbytes + LENGTH_BYTES:
             self._current = None  # which may give its memory back
-            self._current = Arena(self, self._memory())
+            self._current = BatchBuffer(self, self._memory())
         return self._current
 
-    def give_back(self, memory: mmap.mmap) -> None:
+    def release(self, memory: mmap.mmap) -> None:
         self._spare.append(memory)
 
     def _memory(self) -> mmap.mmap:

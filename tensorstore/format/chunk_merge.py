@@ -1,4 +1,4 @@
-"""Small chunks of raw values put together, so that one tensor, and one step, are found in few places of few files."""
+"""Merges small chunks of raw values, so that one tensor, and one step, lie in few byte ranges of few files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..mode import ModeKeys
 from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
 from .chunk_reader import ChunkFile, read_bytes
-from .chunk_writer import ChunkWriter, Places
+from .chunk_writer import ChunkWriter, ValueSpan
 from .flush_range import Flushes, folder_of
 from .index_types import SavedTensor
-from .record import Kind, Plan, Step
+from .record import Plan, Step, TensorSpec
 from .schema import INDEX_SCHEMA, is_chunk_of
 
 _LARGE_BYTES = 64 << 20
@@ -36,7 +36,7 @@ _COMPRESSED_ROW_GROUP_BYTES = 1 << 20
 _TAIL_BYTES = 64 << 10
 
 _SAVED = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names]
-_PLACES = ["chunk", "offset", "row_group", "row", "parts"]
+_LOCATION = ["chunk", "offset", "row_group", "row", "parts"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -88,7 +88,7 @@ def merge_chunks(
                 copy.run()
             finally:
                 done.new += copy.published
-            done.rows = _moved(done.rows, mask, copy.places())
+            done.rows = _moved(done.rows, mask, copy.columns())
             done.merged += chunks
     except BaseException:
         discard(storage, done.new)
@@ -115,8 +115,8 @@ def _name(flushes: Flushes) -> str:
     return f"{flushes.first:08d}-{flushes.last:08d}"
 
 
-def _moved(rows: pa.Table, mask: pa.Array, places: Sequence[pa.Array]) -> pa.Table:
-    for name, replacements in zip(_PLACES, places, strict=True):
+def _moved(rows: pa.Table, mask: pa.Array, columns: Sequence[pa.Array]) -> pa.Table:
+    for name, replacements in zip(_LOCATION, columns, strict=True):
         column = pc.replace_with_mask(rows[name].combine_chunks(), mask, replacements)
         rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
     return rows
@@ -177,10 +177,10 @@ class _Copy:
         self._rows = rows.select(_SAVED)
         self._worker, self._stem, self._codec = worker, stem, codec
         self._order = positions[_tiled(self._rows.take(numbers(positions, pa.int64())))]
-        self._kinds: dict[tuple[Any, ...], Kind] = {}
+        self._specs: dict[tuple[Any, ...], TensorSpec] = {}
         self._steps: dict[int, Step] = {}
         self._writer: tuple[str, ChunkWriter] | None = None
-        self._places: list[tuple[str, Places]] = []
+        self._spans: list[tuple[str, ValueSpan]] = []
         self.published: list[str] = []
 
     def run(self) -> None:
@@ -195,15 +195,15 @@ class _Copy:
             if self._writer is not None:
                 self._writer[1].abort()
 
-    def places(self) -> list[pa.Array]:
+    def columns(self) -> list[pa.Array]:
         """Where the values are now, in the order of the rows: the columns of the index that say so."""
         back = np.argsort(self._order)
-        found = [self._places[place] for place in back.tolist()]
+        found = [self._spans[place] for place in back.tolist()]
         return [
             texts([chunk for chunk, _ in found]),
             *(
                 column([getattr(place, name) for _, place in found], INDEX_SCHEMA.field(name).type)
-                for name in _PLACES[1:]
+                for name in _LOCATION[1:]
             ),
         ]
 
@@ -214,7 +214,7 @@ class _Copy:
             writer = ChunkWriter(sink, path, self._worker, self._codec, compressed_bytes=_COMPRESSED_ROW_GROUP_BYTES)
             self._writer = path, writer
         path, writer = self._writer
-        self._places.append((path, writer.append_bytes(self._step(row), self._kind(row), data)))
+        self._spans.append((path, writer.append_bytes(self._step(row), self._spec(row), data)))
         if writer.nbytes >= _MOST_BYTES:
             self._finish()
 
@@ -223,12 +223,12 @@ class _Copy:
             self._steps[row.global_step] = Step(ModeKeys[row.mode], row.mode_step, row.global_step)
         return self._steps[row.global_step]
 
-    def _kind(self, row: SavedTensor) -> Kind:
+    def _spec(self, row: SavedTensor) -> TensorSpec:
         key = row.name, row.dtype, tuple(row.shape), row.nbytes
-        if key not in self._kinds:
+        if key not in self._specs:
             name, dtype, shape, nbytes = key
-            self._kinds[key] = Kind(Plan(name, (), True), dtype, shape, nbytes)
-        return self._kinds[key]
+            self._specs[key] = TensorSpec(Plan(name, (), True), dtype, shape, nbytes)
+        return self._specs[key]
 
     def _finish(self) -> None:
         if self._writer is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..dtypes import to_bytes
 from ..storage.open import Sink, translated
 from .parquet_writer import Cells, Column, ParquetWriter, Positions, distinct
-from .record import Kind, Packed, Record, Step
+from .record import Record, Step, TensorSpec, ValueBatch
 from .schema import TENSORS_SCHEMA
 
 # A value that lies there as it is needs no decoding, however large its row group. A compressed one costs its row group.
@@ -29,7 +29,7 @@ _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32(
 
 
 @dataclass(slots=True)
-class Places:
+class ValueSpan:
     """Where values lie in their chunk that are consecutive rows of one row group; or one value, of several parts."""
 
     row_group: int
@@ -51,45 +51,45 @@ class _RowGroup:
     """The rows of the next row group, column by column."""
 
     def __init__(self) -> None:
-        self.kinds: list[Kind] = []
+        self.specs: list[TensorSpec] = []
         self.parts: list[int] = []
         self.sizes: list[int] = []
         self.page: list[bytes | memoryview] = []
         self.steps: list[Step] = []
         """Each step once for all rows that come one after another."""
         self.counts: list[int] = []
-        self.places: list[Places] = []
+        self.spans: list[ValueSpan] = []
         """Those that begin in this row group."""
-        self.packed: list[Packed] = []
-        """Whose arenas the page is in: they must not serve again before it is written."""
+        self.batches: list[ValueBatch] = []
+        """Whose buffers the page is in: they must not serve again before it is written."""
         self.read: list[Record] = []
         """Those that end with this row group: their memory is then free."""
         self.nbytes = 0
 
-    def add(self, step: Step, kinds: Sequence[Kind], part: int, sizes: Sequence[int], nbytes: int) -> None:
+    def add(self, step: Step, specs: Sequence[TensorSpec], part: int, sizes: Sequence[int], nbytes: int) -> None:
         """Add rows, whose `nbytes` of values are in the page."""
-        self.kinds += kinds
-        self.parts += [part] * len(kinds)
+        self.specs += specs
+        self.parts += [part] * len(specs)
         self.sizes += sizes
         self.nbytes += nbytes
         if self.steps and self.steps[-1] is step:
-            self.counts[-1] += len(kinds)
+            self.counts[-1] += len(specs)
         else:
             self.steps.append(step)
-            self.counts.append(len(kinds))
+            self.counts.append(len(specs))
 
     def cells(self, worker: str) -> list[Cells]:
         """All columns but the values."""
-        kinds, places = distinct(self.kinds)
+        specs, of_spec = distinct(self.specs)
         steps = np.repeat(np.arange(len(self.steps)), self.counts)
         return [
-            Cells.of([kind.plan.name for kind in kinds]).by(places),
+            Cells.of([spec.plan.name for spec in specs]).by(of_spec),
             Cells.of([step.mode.name for step in self.steps]).by(steps),
             Cells.of([step.mode_step for step in self.steps]).by(steps),
             Cells.of([step.global_step for step in self.steps]).by(steps),
-            Cells([worker], np.zeros(len(places), np.intp)),
-            Cells.of([kind.dtype for kind in kinds]).by(places),
-            Cells.of([kind.shape for kind in kinds]).by(places),
+            Cells([worker], np.zeros(len(of_spec), np.intp)),
+            Cells.of([spec.dtype for spec in specs]).by(of_spec),
+            Cells.of([spec.shape for spec in specs]).by(of_spec),
             Cells.of(self.parts),
         ]
 
@@ -116,41 +116,41 @@ class ChunkWriter:
         self._pending = _RowGroup()
         self.nbytes = 0
 
-    def append(self, step: Step, record: Record, kind: Kind) -> Places:
-        """Add the array of `record`; the places are complete when the chunk is finished."""
+    def append(self, step: Step, record: Record, spec: TensorSpec) -> ValueSpan:
+        """Add the array of `record`; the span is complete once the chunk is finished."""
         assert isinstance(record.value, np.ndarray)
-        places = self.append_bytes(step, kind, to_bytes(record.value))
-        if self._pending.kinds:
+        span = self.append_bytes(step, spec, to_bytes(record.value))
+        if self._pending.specs:
             self._pending.read.append(record)
         else:
             record.release()
-        return places
+        return span
 
-    def append_bytes(self, step: Step, kind: Kind, data: memoryview) -> Places:
+    def append_bytes(self, step: Step, spec: TensorSpec, data: memoryview) -> ValueSpan:
         """Add a value as it is stored. Its memory is read until the chunk is finished."""
         self.nbytes += len(data)
         parts = max(1, -(-len(data) // self._part_bytes))
-        places = None
+        span = None
         for part in range(parts):
             piece = data[part * self._part_bytes : (part + 1) * self._part_bytes] if parts > 1 else data
             self._make_room(1, len(piece))
-            places = places or self._places(1, parts)
+            span = span or self._next_span(1, parts)
             self._pending.page += (struct.pack("<i", len(piece)), piece)
-            self._pending.add(step, [kind], part, [len(piece)], len(piece))
+            self._pending.add(step, [spec], part, [len(piece)], len(piece))
             self._write_if_full()
-        assert places is not None
-        return places
+        assert span is not None
+        return span
 
-    def append_packed(self, step: Step, packed: Packed, kinds: Sequence[Kind]) -> Places:
-        """Add the values of `packed`, which are smaller than a part."""
-        self.nbytes += packed.nbytes
-        self._make_room(len(kinds), packed.nbytes)
-        places = self._places(len(kinds))
-        self._pending.page.append(packed.page())
-        self._pending.packed.append(packed)
-        self._pending.add(step, kinds, 0, packed.sizes, packed.nbytes)
+    def append_batch(self, step: Step, batch: ValueBatch, specs: Sequence[TensorSpec]) -> ValueSpan:
+        """Add the values of `batch`, which are smaller than a part."""
+        self.nbytes += batch.nbytes
+        self._make_room(len(specs), batch.nbytes)
+        span = self._next_span(len(specs))
+        self._pending.page.append(batch.page())
+        self._pending.batches.append(batch)
+        self._pending.add(step, specs, 0, batch.sizes, batch.nbytes)
         self._write_if_full()
-        return places
+        return span
 
     def finish(self) -> None:
         """Write what is left, and the footer. The chunk is not published yet."""
@@ -164,32 +164,32 @@ class ChunkWriter:
     def abort(self) -> None:
         self._sink.abort()
 
-    def _places(self, count: int, parts: int = 1) -> Places:
-        """The places of rows that come next."""
-        places = Places(self._row_groups, len(self._pending.kinds), count, parts)
-        self._pending.places.append(places)
-        return places
+    def _next_span(self, count: int, parts: int = 1) -> ValueSpan:
+        """Return the span of the next rows."""
+        span = ValueSpan(self._row_groups, len(self._pending.specs), count, parts)
+        self._pending.spans.append(span)
+        return span
 
     def _make_room(self, rows: int, nbytes: int) -> None:
         """Have the next rows fit into the row group, unless they are more than one by themselves."""
         pending = self._pending
-        if pending.nbytes + nbytes > self._row_group_bytes or len(pending.kinds) + rows > ROW_GROUP_ROWS:
+        if pending.nbytes + nbytes > self._row_group_bytes or len(pending.specs) + rows > ROW_GROUP_ROWS:
             self._write_row_group()
 
     def _write_if_full(self) -> None:
-        if self._pending.nbytes >= self._row_group_bytes or len(self._pending.kinds) >= ROW_GROUP_ROWS:
+        if self._pending.nbytes >= self._row_group_bytes or len(self._pending.specs) >= ROW_GROUP_ROWS:
             self._write_row_group()
 
     def _write_row_group(self) -> None:
         pending = self._pending
-        if not pending.kinds:
+        if not pending.specs:
             return
         with translated(self._path, "write"):
             sizes = np.array(pending.sizes, np.int64)
             positions = self._parquet.write_row_group(pending.cells(self._worker), pending.page, sizes)
         if positions is not None:
-            for places in pending.places:
-                places.offsets = positions[places.row : places.row + places.count]
+            for span in pending.spans:
+                span.offsets = positions[span.row : span.row + span.count]
         self._row_groups += 1
         pending.page.clear()
         for each in pending.read:

@@ -13,25 +13,25 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
 from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
-from .record import Kind
+from .record import TensorSpec
 from .schema import FOOTER_CHUNKS, FOOTER_COMPACTED, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, FORMAT, is_chunk_path
 
 
 def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
     """Most steps hold the same tensors: each distinct set of names is kept once, and a step refers to it."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
-    known: dict[tuple[Kind, ...], int] = {}
+    known: dict[tuple[TensorSpec, ...], int] = {}
     summaries = []
     for indexed in steps:
-        kinds = tuple(indexed.saved)
-        number = known.get(kinds)
+        specs = tuple(indexed.saved)
+        number = known.get(specs)
         if number is None:
-            names = tuple(NamedTensor(kind.plan.name, kind.plan.collections) for kind in kinds)
-            number = known[kinds] = sets.setdefault(names, len(sets))
-        saved_at = max(indexed.saved_at, default=0) // 1000
+            names = tuple(NamedTensor(spec.plan.name, spec.plan.collections) for spec in specs)
+            number = known[specs] = sets.setdefault(names, len(sets))
+        saved_at_us = max(indexed.saved_at_ns, default=0) // 1000
         step = indexed.step
-        summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at, number))
-    chunks = dict.fromkeys(chunk for indexed in steps for _, chunk, _ in indexed.places)
+        summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at_us, number))
+    chunks = dict.fromkeys(chunk for indexed in steps for _, chunk, _ in indexed.spans)
     return IndexSummary(sum(len(indexed.saved) for indexed in steps), summaries, list(sets), list(chunks))
 
 
@@ -88,8 +88,8 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
 
 
 def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
-    mode, mode_step, global_step, saved_at, names = values
-    step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at), int(names))
+    mode, mode_step, global_step, saved_at_us, name_set = values
+    step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at_us), int(name_set))
     if not 0 <= step.name_set < name_sets:
         raise ValueError(f"step {step.global_step} refers to name set {step.name_set} of {name_sets}")
     if not all(0 <= number < 1 << 63 for number in step[1:]):

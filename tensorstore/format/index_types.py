@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .chunk_writer import Places
-from .record import Kind, Step
+from .chunk_writer import ValueSpan
+from .record import Step, TensorSpec
 
 
 class IndexedRow(NamedTuple):
     """What one row says of its tensor, but for where the raw value is."""
 
-    kind: Kind
-    saved_at: int
+    spec: TensorSpec
+    saved_at_ns: int
     scalar: float | None
     statistics: Mapping[str, float]
     histogram: tuple[list[float], list[int]] | None
@@ -26,48 +26,48 @@ class IndexedStep:
     they were saved."""
 
     step: Step
-    kinds: list[Kind] = field(default_factory=list)
-    saved_at: list[int] = field(default_factory=list)
+    specs: list[TensorSpec] = field(default_factory=list)
+    saved_at_ns: list[int] = field(default_factory=list)
     scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)
     """Those of consecutive rows, with the first of these."""
     statistics: dict[int, Mapping[str, float]] = field(default_factory=dict)
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
-    places: list[tuple[int, str, Places]] = field(default_factory=list)
+    spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
     """Of the raw values of consecutive rows: the first of these, the chunk, and where they lie there."""
     last: list[int] | None = None
     """The rows that count, if not all do: a tensor saved twice in a step keeps its last value."""
 
-    def add(self, kinds: Sequence[Kind], saved_at: Sequence[int]) -> int:
+    def add(self, specs: Sequence[TensorSpec], saved_at_ns: Sequence[int]) -> int:
         """Add rows, and give the first of them."""
-        first = len(self.kinds)
-        self.kinds += kinds
-        self.saved_at += saved_at
+        first = len(self.specs)
+        self.specs += specs
+        self.saved_at_ns += saved_at_ns
         return first
 
     def close(self) -> None:
         """There will be no more rows."""
-        last = {kind.plan.name: row for row, kind in enumerate(self.kinds)}
-        if len(last) < len(self.kinds):
+        last = {spec.plan.name: row for row, spec in enumerate(self.specs)}
+        if len(last) < len(self.specs):
             self.last = sorted(last.values())
 
     @property
-    def saved(self) -> list[Kind]:
+    def saved(self) -> list[TensorSpec]:
         """What the rows that count are of."""
-        return self.kinds if self.last is None else [self.kinds[row] for row in self.last]
+        return self.specs if self.last is None else [self.specs[row] for row in self.last]
 
     def rows(self) -> Iterator[IndexedRow]:
         """The rows that count, one by one."""
         scalars = {row: scalar for first, found in self.scalars for row, scalar in enumerate(found, first)}
-        for row in range(len(self.kinds)) if self.last is None else self.last:
+        for row in range(len(self.specs)) if self.last is None else self.last:
             statistics, histogram = self.statistics.get(row, {}), self.histograms.get(row)
-            yield IndexedRow(self.kinds[row], self.saved_at[row], scalars.get(row), statistics, histogram)
+            yield IndexedRow(self.specs[row], self.saved_at_ns[row], scalars.get(row), statistics, histogram)
 
 
 class StepSummary(NamedTuple):
     mode: str
     mode_step: int
     global_step: int
-    saved_at: int
+    saved_at_us: int
     """Microseconds since 1970, when the last tensor of the step was saved."""
     name_set: int
     """Which of the file's name sets the step holds."""

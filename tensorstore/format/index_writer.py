@@ -94,51 +94,51 @@ def _table(worker: str, steps: Sequence[IndexedStep]) -> pa.Table:
     table = pa.Table.from_arrays(_columns(worker, steps), schema=INDEX_SCHEMA)
     if all(indexed.last is None for indexed in steps):
         return table
-    begins = accumulate((len(indexed.kinds) for indexed in steps), initial=0)
+    begins = accumulate((len(indexed.specs) for indexed in steps), initial=0)
     rows = [
         begin + row
         for begin, indexed in zip(begins, steps, strict=False)
-        for row in (range(len(indexed.kinds)) if indexed.last is None else indexed.last)
+        for row in (range(len(indexed.specs)) if indexed.last is None else indexed.last)
     ]
     return table.take(numbers(rows, pa.int64()))
 
 
 def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
-    kinds, of_kind = distinct([kind for indexed in steps for kind in indexed.kinds])
-    counts = [len(indexed.kinds) for indexed in steps]
+    specs, of_spec = distinct([spec for indexed in steps for spec in indexed.specs])
+    counts = [len(indexed.specs) for indexed in steps]
     of_step = np.repeat(np.arange(len(steps)), counts)
     # Converted once for each distinct one: a Python object for every row would take most of the time.
-    by_kind = [
-        texts([kind.plan.name for kind in kinds]),
-        texts([kind.dtype for kind in kinds]),
-        lists([kind.shape for kind in kinds], numbers([size for kind in kinds for size in kind.shape], pa.int64())),
-        numbers([kind.nbytes for kind in kinds], pa.int64()),
+    by_spec = [
+        texts([spec.plan.name for spec in specs]),
+        texts([spec.dtype for spec in specs]),
+        lists([spec.shape for spec in specs], numbers([size for spec in specs for size in spec.shape], pa.int64())),
+        numbers([spec.nbytes for spec in specs], pa.int64()),
         lists(
-            [kind.plan.collections for kind in kinds], texts([each for kind in kinds for each in kind.plan.collections])
+            [spec.plan.collections for spec in specs], texts([each for spec in specs for each in spec.plan.collections])
         ),
-        texts([kind.plan.parameter for kind in kinds]),
+        texts([spec.plan.parameter for spec in specs]),
     ]
     by_step = [
         texts([indexed.step.mode.name for indexed in steps]),
         numbers([indexed.step.mode_step for indexed in steps], pa.int64()),
         numbers([indexed.step.global_step for indexed in steps], pa.int64()),
     ]
-    name, dtype, shape, nbytes, collections, parameter = (spread(column, of_kind) for column in by_kind)
-    saved_at = np.array([each for indexed in steps for each in indexed.saved_at], np.int64) // 1000
+    name, dtype, shape, nbytes, collections, parameter = (spread(column, of_spec) for column in by_spec)
+    saved_at_us = np.array([each for indexed in steps for each in indexed.saved_at_ns], np.int64) // 1000
     rows = _Rows(steps, counts)
     return [
         name,
         *(spread(column, of_step) for column in by_step),
-        spread(texts([worker]), np.zeros(len(of_kind), np.intp)),
+        spread(texts([worker]), np.zeros(len(of_spec), np.intp)),
         dtype,
         shape,
         nbytes,
-        numbers(saved_at, pa.timestamp("us", tz="UTC")),
+        numbers(saved_at_us, pa.timestamp("us", tz="UTC")),
         collections,
         rows.scalars(),
         *rows.statistics(),
         rows.histograms(),
-        *rows.places(),
+        *rows.spans(),
         parameter,
     ]
 
@@ -185,20 +185,20 @@ class _Rows:
         valid[list(saved)] = True
         return structs(columns, HISTOGRAM, valid)
 
-    def places(self) -> list[pa.Array]:
+    def spans(self) -> list[pa.Array]:
         """The chunk, offset, row group, row and number of parts of each raw value."""
         chunks: dict[str, int] = {}
         of_chunk, valid = self._column(np.intp)
         offsets, has_offset = self._column(np.int64)
         row_groups, rows, parts = (self._column(np.int32)[0] for _ in range(3))
         for begin, indexed in self._steps:
-            for first, chunk, places in indexed.places:
-                cells = slice(begin + first, begin + first + places.count)
+            for first, chunk, span in indexed.spans:
+                cells = slice(begin + first, begin + first + span.count)
                 of_chunk[cells], valid[cells] = chunks.setdefault(chunk, len(chunks)), True
-                row_groups[cells], parts[cells] = places.row_group, places.parts
-                rows[cells] = np.arange(places.row, places.row + places.count)
-                if places.offsets is not None:
-                    offsets[cells], has_offset[cells] = places.offsets, True
+                row_groups[cells], parts[cells] = span.row_group, span.parts
+                rows[cells] = np.arange(span.row, span.row + span.count)
+                if span.offsets is not None:
+                    offsets[cells], has_offset[cells] = span.offsets, True
         return [
             spread(texts(list(chunks)), of_chunk, valid) if chunks else pa.nulls(self._count, pa.string()),
             self._cells(offsets, has_offset),
@@ -210,5 +210,5 @@ class _Rows:
 
     def _cells(self, values: Array, valid: Array) -> pa.Array:
         """A column that may hold nothing at all, which is told faster than converted."""
-        kind = pa.from_numpy_dtype(values.dtype)
-        return numbers(values, kind, valid) if valid.any() else pa.nulls(self._count, kind)
+        dtype = pa.from_numpy_dtype(values.dtype)
+        return numbers(values, dtype, valid) if valid.any() else pa.nulls(self._count, dtype)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from ..dtypes import Array
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
-from .buffer_pool import LENGTH_BYTES, Arena, Arenas
+from .buffer_pool import LENGTH_BYTES, BatchBuffer, BatchBuffers
 
-_PACKED_VALUES = 4096
+_BATCH_VALUES = 4096
 
 
 def check_name(name: Any) -> None:
@@ -46,7 +46,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class TensorSpec:
     """What the values of one tensor have in common, step after step. The same object serves all of them: what is
     written of it is encoded once a file, and not once a value."""
 
@@ -56,10 +56,10 @@ class Kind:
     nbytes: int
 
 
-class Lender(Protocol):
+class BufferOwner(Protocol):
     """Whose memory a value lies in."""
 
-    def give_back(self, copy: Array) -> None:
+    def release(self, copy: Array) -> None:
         """Use the memory of `copy` again. Nobody may read it any more. May be called from any thread."""
 
 
@@ -70,7 +70,7 @@ class Record:
     plan: Plan
     value: Array | float
     """A host array that nobody else writes to, or a scalar. Its memory belongs to the writer from now on."""
-    saved_at: int
+    saved_at_ns: int
     """Nanoseconds since 1970, UTC."""
     statistics: Mapping[str, float] | None = None
     """Where the hook computed them on the tensor's device; None asks the writer to."""
@@ -79,42 +79,42 @@ class Record:
     shape: tuple[int, ...] | None = None
     ready: Callable[[], object] | None = None
     """Returns when value and statistics have arrived from a device; called before either is looked at."""
-    copies: Lender | None = None
+    owner: BufferOwner | None = None
     """Who made `value`, and takes its memory back."""
     histogram: tuple[list[float], list[int]] | None = None
     """Its edges and counts, where whoever recorded the tensor has drawn it already and has no value to draw it from."""
 
     def release(self) -> None:
         """The value has been written, or is not wanted: nobody reads it any more."""
-        if self.copies is not None and not isinstance(self.value, float):
-            self.copies.give_back(self.value)
-            self.copies = None
+        if self.owner is not None and not isinstance(self.value, float):
+            self.owner.release(self.value)
+            self.owner = None
 
 
 @dataclass(slots=True)
-class Numbers:
+class ScalarBatch:
     """Many scalars at one step, put down together: one object for thousands of them, where each would be work for
     the garbage collector."""
 
     plans: list[Plan]
     values: list[float]
-    saved_at: list[int]
+    saved_at_ns: list[int]
     """Nanoseconds since 1970, UTC."""
 
-    def add(self, plan: Plan, value: float, saved_at: int) -> None:
+    def add(self, plan: Plan, value: float, saved_at_ns: int) -> None:
         self.plans.append(plan)
         self.values.append(value)
-        self.saved_at.append(saved_at)
+        self.saved_at_ns.append(saved_at_ns)
 
 
-class Packed:
+class ValueBatch:
     """Many tensors at one step of which the raw value is saved, and nothing else. The values lie one after another in
-    an arena, as a page of Parquet holds them, so that they go to the file in one piece."""
+    an buffer, as a page of Parquet holds them, so that they go to the file in one piece."""
 
-    __slots__ = ("_arena", "_begin", "dtypes", "nbytes", "plans", "saved_at", "shapes", "sizes")
+    __slots__ = ("_begin", "_buffer", "dtypes", "nbytes", "plans", "saved_at_ns", "shapes", "sizes")
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena, self._begin = arena, arena.memory.tell()
+    def __init__(self, buffer: BatchBuffer) -> None:
+        self._buffer, self._begin = buffer, buffer.memory.tell()
         self.nbytes = 0
         """Of all values with their lengths."""
         self.plans: list[Plan] = []
@@ -122,27 +122,27 @@ class Packed:
         self.shapes: list[tuple[int, ...]] = []
         self.sizes: list[int] = []
         """In bytes."""
-        self.saved_at: list[int] = []
+        self.saved_at_ns: list[int] = []
         """Nanoseconds since 1970, UTC."""
 
-    def add(self, plan: Plan, value: Array, dtype: str, saved_at: int) -> bool:
-        """Copy a value, which is in its stored dtype. False if there is no room: the next ones are packed elsewhere.
-        What comes between two of these leaves the arena alone."""
-        arena, plans, size = self._arena, self.plans, value.nbytes
-        if arena.room < size + LENGTH_BYTES or len(plans) == _PACKED_VALUES:
+    def add(self, plan: Plan, value: Array, dtype: str, saved_at_ns: int) -> bool:
+        """Copy a value, which is in its stored dtype. False if there is no room: the next ones are batch elsewhere.
+        What comes between two of these leaves the buffer alone."""
+        buffer, plans, size = self._buffer, self.plans, value.nbytes
+        if buffer.free_bytes < size + LENGTH_BYTES or len(plans) == _BATCH_VALUES:
             return False
-        arena.copy(value)
+        buffer.copy(value)
         self.nbytes += size + LENGTH_BYTES
         plans.append(plan)
         self.dtypes.append(dtype)
         self.shapes.append(value.shape)
         self.sizes.append(size)
-        self.saved_at.append(saved_at)
+        self.saved_at_ns.append(saved_at_ns)
         return True
 
     def page(self) -> memoryview:
         """The values, each after its length."""
-        return memoryview(self._arena.memory)[self._begin : self._begin + self.nbytes]
+        return memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
 
 
 @dataclass(slots=True)
@@ -152,20 +152,20 @@ class Step:
     mode: ModeKeys
     mode_step: int
     global_step: int
-    records: list[Record | Numbers | Packed] = field(default_factory=list)
+    records: list[Record | ScalarBatch | ValueBatch] = field(default_factory=list)
     """Captured, and not handed to the writer yet."""
 
-    def numbers(self) -> Numbers:
+    def scalar_batch(self) -> ScalarBatch:
         """Where the next scalars go."""
         last = self.records[-1] if self.records else None
-        if not isinstance(last, Numbers):
-            self.records.append(last := Numbers([], [], []))
+        if not isinstance(last, ScalarBatch):
+            self.records.append(last := ScalarBatch([], [], []))
         return last
 
-    def pack(self, arenas: Arenas, plan: Plan, value: Array, dtype: str, saved_at: int) -> None:
+    def add_small(self, buffers: BatchBuffers, plan: Plan, value: Array, dtype: str, saved_at_ns: int) -> None:
         """Copy a small tensor, which is in its stored dtype."""
         last = self.records[-1] if self.records else None
-        if not isinstance(last, Packed) or not last.add(plan, value, dtype, saved_at):
-            packed = Packed(arenas.with_room(value.nbytes))
-            packed.add(plan, value, dtype, saved_at)
-            self.records.append(packed)
+        if not isinstance(last, ValueBatch) or not last.add(plan, value, dtype, saved_at_ns):
+            batch = ValueBatch(buffers.acquire(value.nbytes))
+            batch.add(plan, value, dtype, saved_at_ns)
+            self.records.append(batch)

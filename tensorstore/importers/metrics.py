@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..config.collection import CollectionKeys
 from ..errors import UnsupportedValue
-from ..format.record import Numbers, Plan, Record, Step
+from ..format.record import Plan, Record, ScalarBatch, Step
 from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..mode import ModeKeys
 from ..progress import progress_bar
@@ -170,11 +170,11 @@ def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool
     ):
         for step, records in _steps(points, plans, now):
             writer.put(Step(ModeKeys.GLOBAL, step, step), records, closes=True)
-            advance(sum(len(record.plans) if isinstance(record, Numbers) else 1 for record in records))
+            advance(sum(len(record.plans) if isinstance(record, ScalarBatch) else 1 for record in records))
         writer.close()
 
 
-def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[int, list[Record | Numbers]]]:
+def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[int, list[Record | ScalarBatch]]]:
     """What there is of each step, of points in the order of steps."""
     bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1)).tolist()
     numbers = {int(points.step[begin]): (begin, end) for begin, end in pairwise(bounds)}
@@ -182,12 +182,12 @@ def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[in
     for drawn in points.histograms:
         histograms.setdefault(drawn.step, []).append(drawn)
     for step in sorted(numbers.keys() | histograms.keys()):
-        records: list[Record | Numbers] = [_record(drawn, now) for drawn in histograms.get(step, ())]
+        records: list[Record | ScalarBatch] = [_record(drawn, now) for drawn in histograms.get(step, ())]
         if step in numbers:
             begin, end = numbers[step]
             of = [plans[name] for name in points.name[begin:end].tolist()]
             saved_at = int(points.saved_at[begin:end].max()) or now
-            records.append(Numbers(of, points.value[begin:end].tolist(), [saved_at] * len(of)))
+            records.append(ScalarBatch(of, points.value[begin:end].tolist(), [saved_at] * len(of)))
         yield step, records
 
 

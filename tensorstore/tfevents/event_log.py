@@ -63,6 +63,6 @@ def _events(indexed: IndexedStep) -> Iterator[bytes]:
     step = indexed.step.mode_step
     for row in indexed.rows():
         # A double holds the microseconds of such a time, and no more.
-        seconds = round(row.saved_at / 1000) / 1e6
-        for value in shown(row.kind.plan.name, row.scalar, row.statistics, row.histogram):
+        seconds = round(row.saved_at_ns / 1000) / 1e6
+        for value in shown(row.spec.plan.name, row.scalar, row.statistics, row.histogram):
             yield event(seconds, step, value)

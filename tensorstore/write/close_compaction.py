@@ -40,7 +40,7 @@ class SmallIndex:
 
     def add(self, path: str, steps: Sequence[IndexedStep]) -> bool:
         """Keep what was just published at `path`. False if that is too much, and nothing will come of it."""
-        self._rows += sum(len(indexed.kinds) for indexed in steps)
+        self._rows += sum(len(indexed.specs) for indexed in steps)
         self._flushes.setdefault(folder_of(path), []).append((path, steps))
         return self._rows <= _ROWS
 

@@ -16,7 +16,7 @@ from ..errors import RunTakenOver, TensorTrialError
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
-from ..format.record import Kind, Numbers, Packed, Plan, Record, Step
+from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
 from ..statistics.batched import can_join, statistics_of_many
@@ -52,7 +52,7 @@ class StepSink(Protocol):
 
 class _Batch(NamedTuple):
     step: Step
-    records: Sequence[Record | Numbers | Packed]
+    records: Sequence[Record | ScalarBatch | ValueBatch]
     nbytes: int
     closes: bool
 
@@ -112,7 +112,7 @@ class Writer:
         self._open: dict[int, IndexedStep] = {}
         self._closed: list[IndexedStep] = []
         self._flush_due: float | None = None
-        self._kinds: dict[str, Kind] = {}
+        self._specs: dict[str, TensorSpec] = {}
         self._small = SmallIndex(storage, worker, codec) if first_flush == 0 else None
 
         # Shared, under the condition's lock.
@@ -133,7 +133,7 @@ class Writer:
         """What stopped the writer, if anything did."""
         return self._error
 
-    def put(self, step: Step, records: Sequence[Record | Numbers | Packed], closes: bool = False) -> None:
+    def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Queue records of `step`, which ends with them if `closes`. Waits while too much is queued."""
         nbytes = sum(_nbytes(record) for record in records)
         with self._changed:
@@ -263,11 +263,11 @@ class Writer:
             indexed = self._open[step.global_step] = IndexedStep(step)
         _measure_small(batch.records)
         for record in batch.records:
-            if isinstance(record, Numbers):
-                kinds = [self._kind(plan, "float64", (), 8) for plan in record.plans]
-                indexed.scalars.append((indexed.add(kinds, record.saved_at), record.values))
-            elif isinstance(record, Packed):
-                self._write_packed(indexed, record)
+            if isinstance(record, ScalarBatch):
+                specs = [self._spec(plan, "float64", (), 8) for plan in record.plans]
+                indexed.scalars.append((indexed.add(specs, record.saved_at_ns), record.values))
+            elif isinstance(record, ValueBatch):
+                self._write_batch(indexed, record)
             else:
                 self._write_record(indexed, record)
             if self._chunk_bytes >= self._flush_bytes:
@@ -282,24 +282,24 @@ class Writer:
         if self._flush_due is None:
             self._flush_due = time.monotonic() + self._flush_seconds
 
-    def _write_packed(self, indexed: IndexedStep, packed: Packed) -> None:
-        kinds = list(map(self._kind, packed.plans, packed.dtypes, packed.shapes, packed.sizes))
+    def _write_batch(self, indexed: IndexedStep, batch: ValueBatch) -> None:
+        specs = list(map(self._spec, batch.plans, batch.dtypes, batch.shapes, batch.sizes))
         path, chunk = self._chunk(indexed.step)
-        places = chunk.append_packed(indexed.step, packed, kinds)
-        indexed.places.append((indexed.add(kinds, packed.saved_at), path, places))
-        self._chunk_bytes += packed.nbytes
+        spans = chunk.append_batch(indexed.step, batch, specs)
+        indexed.spans.append((indexed.add(specs, batch.saved_at_ns), path, spans))
+        self._chunk_bytes += batch.nbytes
 
     def _write_record(self, indexed: IndexedStep, record: Record) -> None:
         if record.ready is not None:
             record.ready()
         plan, value = record.plan, record.value
         if isinstance(value, float):
-            kind = self._kind(plan, "float64", (), 8)
-            indexed.scalars.append((indexed.add([kind], [record.saved_at]), [value]))
+            spec = self._spec(plan, "float64", (), 8)
+            indexed.scalars.append((indexed.add([spec], [record.saved_at_ns]), [value]))
             return
         shape = value.shape if record.shape is None else record.shape
-        kind = self._kind(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes)
-        row = indexed.add([kind], [record.saved_at])
+        spec = self._spec(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes)
+        row = indexed.add([spec], [record.saved_at_ns])
         if record.statistics is not None:
             indexed.statistics[row] = dict(record.statistics)
         elif plan.statistics:
@@ -312,19 +312,19 @@ class Writer:
             indexed.scalars.append((row, [scalar]))
         elif plan.raw:
             path, chunk = self._chunk(indexed.step)
-            indexed.places.append((row, path, chunk.append(indexed.step, record, kind)))
+            indexed.spans.append((row, path, chunk.append(indexed.step, record, spec)))
             self._chunk_bytes += value.nbytes
             return
         record.release()
 
-    def _kind(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> Kind:
+    def _spec(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorSpec:
         """What this value has in common with the last one of its tensor, or a new one."""
-        kind = self._kinds.get(plan.name)
-        if kind is None or kind.plan is not plan or kind.nbytes != nbytes or kind.dtype != dtype or kind.shape != shape:
-            if len(self._kinds) >= _KINDS:
-                self._kinds.clear()
-            kind = self._kinds[plan.name] = Kind(plan, dtype, shape, nbytes)
-        return kind
+        spec = self._specs.get(plan.name)
+        if spec is None or spec.plan is not plan or spec.nbytes != nbytes or spec.dtype != dtype or spec.shape != shape:
+            if len(self._specs) >= _KINDS:
+                self._specs.clear()
+            spec = self._specs[plan.name] = TensorSpec(plan, dtype, shape, nbytes)
+        return spec
 
     def _chunk(self, step: Step) -> tuple[str, ChunkWriter]:
         """The open chunk that takes the values of a step, and its path."""
@@ -385,7 +385,7 @@ class Writer:
             self._changed.notify_all()
 
 
-def _measure_small(records: Sequence[Record | Numbers | Packed]) -> None:
+def _measure_small(records: Sequence[Record | ScalarBatch | ValueBatch]) -> None:
     """Take the statistics of the small tensors among the records, of which all values are here."""
     alike: dict[tuple[str, ...], list[tuple[Record, Array]]] = {}
     for record in records:
@@ -398,7 +398,7 @@ def _measure_small(records: Sequence[Record | Numbers | Packed]) -> None:
             record.statistics = each
 
 
-def _nbytes(record: Record | Numbers | Packed) -> int:
+def _nbytes(record: Record | ScalarBatch | ValueBatch) -> int:
     if isinstance(record, Record):
         return _SCALAR_BYTES if isinstance(record.value, float) else record.value.nbytes + _SCALAR_BYTES
-    return _SCALAR_BYTES * len(record.plans) + (record.nbytes if isinstance(record, Packed) else 0)
+    return _SCALAR_BYTES * len(record.plans) + (record.nbytes if isinstance(record, ValueBatch) else 0)

@@ -19,7 +19,7 @@ from ... import __version__
 from ...config.collection import CollectionKeys
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
-from ...format.record import Numbers, Packed, Plan, Record, Step
+from ...format.record import Plan, Record, ScalarBatch, Step, ValueBatch
 from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ...mode import ModeKeys
 from ...progress import progress_bar
@@ -220,9 +220,9 @@ class _Import:
         for first, last in pairwise(bounds):
             row = start + first
             step = Step(ModeKeys(int(columns.mode[row])), int(columns.step[row]), int(steps[first]))
-            records: list[Record | Numbers | Packed] = []
+            records: list[Record | ScalarBatch | ValueBatch] = []
             if max(places[first:last]) < 0:
-                records.append(Numbers(plans[first:last], numbers[first:last], saved_at[first:last]))
+                records.append(ScalarBatch(plans[first:last], numbers[first:last], saved_at[first:last]))
             else:
                 records += self._records(range(first, last), plans, numbers, saved_at, places, events)
             writer.put(step, records, closes=True)
@@ -235,9 +235,9 @@ class _Import:
         saved_at: Sequence[int],
         places: Sequence[int],
         events: Mapping[int, bytes | bytearray],
-    ) -> Iterator[Record | Numbers]:
+    ) -> Iterator[Record | ScalarBatch]:
         """The values of a step of which some are larger than a number."""
-        together = Numbers([], [], [])
+        together = ScalarBatch([], [], [])
         for row in rows:
             if places[row] < 0:
                 together.add(plans[row], numbers[row], saved_at[row])

@@ -17,7 +17,7 @@ def test_what_came_back_is_used_again(size: int) -> None:
     copies = TorchCopies()
     first, other = copies.copy(torch.zeros(size)), copies.copy(torch.ones(size))
     assert not np.shares_memory(first.array, other.array)
-    first.give_back(first.array)
+    first.release(first.array)
     again = copies.copy(torch.full((size,), 7.0))
     assert np.shares_memory(first.array, again.array)
     assert (again.array == 7.0).all()
@@ -34,14 +34,14 @@ def test_copies_of_any_size_lie_apart() -> None:
 def test_no_more_is_kept_than_the_limit() -> None:
     copies = TorchCopies(limit=2 * LARGE)
     for copy in [copies.copy(torch.zeros(LARGE // 4)) for _ in range(5)]:
-        copy.give_back(copy.array)
+        copy.release(copy.array)
         assert copies._free_bytes <= 2 * LARGE
     assert copies._free_bytes == 2 * LARGE, "what is there already stays"
     other = copies.copy(torch.zeros(LARGE // 8))
-    other.give_back(other.array)
+    other.release(other.array)
     assert copies._free_bytes == LARGE // 2, "shapes that may not come any more make room"
     huge = copies.copy(torch.zeros(LARGE))
-    huge.give_back(huge.array)
+    huge.release(huge.array)
     assert copies._free_bytes <= 2 * LARGE
 
 
@@ -49,7 +49,7 @@ def test_inference_mode_leaves_no_trace() -> None:
     copies = TorchCopies()
     with torch.inference_mode():
         inside = copies.copy(torch.ones(10))
-    inside.give_back(inside.array)
+    inside.release(inside.array)
     outside = copies.copy(torch.zeros(10))
     assert outside.array is inside.array
     assert not outside.array.any()

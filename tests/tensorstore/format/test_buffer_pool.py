@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 import tensortrial
-from tensortrial.format.buffer_pool import PACKED_BYTES, Arenas, Copies
+from tensortrial.format.buffer_pool import BATCHED_BYTES, BatchBuffers, BufferPool
 from tensortrial.format.chunk_writer import ChunkWriter
-from tensortrial.format.record import Kind, Plan, Record, Step
+from tensortrial.format.record import Plan, Record, Step, TensorSpec
 from tensortrial.hooks.core.options import Framework, HookOptions
 from tensortrial.hooks.core.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
 
-LARGE = PACKED_BYTES
+LARGE = BATCHED_BYTES
 
 
 def test_what_came_back_is_used_again() -> None:
-    copies = Copies()
+    copies = BufferPool()
     first = copies.copy(np.zeros(LARGE, np.uint8))
     other = copies.copy(np.ones(LARGE, np.uint8))
     assert not np.shares_memory(first, other)
-    copies.give_back(first)
+    copies.release(first)
     again = copies.copy(np.full((LARGE // 8, 1), 7.0))
     assert np.shares_memory(first, again)
     assert (again == 7.0).all()
@@ -34,19 +34,19 @@ def test_what_came_back_is_used_again() -> None:
 
 
 def test_no_more_is_kept_than_the_limit() -> None:
-    copies = Copies(limit=2 * LARGE)
+    copies = BufferPool(limit=2 * LARGE)
     lent = [copies.copy(np.zeros(LARGE, np.uint8)) for _ in range(5)]
     for copy in lent:
-        copies.give_back(copy)
+        copies.release(copy)
         assert copies._free_bytes <= 2 * LARGE
-    copies.give_back(copies.copy(np.zeros(3 * LARGE, np.uint8)))
+    copies.release(copies.copy(np.zeros(3 * LARGE, np.uint8)))
     assert copies._free_bytes <= 2 * LARGE
 
 
 @pytest.mark.parametrize("layout", ["C", "F"])
 def test_a_copy_is_in_c_order(layout: str) -> None:
     array = np.asarray(np.arange(float(LARGE)).reshape(64, -1), order=layout)  # type: ignore[call-overload]
-    copy = Copies().copy(array)
+    copy = BufferPool().copy(array)
     assert copy.flags.c_contiguous
     assert (copy == array).all()
 
@@ -55,10 +55,10 @@ def test_a_copy_is_in_c_order(layout: str) -> None:
 def test_memory_comes_back_once_its_row_group_is_written(tmp_path: Path, codec: str) -> None:
     path = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
     writer = ChunkWriter(open_storage(tmp_path).sink(path), path, "w", codec)
-    copies, plan = Copies(), Plan("t", (), True)
+    copies, plan = BufferPool(), Plan("t", (), True)
     value = copies.copy(np.zeros(LARGE, np.uint8))
     writer.append(
-        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, copies=copies), Kind(plan, "uint8", (LARGE,), LARGE)
+        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=copies), TensorSpec(plan, "uint8", (LARGE,), LARGE)
     )
     assert copies._free_bytes == 0
     writer.finish()
@@ -92,18 +92,18 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> N
 
 
 def test_an_arena_serves_again_once_nobody_holds_it() -> None:
-    arenas = Arenas(1000)
-    first = arenas.with_room(500)
+    buffers = BatchBuffers(1000)
+    first = buffers.acquire(500)
     first.copy(np.zeros(500, np.uint8))
     memory, page = first.memory, memoryview(first.memory)[:504]
-    second = arenas.with_room(500)
+    second = buffers.acquire(500)
     assert second.memory is not memory
     second.copy(np.ones(900, np.uint8))
     assert bytes(page) == (500).to_bytes(4, "little") + bytes(500)
     page.release()
     del first
-    assert arenas.with_room(500).memory is memory
-    assert arenas.with_room(500).room == 1000
+    assert buffers.acquire(500).memory is memory
+    assert buffers.acquire(500).free_bytes == 1000
 
 
 def test_no_packed_value_is_overwritten_before_its_row_group_is_written(tmp_path: Path) -> None:

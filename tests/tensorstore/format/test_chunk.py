@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensortrial.dtypes import dtype_name, from_rows, in_stored_dtype, parse_dtype, storable
-from tensortrial.format.buffer_pool import Arenas
+from tensortrial.format.buffer_pool import BatchBuffers
 from tensortrial.format.chunk_writer import (
     COMPRESSED_ROW_GROUP_BYTES,
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
     ChunkWriter,
-    Places,
+    ValueSpan,
 )
-from tensortrial.format.record import Kind, Packed, Plan, Record, Step
+from tensortrial.format.record import Plan, Record, Step, TensorSpec, ValueBatch
 from tensortrial.format.schema import TENSORS_SCHEMA
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
@@ -31,20 +31,20 @@ PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
 
 def write(
     folder: Path, sizes: list[int], codec: str = "none", **options: Any
-) -> tuple[Path, list[bytes], list[Places]]:
+) -> tuple[Path, list[bytes], list[ValueSpan]]:
     """A chunk of values of these sizes in bytes: the file, the values, and where they are said to lie."""
     sink = open_storage(folder).sink(PATH)
     writer = ChunkWriter(sink, "chunk", "w", codec, **options)
     step = Step(ModeKeys.TRAIN, 3, 4)
-    values, places = [], []
+    values, spans = [], []
     for number, size in enumerate(sizes):
         value = np.arange(number, number + size, dtype=np.int64).astype(np.uint8)
         values.append(value.tobytes())
         plan = Plan(f"n{number}", (), True)
-        places.append(writer.append(step, Record(plan, value, 0), Kind(plan, "uint8", value.shape, value.nbytes)))
+        spans.append(writer.append(step, Record(plan, value, 0), TensorSpec(plan, "uint8", value.shape, value.nbytes)))
     writer.finish()
     writer.publish()
-    return folder / PATH, values, places
+    return folder / PATH, values, spans
 
 
 def columns_of(path: Path) -> list[list[bytes]]:
@@ -53,24 +53,24 @@ def columns_of(path: Path) -> list[list[bytes]]:
     return [file.read_row_group(group, columns=["value"])["value"].to_pylist() for group in range(file.num_row_groups)]
 
 
-def parts_of(columns: list[list[bytes]], place: Places) -> list[bytes]:
+def parts_of(columns: list[list[bytes]], span: ValueSpan) -> list[bytes]:
     """The parts of one value."""
     found: list[bytes] = []
-    group, row = place.row_group, place.row
-    while len(found) < place.parts:
+    group, row = span.row_group, span.row
+    while len(found) < span.parts:
         column = columns[group]
-        found += column[row : row + place.parts - len(found)]
+        found += column[row : row + span.parts - len(found)]
         group, row = group + 1, 0
     return found
 
 
-def check(path: Path, values: list[bytes], places: list[Places]) -> None:
+def check(path: Path, values: list[bytes], spans: list[ValueSpan]) -> None:
     data, file = path.read_bytes(), columns_of(path)
-    for value, place in zip(values, places, strict=True):
-        parts = parts_of(file, place)
+    for value, span in zip(values, spans, strict=True):
+        parts = parts_of(file, span)
         assert b"".join(parts) == value
-        assert place.offsets is not None
-        (offset,) = place.offsets.tolist()
+        assert span.offsets is not None
+        (offset,) = span.offsets.tolist()
         # The first part, if there are several.
         assert data[offset : offset + len(parts[0])] == parts[0]
         assert int.from_bytes(data[offset - 4 : offset], "little") == len(parts[0])
@@ -99,18 +99,18 @@ def test_every_value_is_the_byte_range_that_pyarrow_reads(tmp_path: Path, sizes:
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(0, 3000), max_size=60), part_bytes=st.integers(1, 500))
 def test_values_of_several_parts(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], part_bytes: int) -> None:
-    path, values, places = write(tmp_path_factory.mktemp("chunk"), sizes, part_bytes=part_bytes)
-    check(path, values, places)
-    assert [place.parts for place in places] == [max(1, -(-size // part_bytes)) for size in sizes]
+    path, values, spans = write(tmp_path_factory.mktemp("chunk"), sizes, part_bytes=part_bytes)
+    check(path, values, spans)
+    assert [span.parts for span in spans] == [max(1, -(-size // part_bytes)) for size in sizes]
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_values_are_read_through_their_row_group(tmp_path: Path, codec: str) -> None:
-    path, values, places = write(tmp_path, [0, 5, 100_000, COMPRESSED_ROW_GROUP_BYTES + 1, 7], codec, part_bytes=60_000)
+    path, values, spans = write(tmp_path, [0, 5, 100_000, COMPRESSED_ROW_GROUP_BYTES + 1, 7], codec, part_bytes=60_000)
     file = columns_of(path)
-    for value, place in zip(values, places, strict=True):
-        assert b"".join(parts_of(file, place)) == value
-        assert place.offsets is None
+    for value, span in zip(values, spans, strict=True):
+        assert b"".join(parts_of(file, span)) == value
+        assert span.offsets is None
     assert path.stat().st_size < 200_000
 
 
@@ -140,7 +140,7 @@ def test_the_columns_are_those_of_the_format(tmp_path: Path) -> None:
 
 def test_the_value_column_is_what_the_formula_needs(tmp_path: Path) -> None:
     """No dictionary, no levels, nothing compressed, and one data page a row group."""
-    path, values, places = write(tmp_path, SIZES["more than a page of pyarrow's"])
+    path, values, spans = write(tmp_path, SIZES["more than a page of pyarrow's"])
     metadata = pq.read_metadata(path)
     position = TENSORS_SCHEMA.get_field_index("value")
     assert metadata.schema.column(position).max_definition_level == 0
@@ -149,11 +149,11 @@ def test_the_value_column_is_what_the_formula_needs(tmp_path: Path) -> None:
         assert column.path_in_schema == "value"
         assert (column.compression, column.has_dictionary_page) == ("UNCOMPRESSED", False)
         # docs/format.md gives this formula.
-        here = [row for row, place in enumerate(places) if place.row_group == number]
+        here = [row for row, span in enumerate(spans) if span.row_group == number]
         sizes = [len(values[row]) for row in here]
         start = column.data_page_offset + column.total_compressed_size - sum(4 + size for size in sizes)
         offsets = [start + sum(4 + size for size in sizes[:row]) + 4 for row in range(0, len(sizes), 1000)]
-        assert offsets == [places[row].offsets for row in here[::1000]]
+        assert offsets == [spans[row].offsets for row in here[::1000]]
 
 
 DTYPES = ["float32", ">f8", "int16", "bool", "complex64", "bfloat16", "U3", "S5", "datetime64[ns]", "i4,>f8"]
@@ -174,20 +174,20 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(arrays(), min_size=1, max_size=30), room=st.integers(12_000, 20_000))
-def test_packed_values_are_the_page_that_pyarrow_reads(
+def test_a_batch_of_values_is_the_page_that_pyarrow_reads(
     tmp_path_factory: pytest.TempPathFactory, values: list[np.ndarray[Any, Any]], room: int
 ) -> None:
     folder, step = tmp_path_factory.mktemp("chunk"), Step(ModeKeys.TRAIN, 3, 4)
-    writer, arenas = ChunkWriter(open_storage(folder).sink(PATH), "chunk", "w"), Arenas(room)
-    packs: list[tuple[Packed, list[Kind]]] = []
+    writer, buffers = ChunkWriter(open_storage(folder).sink(PATH), "chunk", "w"), BatchBuffers(room)
+    batches: list[tuple[ValueBatch, list[TensorSpec]]] = []
     for number, value in enumerate(values):
         kept = in_stored_dtype(value)
         plan, dtype = Plan(f"n{number}", (), True), dtype_name(kept.dtype)
-        if not packs or not packs[-1][0].add(plan, kept, dtype, number):
-            packs.append((Packed(arenas.with_room(kept.nbytes)), []))
-            assert packs[-1][0].add(plan, kept, dtype, number)
-        packs[-1][1].append(Kind(plan, dtype, kept.shape, kept.nbytes))
-    places = [writer.append_packed(step, packed, kinds) for packed, kinds in packs]
+        if not batches or not batches[-1][0].add(plan, kept, dtype, number):
+            batches.append((ValueBatch(buffers.acquire(kept.nbytes)), []))
+            assert batches[-1][0].add(plan, kept, dtype, number)
+        batches[-1][1].append(TensorSpec(plan, dtype, kept.shape, kept.nbytes))
+    spans = [writer.append_batch(step, batch, specs) for batch, specs in batches]
     writer.finish()
     writer.publish()
     expected = [storable(value).tobytes() for value in values]
@@ -195,7 +195,7 @@ def test_packed_values_are_the_page_that_pyarrow_reads(
     assert table["value"].to_pylist() == expected
     assert table["shape"].to_pylist() == [list(value.shape) for value in values]
     data = (folder / PATH).read_bytes()
-    offsets = [int(offset) for each in places if each.offsets is not None for offset in each.offsets]
+    offsets = [int(offset) for each in spans if each.offsets is not None for offset in each.offsets]
     assert [data[offset : offset + len(value)] for offset, value in zip(offsets, expected, strict=True)] == expected
     for value, dtype, stored in zip(values, table["dtype"].to_pylist(), expected, strict=True):
         (found,) = from_rows(np.frombuffer(stored, np.uint8)[None], dtype, value.shape)
@@ -213,6 +213,6 @@ def test_an_aborted_chunk_leaves_nothing(tmp_path: Path) -> None:
     sink = open_storage(tmp_path).sink(PATH)
     writer = ChunkWriter(sink, "chunk", "w")
     plan = Plan("a", (), True)
-    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), Kind(plan, "float64", (9,), 72))
+    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), TensorSpec(plan, "float64", (9,), 72))
     writer.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

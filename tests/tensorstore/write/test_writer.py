@@ -19,7 +19,7 @@ import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
 from tensortrial.format.flush_range import widest
-from tensortrial.format.record import Numbers, Plan, Record, Step
+from tensortrial.format.record import Plan, Record, ScalarBatch, Step
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Sink
 from tensortrial.write.writer import Writer
@@ -122,7 +122,7 @@ def test_many_numbers_at_once_are_rows_like_any_other(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         step = job.begin()
         job.put(step, {"b": np.ones(3)})
-        job.writer.put(step, [Numbers(plans, [1.0, 2.0, float("inf")], [5, 5, 5])], closes=True)
+        job.writer.put(step, [ScalarBatch(plans, [1.0, 2.0, float("inf")], [5, 5, 5])], closes=True)
     trial = tensortrial.create_trial(tmp_path)
     assert [trial.tensor(name).value(0).tolist() for name in "abc"] == [1, 2, float("inf")]
     assert trial.tensor_names(collection="metrics") == ["a", "b", "c"]
