@@ -11,7 +11,7 @@ from typing import Any
 from tensortrial import __version__
 from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import RunInfo, WorkerInfo, checked_metadata, path_component
+from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
 from tensortrial.write.claim import Progress, Resumption, check_out_dir, claim, claim_again, update_claim
@@ -21,7 +21,6 @@ from tensortrial.write.writer import Writer
 from .collections import CollectionManager
 from .stop_request import StopRequest
 
-CODECS = ("none", "lz4", "zstd")
 FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 
 

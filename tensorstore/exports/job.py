@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress import progress_bar
-from ..read.runs import Places, Runs, open_runs
+from ..read.runs import RunLocations, Runs, open_runs
 from .source import Since, Source
 from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run
 from .target import Held, Part, Target, open_target
@@ -33,7 +33,7 @@ class Export:
 
 
 def export(
-    runs: Runs | Places,
+    runs: Runs | RunLocations,
     target: str | os.PathLike[str],
     *,
     tables: Iterable[str] | None = None,
@@ -82,7 +82,7 @@ def _check_since(since: object) -> None:
         raise ConfigurationError(f"since takes a global step, or a datetime, and not {since!r}")
 
 
-def _opened(runs: Runs | Places, storage_options: Mapping[str, Any] | None) -> Runs:
+def _opened(runs: Runs | RunLocations, storage_options: Mapping[str, Any] | None) -> Runs:
     return runs if isinstance(runs, Runs) else open_runs(runs, storage_options=storage_options)
 
 

@@ -37,7 +37,7 @@ def index_rows(storage: Storage, path: str, columns: Sequence[str] = tuple(INDEX
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
 
 
-class Place(NamedTuple):
+class ValueLocation(NamedTuple):
     """Where a raw value is: `parts` rows of a chunk, from one of a row group on."""
 
     global_step: int
@@ -47,16 +47,16 @@ class Place(NamedTuple):
     parts: int
 
 
-def places(storage: Storage, path: str) -> Iterator[Place]:
+def value_locations(storage: Storage, path: str) -> Iterator[ValueLocation]:
     """Where the raw values are that an index file names. A chunk may hold others, of a step that was not finished."""
-    for rows in index_rows(storage, path, Place._fields):
+    for rows in index_rows(storage, path, ValueLocation._fields):
         for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
             if not is_chunk_path(row["chunk"]):
                 raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
-            yield Place(**row)
+            yield ValueLocation(**row)
 
 
-def _rows_at(at: Place, starts: Sequence[int]) -> range:
+def _rows_at(at: ValueLocation, starts: Sequence[int]) -> range:
     """The rows of the chunk, given the first one of each row group, and after them the number of all."""
     if not (0 <= at.row_group < len(starts) - 1 and at.row >= 0 and 0 < at.parts <= starts[-1]):
         raise ValueError(f"it has no rows like {at}")
@@ -64,8 +64,8 @@ def _rows_at(at: Place, starts: Sequence[int]) -> range:
     return range(first, first + at.parts)
 
 
-def value_rows(storage: Storage, chunk: str, wanted: Iterable[Place]) -> Iterator[pa.Table]:
-    """The rows of a chunk at these places, a row group at a time. Raises CorruptFile, and FileNotFoundError."""
+def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) -> Iterator[pa.Table]:
+    """The rows of a chunk at these locations, a row group at a time. Raises CorruptFile, and FileNotFoundError."""
     try:
         reader = pq.ParquetFile(ChunkFile(storage, chunk))
         groups = row_groups(read_footer(storage, chunk, storage.size(chunk)))

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
-from ..format.flush_range import flushes_of
+from ..format.flush_range import flush_range_of
 from ..format.index_log import IndexFiles, NewFile
 from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
 from ..storage.open import Storage
-from .rows import Place, index_rows, places, value_rows
+from .rows import ValueLocation, index_rows, value_locations, value_rows
 from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position
 
@@ -70,10 +70,10 @@ class Source:
     def _stop_before(self, path: str) -> None:
         """Pass over a worker's files from one on that may be read another time: what is exported is never looked at
         again, and neither is what comes before it."""
-        missing = flushes_of(path)
+        missing = flush_range_of(path)
         for worker, files in self._files.items():
             if missing and path.startswith(f"{index_folder(worker)}/"):
-                known = [(file, flushes_of(file.path)) for file in files]
+                known = [(file, flush_range_of(file.path)) for file in files]
                 self._files[worker] = [file for file, flushes in known if flushes and flushes.last < missing.first]
 
     def _set_aside(self, path: str, error: FileError) -> None:
@@ -137,14 +137,14 @@ class Source:
         for file in group.files:
             steps = set(span.steps(file))
             try:
-                wanted = [place for place in places(self._storage, file.path) if place.global_step in steps]
+                wanted = [place for place in value_locations(self._storage, file.path) if place.global_step in steps]
             except CorruptFile as exc:
                 self._set_aside(file.path, exc)
                 continue
             for chunk, inside in groupby(sorted(wanted, key=_chunk), _chunk):
                 yield from self._values_in(chunk, list(inside))
 
-    def _values_in(self, chunk: str, wanted: Sequence[Place]) -> Iterator[pa.Table]:
+    def _values_in(self, chunk: str, wanted: Sequence[ValueLocation]) -> Iterator[pa.Table]:
         try:
             yield from value_rows(self._storage, chunk, wanted)
         except CorruptFile as exc:
@@ -213,5 +213,5 @@ def _last_step(file: NewFile) -> int:
     return max((step.global_step for step in file.summary.steps), default=-1)
 
 
-def _chunk(place: Place) -> str:
+def _chunk(place: ValueLocation) -> str:
     return place.chunk

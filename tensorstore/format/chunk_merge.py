@@ -18,7 +18,7 @@ from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
 from .chunk_reader import ChunkFile, read_bytes
 from .chunk_writer import ChunkWriter, ValueSpan
-from .flush_range import Flushes, folder_of
+from .flush_range import FlushRange, folder_of
 from .index_types import SavedTensor
 from .record import Plan, Step, TensorSpec
 from .schema import INDEX_SCHEMA, is_chunk_of
@@ -61,7 +61,7 @@ def merge_chunks(
     storage: Storage,
     rows: pa.Table,
     worker: str,
-    flushes: Flushes,
+    flushes: FlushRange,
     codec: str,
     spoilt: Collection[str] = (),
     most_bytes: int | None = None,
@@ -102,16 +102,16 @@ def discard(storage: Storage, chunks: Sequence[str]) -> None:
         storage.remove(chunk)
 
 
-def flushes_of_merged(path: str) -> Flushes | None:
+def flush_range_of_merged(path: str) -> FlushRange | None:
     """The flushes whose values a merged chunk holds, by its name; None for what a writer published."""
     first, _, rest = path.rpartition("/")[2].partition("-")
     last, _, token = rest.partition(".")
     if not (first.isdecimal() and last.isdecimal() and token.endswith(".parquet")):
         return None
-    return Flushes(int(first), int(last))
+    return FlushRange(int(first), int(last))
 
 
-def _name(flushes: Flushes) -> str:
+def _name(flushes: FlushRange) -> str:
     return f"{flushes.first:08d}-{flushes.last:08d}"
 
 

@@ -9,28 +9,28 @@ from typing import NamedTuple
 _NAME = re.compile(r"(?:.*/)?(\d{8,})(?:-(\d{8,}))?\.parquet", re.DOTALL)
 
 
-class Flushes(NamedTuple):
+class FlushRange(NamedTuple):
     """The numbers of the first and the last flush that a file holds. Between them numbers may be missing."""
 
     first: int
     last: int
 
-    def cover(self, other: Flushes) -> bool:
+    def supersedes(self, other: FlushRange) -> bool:
         return self.first <= other.first and other.last <= self.last
 
 
-def flushes_of(path: str) -> Flushes | None:
+def flush_range_of(path: str) -> FlushRange | None:
     """What a file holds, by its name: `00000007.parquet` or `00000000-00000063.parquet`; None for any other name."""
     found = _NAME.fullmatch(path)
     if found is None:
         return None
     first = int(found[1])
-    return Flushes(first, int(found[2] or first))
+    return FlushRange(first, int(found[2] or first))
 
 
 def range_path(first: str, last: str) -> str:
     """The path of a file that holds what the files from `first` to `last` hold, beside them."""
-    begin, end = flushes_of(first), flushes_of(last)
+    begin, end = flush_range_of(first), flush_range_of(last)
     assert begin is not None
     assert end is not None
     return f"{folder_of(first)}/{begin.first:08d}-{end.last:08d}.parquet"
@@ -40,31 +40,31 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def widest(paths: Iterable[str]) -> list[str]:
+def current_files(paths: Iterable[str]) -> list[str]:
     """The files that no wider one in their folder covers, by folder and first flush.
 
     A file whose name is no number covers nothing and is covered by none.
     """
     kept: list[str] = []
     others: list[str] = []
-    folder, wide = "", Flushes(-1, -1)
+    folder, wide = "", FlushRange(-1, -1)
     for path, flushes in sorted(_numbered(paths, others), key=_by_place):
-        if folder_of(path) == folder and wide.cover(flushes):
+        if folder_of(path) == folder and wide.supersedes(flushes):
             continue
         folder, wide = folder_of(path), flushes
         kept.append(path)
     return sorted([*kept, *others]) if others else kept
 
 
-def _numbered(paths: Iterable[str], others: list[str]) -> Iterable[tuple[str, Flushes]]:
+def _numbered(paths: Iterable[str], others: list[str]) -> Iterable[tuple[str, FlushRange]]:
     for path in paths:
-        flushes = flushes_of(path)
+        flushes = flush_range_of(path)
         if flushes is None:
             others.append(path)
         else:
             yield path, flushes
 
 
-def _by_place(each: tuple[str, Flushes]) -> tuple[str, int, int]:
+def _by_place(each: tuple[str, FlushRange]) -> tuple[str, int, int]:
     path, flushes = each
     return folder_of(path), flushes.first, -flushes.last

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import FileError, StorageError
 from ..storage.open import Storage
-from .flush_range import Flushes, flushes_of, folder_of, widest
+from .flush_range import FlushRange, current_files, flush_range_of, folder_of
 from .index_footer import read_summary
 from .index_types import IndexSummary
 from .schema import index_folder
@@ -30,7 +30,7 @@ def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
     the new one. Where numbers are missing, the folder is listed again, and then the new file is there.
     """
     folder = index_folder(worker)
-    seen: set[Flushes] = set()
+    seen: set[FlushRange] = set()
     while True:
         names = storage.list_after(folder, after.removeprefix(f"{folder}/"))
         paths = [path for path in names if path.endswith(_SUFFIX)]
@@ -76,7 +76,7 @@ class IndexFiles:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._last: dict[str, str] = {}
-        self._held: dict[str, dict[str, Flushes | None]] = {}
+        self._held: dict[str, dict[str, FlushRange | None]] = {}
         """By folder: the files whose rows the reader has, and what they hold."""
         self._unread: set[str] = set()
         self._new: list[NewFile] = []
@@ -114,9 +114,9 @@ class IndexFiles:
         return gone
 
     def _remember_last(self, worker: str, listed: list[str]) -> None:
-        numbered = [path for path in listed if flushes_of(path)]
+        numbered = [path for path in listed if flush_range_of(path)]
         if numbered:
-            self._last[worker] = widest(numbered)[-1]
+            self._last[worker] = current_files(numbered)[-1]
 
     def look_again(self) -> list[NewFile]:
         """What took the place of others, in all folders."""
@@ -151,7 +151,7 @@ class IndexFiles:
 
     def _fresh(self, listed: list[str], tried: set[str]) -> list[str]:
         usable = (path for path in listed if path not in self.damaged or self._may_be_tried(path, tried))
-        return [path for path in widest(usable) if path not in tried and not self._holds(path)]
+        return [path for path in current_files(usable) if path not in tried and not self._holds(path)]
 
     def _may_be_tried(self, path: str, tried: set[str]) -> bool:
         return path in self._unread and path not in tried
@@ -160,19 +160,20 @@ class IndexFiles:
         held = self._held.get(folder_of(path), {})
         if path in held:
             return True
-        flushes = flushes_of(path)
-        return flushes is not None and any(wide.cover(flushes) for wide in held.values() if wide and wide[0] < wide[1])
+        flushes = flush_range_of(path)
+        wider = (each for each in held.values() if each and each.first < each.last)
+        return flushes is not None and any(each.supersedes(flushes) for each in wider)
 
     def _take(self, worker: str, path: str, summary: IndexSummary) -> None:
         held = self._held.setdefault(folder_of(path), {})
-        flushes = flushes_of(path)
+        flushes = flush_range_of(path)
         replaces = []
         if flushes is not None and flushes.first < flushes.last:
-            replaces = [old for old, of in held.items() if of is not None and flushes.cover(of)]
+            replaces = [old for old, of in held.items() if of is not None and flushes.supersedes(of)]
             for old in replaces:
                 del held[old]
             for bad in [bad for bad in self._unread if folder_of(bad) == folder_of(path)]:
-                if (of := flushes_of(bad)) is not None and flushes.cover(of):
+                if (of := flush_range_of(bad)) is not None and flushes.supersedes(of):
                     self._read_after_all(bad)
         held[path] = flushes
         self._read_after_all(path)
@@ -192,9 +193,9 @@ class IndexFiles:
         self.set_aside(path, error)
 
 
-def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[Flushes]:
+def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[FlushRange]:
     """The numbers that no file has, between the first and the last file, or from 0 on."""
-    known = [flushes for path in widest(paths) if (flushes := flushes_of(path))]
-    for before, after in pairwise([Flushes(-1, -1), *known] if from_start else known):
+    known = [flushes for path in current_files(paths) if (flushes := flush_range_of(path))]
+    for before, after in pairwise([FlushRange(-1, -1), *known] if from_start else known):
         if after.first > before.last + 1:
-            yield Flushes(before.last + 1, after.first - 1)
+            yield FlushRange(before.last + 1, after.first - 1)

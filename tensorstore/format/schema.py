@@ -18,6 +18,8 @@ from .documents import Count, Described, Number, Time, check_value, from_object,
 
 FORMAT = 1
 STEPS_PER_DIRECTORY = 1000
+CODECS = ("none", "lz4", "zstd")
+"""How raw values may be compressed."""
 
 RUN_FILE = "run.json"
 COLLECTIONS = "collections"

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk
-from ..format.chunk_merge import MergedChunks, discard, flushes_of_merged, merge_chunks
-from ..format.flush_range import Flushes, flushes_of, folder_of, range_path, widest
+from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk, UnknownFormat
+from ..format.chunk_merge import MergedChunks, discard, flush_range_of_merged, merge_chunks
+from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of, range_path
 from ..format.index_footer import joined
 from ..format.index_log import list_index, read_summaries
 from ..format.index_reader import read_rows
 from ..format.index_types import IndexSummary
 from ..format.index_writer import write_compacted
-from ..format.schema import TENSORS, chunk_folder, is_chunk_of
+from ..format.schema import CODECS, TENSORS, chunk_folder, is_chunk_of
 from ..progress import progress_bar
 from ..read.trial import run_info
 from ..read.workers import Workers
@@ -55,7 +55,7 @@ class Compaction:
 
 class _File(NamedTuple):
     path: str
-    flushes: Flushes
+    flushes: FlushRange
     size: int
     summary: IndexSummary
 
@@ -83,6 +83,12 @@ def compact(
         raise ConfigurationError(f"grace is a number of seconds, 0 or more, and not {grace!r}")
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
+    if codec not in CODECS:
+        raise UnknownFormat(
+            storage.url,
+            f"its run.json names the codec {codec!r}, with which this release cannot write; known codecs: "
+            f"{', '.join(CODECS)}. Upgrade tensortrial, or mend run.json",
+        )
     return _Compactor(storage, codec, grace, progress).run()
 
 
@@ -131,7 +137,7 @@ class _Compactor:
     # Files of many flushes.
 
     def _compact_worker(self, worker: str, paths: Sequence[str], advance: Callable[[float], object]) -> None:
-        numbers = [flushes.last for path in paths if (flushes := flushes_of(path))]
+        numbers = [flushes.last for path in paths if (flushes := flush_range_of(path))]
         folders = _by_folder(paths)
         for folder, inside in folders.items():
             # Once a worker writes to a later folder it writes no more to this one.
@@ -154,13 +160,13 @@ class _Compactor:
         """The widest files that can be read, by their flushes."""
         files: dict[str, _File] = {}
         while True:
-            wanted = widest(path for path in paths if path not in self._damaged and flushes_of(path))
+            wanted = current_files(path for path in paths if path not in self._damaged and flush_range_of(path))
             unread = [path for path in wanted if path not in files]
             if not unread:
                 return [files[path] for path in wanted if path in files]
             for path, summary in self._summaries(unread):
                 if isinstance(summary, IndexSummary):
-                    flushes = flushes_of(path)
+                    flushes = flush_range_of(path)
                     assert flushes is not None
                     files[path] = _File(path, flushes, self._sizes[path], summary)
                 elif isinstance(summary, FileNotFoundError):
@@ -210,7 +216,7 @@ class _Compactor:
     def _merge_chunks(self, worker: str, group: Sequence[_File], rows: pa.Table) -> MergedChunks | None:
         """Put the values of the group together, without the chunks that are bad. None if somebody else has done it."""
         spoilt: dict[str, FileError] = {}
-        flushes = Flushes(group[0].flushes.first, group[-1].flushes.last)
+        flushes = FlushRange(group[0].flushes.first, group[-1].flushes.last)
         while True:
             try:
                 return merge_chunks(self._storage, rows, worker, flushes, self._codec, spoilt)
@@ -219,7 +225,7 @@ class _Compactor:
                     raise
                 # Of what somebody else has put together meanwhile, the old chunks are gone. A file with rows that name
                 # them must never cover theirs.
-                now = set(widest(list_index(self._storage, worker)))
+                now = set(current_files(list_index(self._storage, worker)))
                 if not now.issuperset(file.path for file in group):
                     return None
                 spoilt[exc.path] = self._damaged[exc.path] = exc
@@ -236,7 +242,7 @@ class _Compactor:
         with progress_bar(_count(covered), self._progress, "delete", "file") as advance:
             for worker, pairs in covered.items():
                 merged = self._merged_chunks(worker)
-                named = self._named(widest(self._usable(worker)))
+                named = self._named(current_files(self._usable(worker)))
                 # In the order of their flushes: as long as a reader finds the last file that it knows, no later one
                 # that it does not know is gone.
                 for wide, paths in pairs:
@@ -259,18 +265,18 @@ class _Compactor:
         for path, summary in self._summaries(paths):
             if isinstance(summary, IndexSummary):
                 named.update(summary.chunks)
-            elif flushes_of(path) or not isinstance(summary, CorruptFile):
+            elif flush_range_of(path) or not isinstance(summary, CorruptFile):
                 return None
         return named
 
     def _covered(self, paths: Sequence[str]) -> Iterator[tuple[_File, list[str]]]:
         """The compacted files of a worker, each with those whose rows it holds, in the order of their flushes."""
         for inside in _by_folder(paths).values():
-            numbered = [(path, flushes) for path in inside if (flushes := flushes_of(path))]
+            numbered = [(path, flushes) for path in inside if (flushes := flush_range_of(path))]
             for wide in self._healthy(inside):
                 if wide.summary.compacted_at is None:
                     continue
-                below = [(of, path) for path, of in numbered if wide.flushes.cover(of) and path != wide.path]
+                below = [(of, path) for path, of in numbered if wide.flushes.supersedes(of) and path != wide.path]
                 if below:
                     yield wide, [path for _, path in sorted(below)]
 
@@ -294,7 +300,7 @@ class _Compactor:
             for step in self._storage.list(f"{TENSORS}/{mode}")
             for folder in [chunk_folder(mode.removeprefix("mode="), step, worker)]
             for name in self._storage.list(folder)
-            if flushes_of_merged(name)
+            if flush_range_of_merged(name)
         ]
 
     def _delete_unnamed(self, worker: str, merged: Sequence[str]) -> None:
@@ -306,11 +312,11 @@ class _Compactor:
         named = self._named(paths)
         if named is None:
             return
-        wide = [of for path in paths if (of := flushes_of(path)) and of.first < of.last]
+        wide = [of for path in paths if (of := flush_range_of(path)) and of.first < of.last]
         for chunk in merged:
-            flushes = flushes_of_merged(chunk)
+            flushes = flush_range_of_merged(chunk)
             assert flushes is not None
-            if chunk not in named and any(each.cover(flushes) for each in wide):
+            if chunk not in named and any(each.supersedes(flushes) for each in wide):
                 self._storage.remove(chunk)
 
     def _wait(self, seconds: float) -> None:
@@ -339,7 +345,7 @@ def _tensors(summary: IndexSummary) -> set[tuple[int, frozenset[Any]]]:
 
 def _unspoilt(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_File]]:
     """Runs of files without a damaged one between them, which a wider one would seem to hold."""
-    spoilt = sorted(flushes for path in damaged if (flushes := flushes_of(path)))
+    spoilt = sorted(flushes for path in damaged if (flushes := flush_range_of(path)))
     piece: list[_File] = []
     for file in files:
         before = piece[-1].flushes.last if piece else -1

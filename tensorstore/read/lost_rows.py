@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..errors import CorruptFile, FileError
-from ..format.flush_range import Flushes, flushes_of
+from ..format.flush_range import FlushRange, flush_range_of
 from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, INDEX, worker_of
 from .workers import natural
@@ -64,7 +64,7 @@ def _of_claim(path: str, error: FileError) -> _Lost | None:
 def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:
     """What lies between the steps of the worker's flushes before the damaged ones and of those after them."""
     parts = path.split("/")
-    flushes = flushes_of(path)
+    flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):
         return None
     others = [(of, first, last) for other, first, last in files if (of := _flushes_in(other, parts[1]))]
@@ -77,5 +77,5 @@ def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]
     )
 
 
-def _flushes_in(path: str, folder: str) -> Flushes | None:
-    return flushes_of(path) if path.startswith(f"{INDEX}/{folder}/") else None
+def _flushes_in(path: str, folder: str) -> FlushRange | None:
+    return flush_range_of(path) if path.startswith(f"{INDEX}/{folder}/") else None

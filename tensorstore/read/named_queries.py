@@ -20,7 +20,7 @@ from ..errors import InvalidQueryParameter, UnknownQuery
 from ..statistics.derived import expression
 from .query_needs import Need, check
 from .query_needs import from_raw as computed_from_raw
-from .runs import Places, Runs, open_runs
+from .runs import RunLocations, Runs, open_runs
 
 Value = str | int | float | bool
 
@@ -101,7 +101,7 @@ def named_query(name: str) -> NamedQuery:
 
 
 def query(
-    runs: Runs | Places, name: str, /, *, from_raw: bool = False, timeout: float | None = None, **parameters: Any
+    runs: Runs | RunLocations, name: str, /, *, from_raw: bool = False, timeout: float | None = None, **parameters: Any
 ) -> Answer:
     """Return the rows of a named query over runs, as `Runs.sql` does.
 

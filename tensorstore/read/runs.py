@@ -20,7 +20,7 @@ from ..engines.duckdb import DuckDBEngine
 from ..errors import ConfigurationError, CorruptFile, QueryError, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
-from ..format.flush_range import widest
+from ..format.flush_range import current_files
 from ..format.index_log import NewFile, list_index, read_summaries
 from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
@@ -36,8 +36,8 @@ _PARALLEL = 16
 # How far below a folder runs are looked for.
 _DEPTH = 4
 
-Place = str | os.PathLike[str] | Trial
-Places = Place | Iterable[Place]
+RunLocation = str | os.PathLike[str] | Trial
+RunLocations = RunLocation | Iterable[RunLocation]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class OpenedRun:
 
 
 def open_runs(
-    places: Places, *, storage_options: Mapping[str, Any] | None = None, engine: Engine | None = None
+    places: RunLocations, *, storage_options: Mapping[str, Any] | None = None, engine: Engine | None = None
 ) -> Runs:
     """Open many runs: a folder that has them below it, a pattern such as `s3://bucket/project/lr=*`, or a list of
     those and of runs, by their places or as a Trial.
@@ -72,7 +72,7 @@ class Runs:
 
     def __init__(
         self,
-        places: Sequence[Place | Storage],
+        places: Sequence[RunLocation | Storage],
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -195,7 +195,7 @@ class Runs:
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
-            listed = {info.worker: widest(list_index(storage, info.worker)) for info in workers.infos}
+            listed = {info.worker: current_files(list_index(storage, info.worker)) for info in workers.infos}
             readable = set(self._readable(storage, [path for paths in listed.values() for path in paths], INDEX_SCHEMA))
             index = {worker: [path for path in paths if path in readable] for worker, paths in listed.items()}
             return OpenedRun(name, storage, info, workers, ended, index)
@@ -303,7 +303,7 @@ _RUNS = pa.schema(
 )
 
 
-def _place(place: Place | Storage) -> str | Storage:
+def _place(place: RunLocation | Storage) -> str | Storage:
     if isinstance(place, Storage):
         return place
     return place.reader.storage if isinstance(place, Trial) else os.fspath(place)

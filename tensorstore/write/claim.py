@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
-from ..format.flush_range import flushes_of, widest
+from ..format.flush_range import current_files, flush_range_of
 from ..format.index_log import list_index, read_summaries
 from ..format.index_types import StepSummary
 from ..format.schema import (
@@ -166,7 +166,7 @@ def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
     """Every step that the worker has published, flush by flush."""
     left = list_index(storage, worker)
     read: set[str] = set()
-    while fresh := [path for path in widest(left) if path not in read]:
+    while fresh := [path for path in current_files(left) if path not in read]:
         read.update(fresh)
         for path, _, summary in read_summaries(storage, fresh):
             if isinstance(summary, FileNotFoundError) and path not in (left := list_index(storage, worker)):
@@ -184,7 +184,7 @@ def next_flush(storage: Storage, worker: str) -> int:
         for step in storage.list(f"{TENSORS}/{mode}"):
             folder = chunk_folder(mode.removeprefix("mode="), step, worker)
             names += storage.list(folder)
-    return max((flushes.last for name in names if (flushes := flushes_of(name))), default=-1) + 1
+    return max((flushes.last for name in names if (flushes := flush_range_of(name))), default=-1) + 1
 
 
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:

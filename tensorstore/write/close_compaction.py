@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
 from ..format.chunk_merge import discard, merge_chunks
-from ..format.flush_range import flushes_of, folder_of, range_path
+from ..format.flush_range import flush_range_of, folder_of, range_path
 from ..format.index_types import IndexedStep
 from ..format.index_writer import indexed_rows, write_compacted
 from ..storage.open import Storage, translated
@@ -59,7 +59,7 @@ class SmallIndex:
 
     def _publish(self, path: str, steps: Sequence[IndexedStep]) -> None:
         rows, summary = indexed_rows(self._worker, steps)
-        flushes = flushes_of(path)
+        flushes = flush_range_of(path)
         assert flushes is not None
         chunks = merge_chunks(self._storage, rows, self._worker, flushes, self._codec, most_bytes=_BYTES)
         if chunks is None:

@@ -53,15 +53,15 @@ def test_runs_compacted_while_they_are_exported_lose_nothing(tmp_path: Path, mon
         for number in range(70):
             job.step({"w": np.full(5, number, np.int16)})
             job.flush()
-        read = source.places
+        read = source.value_locations
 
         def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(source, "places", read)
+            monkeypatch.setattr(source, "value_locations", read)
             found = list(read(*arguments))
             tensortrial.compact(run, grace=0)
             return found
 
-        monkeypatch.setattr(source, "places", late)
+        monkeypatch.setattr(source, "value_locations", late)
         done = export_values(run, target)
     assert not done.damaged
     assert values(target) == {(step, "w"): np.full(5, step, np.int16).tobytes() for step in range(70)}

@@ -39,7 +39,7 @@ _DOUBLE = struct.Struct("<d")
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
-class Place(NamedTuple):
+class RecordLocation(NamedTuple):
     """Where a value lies."""
 
     record: ByteRange
@@ -71,7 +71,7 @@ class EventReader:
         self._storage = storage
         self.names: list[str] = []
         self.kinds: list[Kind] = []
-        self.places: list[Place] = []
+        self.places: list[RecordLocation] = []
         self.hyperparameters: dict[str, Any] = {}
         self.left_out: Counter[str] = Counter()
         """What cannot be kept, in words, and how often it came."""
@@ -150,13 +150,13 @@ class EventReader:
             values = list(values_of(message(found[_SUMMARY])))
             record = ByteRange(self._path, position, len(event))
             for index, value in enumerate(values):
-                name = self._take_value(value, step, time, Place(record, index))
+                name = self._take_value(value, step, time, RecordLocation(record, index))
                 if name is not None and len(values) == 1 and is_single(value):
                     self._known.add(name, event, self._values[-1])
         except (ValueError, TypeError, struct.error) as exc:
             self._damaged(position, exc)
 
-    def _take_value(self, value: dict[int, Value], step: int, time: float, place: Place) -> int | None:
+    def _take_value(self, value: dict[int, Value], step: int, time: float, place: RecordLocation) -> int | None:
         """Gives the number's name, if it is a number that is kept."""
         tag, plugin = tag_of(value), plugin_of(value)
         if plugin is not None:

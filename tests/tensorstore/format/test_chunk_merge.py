@@ -14,8 +14,8 @@ import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format import chunk_merge
-from tensortrial.format.chunk_merge import flushes_of_merged
-from tensortrial.format.flush_range import Flushes
+from tensortrial.format.chunk_merge import flush_range_of_merged
+from tensortrial.format.flush_range import FlushRange
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.write import close_compaction
@@ -59,7 +59,7 @@ def test_chunks_become_one_for_each_folder(tmp_path: Path, codec: str) -> None:
     assert len(chunks(tmp_path)) == 20
     done = compact(tmp_path, grace=0)
     assert (done.chunks_merged, done.chunks_made) == (20, 2)
-    assert [flushes_of_merged(chunk) for chunk in chunks(tmp_path)] == [Flushes(0, 19)] * 2
+    assert [flush_range_of_merged(chunk) for chunk in chunks(tmp_path)] == [FlushRange(0, 19)] * 2
     trial = tensortrial.create_trial(tmp_path)
     assert values_of(trial) == before
     rows = "select name, mode_step, value from tensor_values where mode = 'EVAL' order by all"
@@ -137,7 +137,7 @@ def test_a_chunk_with_values_of_a_step_of_a_later_flush_stays(tmp_path: Path) ->
     trial = tensortrial.create_trial(tmp_path)
     assert values_of(trial) == before
     assert trial.sql(count).fetchall() == rows
-    assert all(flushes_of_merged(chunk) for chunk in chunks(tmp_path))
+    assert all(flush_range_of_merged(chunk) for chunk in chunks(tmp_path))
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "values"])

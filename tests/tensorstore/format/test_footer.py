@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
-from tensortrial.exports.rows import index_rows, places, value_rows
+from tensortrial.exports.rows import index_rows, value_locations, value_rows
 from tensortrial.format.index_reader import read_rows
 from tensortrial.format.index_log import read_summaries
 from tensortrial.format.index_reader import IndexRows
@@ -46,7 +46,8 @@ def read():
         rows = IndexRows(storage).read([file], statistics=True)
         read_values(storage, [row for row in rows if row.has_raw])
         for chunk in {row.chunk for row in rows if row.chunk}:
-            for _ in value_rows(storage, chunk, [place for place in places(storage, file) if place.chunk == chunk]):
+            wanted = [location for location in value_locations(storage, file) if location.chunk == chunk]
+            for _ in value_rows(storage, chunk, wanted):
                 pass
         read_rows(file, storage.read(file))
         for _ in index_rows(storage, file):

@@ -27,8 +27,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
-from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound
-from tensortrial.format.flush_range import Flushes, flushes_of, widest
+from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, UnknownFormat
+from tensortrial.format.flush_range import FlushRange, current_files, flush_range_of
 from tensortrial.maintenance.compaction import Compaction, compact
 from tensortrial.read.trial import Trial
 from tensortrial.storage.local import LocalStorage
@@ -102,17 +102,18 @@ def rows_seen(trial: Trial) -> Rows:
 
 
 def test_the_name_of_a_file_says_what_it_holds() -> None:
-    assert flushes_of("a/00000007.parquet") == Flushes(7, 7)
-    assert flushes_of("00000000-00000063.parquet") == Flushes(0, 63)
+    assert flush_range_of("a/00000007.parquet") == FlushRange(7, 7)
+    assert flush_range_of("00000000-00000063.parquet") == FlushRange(0, 63)
     for name in ("x.parquet", "0000000a.parquet", "00000007.json", "00000007-.parquet", "a\n/7.parquet"):
-        assert flushes_of(name) is None
+        assert flush_range_of(name) is None
 
 
-def test_the_widest_files_win_in_their_own_folder() -> None:
+def test_a_file_supersedes_those_with_its_flushes_in_its_own_folder() -> None:
     names = ["s/00000000.parquet", "s/00000001.parquet", "s/00000000-00000001.parquet", "s/00000002.parquet"]
     other = ["t/00000001.parquet", "s/foreign.parquet"]
-    assert widest([*names, *other]) == ["s/00000000-00000001.parquet", "s/00000002.parquet", *reversed(other)]
-    assert widest(["s/00000000-00000063.parquet", "s/00000000-00004095.parquet"]) == ["s/00000000-00004095.parquet"]
+    assert current_files([*names, *other]) == ["s/00000000-00000001.parquet", "s/00000002.parquet", *reversed(other)]
+    wide = "s/00000000-00004095.parquet"
+    assert current_files(["s/00000000-00000063.parquet", wide]) == [wide]
 
 
 # ------------------------------------------------------------------------------------------------- what is compacted
@@ -257,6 +258,17 @@ def test_at_the_shell(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- damage
+
+
+def test_a_run_with_an_unknown_codec_is_read_and_not_compacted(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=0) as job:
+        job.step({"w": np.arange(3.0)})
+    run = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**run, "codec": "9999"}))
+    with pytest.raises(UnknownFormat, match="known codecs: none, lz4, zstd"):
+        compact(tmp_path)
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert trial.tensor("w").value(0).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "rows"])

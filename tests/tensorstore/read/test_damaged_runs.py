@@ -17,7 +17,7 @@ import pytest
 import tensortrial
 from support.runs import Job
 from tensortrial.errors import CorruptFile, TensorTrialError
-from tensortrial.exports.rows import places, value_rows
+from tensortrial.exports.rows import value_locations, value_rows
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
 from tensortrial.read.values import read_values
@@ -365,9 +365,9 @@ def test_a_forged_place_of_a_value_is_refused(tmp_path: Path, forged: dict[str, 
     storage = open_storage(tmp_path)
     (path,) = (str(file.relative_to(tmp_path)) for file in tmp_path.glob("index/*/*/*.parquet"))
     (row,) = IndexRows(storage).read([path])
-    (place,) = places(storage, path)
+    (location,) = value_locations(storage, path)
     with pytest.raises(CorruptFile, match=str(row.chunk)):
-        list(value_rows(storage, place.chunk, [place._replace(**forged)]))
+        list(value_rows(storage, location.chunk, [location._replace(**forged)]))
     if forged.get("parts") != 0:  # which is written nowhere, and read as one
         with pytest.raises(CorruptFile, match=str(row.chunk)):
             read_values(storage, [row._replace(**forged)])

@@ -18,7 +18,7 @@ import pytest
 import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
-from tensortrial.format.flush_range import widest
+from tensortrial.format.flush_range import current_files
 from tensortrial.format.record import Plan, Record, ScalarBatch, Step
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Sink
@@ -196,7 +196,7 @@ def test_training_waits_rather_than_memory_growing(tmp_path: Path) -> None:
     assert waited > 0.5
     writer.close()
     # Steps that had to wait were published together.
-    index = [tmp_path / "index" / file for file in widest(files(tmp_path, "index"))]
+    index = [tmp_path / "index" / file for file in current_files(files(tmp_path, "index"))]
     assert sum(pq.read_metadata(file).num_rows for file in index) == 30
     assert len(index) < 30
 
