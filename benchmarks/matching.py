@@ -24,9 +24,9 @@ def planner_of(count: int) -> tuple[Planner, CollectionManager]:
     manager = CollectionManager(["losses"], SaveConfig(save_interval=1))
     for number in range(count):
         manager.add(Collection(f"layer{number}", f"^layer_{number}/"))
-        manager.save([f"layer{number}"])
+        manager.include([f"layer{number}"])
     planner = Planner(manager, ReductionConfig(), False, lambda name, error: None)
-    planner.look()
+    planner.refresh()
     planner.turn_to(Step(ModeKeys.GLOBAL, 0, 0))
     return planner, manager
 

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
@@ -19,6 +19,9 @@ from . import current_hook
 from .current_hook import set_hook
 from .json_config import read_configuration
 from .recorder import Recorder
+
+if TYPE_CHECKING:
+    from tensortrial.read.trial import Trial
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -219,3 +222,10 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     made.recorder.out_dir = out_dir
     made.copied_from = out_dir if was_active else ""
     return made
+
+
+def create_trial(*args: Any, **options: Any) -> Trial:
+    """Open a run: see `tensortrial.create_trial`."""
+    import tensortrial  # needs DuckDB, and a training job seldom reads
+
+    return tensortrial.create_trial(*args, **options)

@@ -1,8 +1,10 @@
-"""The collections of a hook: which there are, and which of them are saved."""
+"""The collections of a hook, and which of them are saved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from tensortrial.config.collection import Changes, Collection, CollectionKeys, check_collection_name
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
@@ -10,8 +12,14 @@ from tensortrial.errors import InvalidCollectionConfiguration
 
 
 class CollectionManager:
-    """Collections by name. New ones are made by `factory`, and follow `save_config` until they are given their own.
-    `save_interval` is that of a save configuration that has none."""
+    """The collections of a hook, by name.
+
+    Args:
+        builtin: The names of the framework's own collections.
+        save_config: The save configuration of the hook, which collections without their own follow.
+        factory: The class of new collections.
+        save_interval: The interval of a save configuration that has none, in steps.
+    """
 
     def __init__(
         self,
@@ -32,8 +40,11 @@ class CollectionManager:
         self._collections[CollectionKeys.ALL].include(".*")
 
     def get(self, name: str, create: bool = True) -> Collection | None:
-        """Return the collection of that name, made if there is none. Raises InvalidCollectionConfiguration for what
-        cannot be a name."""
+        """Return the collection of that name, which is made if it is missing, unless `create` is False.
+
+        Raises:
+            InvalidCollectionConfiguration: A collection cannot have this name.
+        """
         if not isinstance(name, str):
             check_collection_name(name)
         if name not in self._collections and create:
@@ -42,23 +53,26 @@ class CollectionManager:
         return self._collections.get(name)
 
     def require(self, name: str) -> Collection:
-        """The collection of that name, made if there is none."""
+        """Return the collection of that name, which is made if it is missing."""
         collection = self.get(name)
         assert collection is not None
         return collection
 
     def add_gradient(self, name: str, parameter: str) -> None:
-        """Put a gradient into its collection, and link it to the parameter that it is of."""
+        """Add a gradient to its collection, and link it to its parameter."""
         self._parameters[name] = parameter
         self.require(CollectionKeys.GRADIENTS).add_tensor_names([name])
 
     def parameter_of(self, name: str) -> str | None:
-        """Return the name of the parameter that a gradient is of, None for other tensors."""
+        """Return the name of a gradient's parameter, None for other tensors."""
         return self._parameters.get(name)
 
     def add(self, collection: Collection) -> None:
-        """Add a collection, or put it in the place of the one of its name. Raises InvalidCollectionConfiguration for
-        what cannot be a name."""
+        """Add a collection. It replaces one of the same name.
+
+        Raises:
+            InvalidCollectionConfiguration: A collection cannot have its name.
+        """
         check_collection_name(collection.name)
         self._complete(collection)
         self._collections[collection.name] = collection
@@ -66,49 +80,56 @@ class CollectionManager:
         Changes.names += 1
 
     def _complete(self, collection: Collection) -> None:
-        """What the collection's save configuration leaves open is the hook's."""
+        """Take what the collection's save configuration leaves open from the hook's."""
         if collection.save_config is None:
             collection.save_config = self._save_config.copy()
         else:
             collection.save_config.inherit(self._save_config)
             collection.save_config.set_default_interval(self._save_interval)
 
-    def save(self, names: Iterable[str]) -> None:
-        """Have the collections of these names saved."""
+    def include(self, names: Iterable[str]) -> None:
+        """Add the collections of these names to those that are saved."""
         for name in names:
             self.get(name)
             self._saved.add(name)
 
     def choose(self, names: Iterable[str], include_regex: Iterable[str] | str | None, save_all: bool) -> None:
-        """Have the collections of these names saved, with tensors that match `include_regex`, or all with
-        `save_all`."""
-        self.save(names)
+        """Choose what is saved: the collections of these names, tensors that match `include_regex`, and every tensor
+        with `save_all`."""
+        self.include(names)
         if include_regex:
             self.require(CollectionKeys.DEFAULT).include(include_regex)
-            self.save([CollectionKeys.DEFAULT])
+            self.include([CollectionKeys.DEFAULT])
         if save_all:
-            self.save([CollectionKeys.ALL])
+            self.include([CollectionKeys.ALL])
 
     @property
     def saved_names(self) -> list[str]:
+        """The names of the collections that are saved, sorted."""
         return sorted(self._saved)
 
     def saved(self) -> list[Collection]:
+        """Return the collections that are saved, sorted by name."""
         return [self._collections[name] for name in self.saved_names]
 
     def complete(self) -> None:
-        """Fill in what the save configurations leave open: they may have been exchanged since the last step."""
+        """Fill in what the save configurations leave open: they may have been replaced since the last step."""
         for collection in self._collections.values():
             self._complete(collection)
 
     def by_name(self) -> dict[str, Collection]:
+        """Return all collections by their names."""
         return dict(self._collections)
 
     def __iter__(self) -> Iterator[Collection]:
         return iter(self._collections.values())
 
     def check(self) -> None:
-        """Raises InvalidCollectionConfiguration for a custom collection that is saved and can never match."""
+        """Check that every custom collection that is saved can match something.
+
+        Raises:
+            InvalidCollectionConfiguration: One has neither patterns nor tensors nor modules.
+        """
         for collection in self.saved():
             if collection.name not in self._builtin and collection.is_empty:
                 raise InvalidCollectionConfiguration(
@@ -118,5 +139,38 @@ class CollectionManager:
                 )
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Changes when any collection starts to match, or to keep, something else."""
+        """Return a value that changes when any collection starts to match, or to keep, something else."""
         return tuple(collection.fingerprint for collection in self._collections.values())
+
+
+class ModuleCollection(Collection):
+    """A collection that can also include the inputs and outputs of modules, layers or blocks, as the framework calls
+    them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules: list[tuple[Any, bool, bool]] = []
+
+    def add_tensors_of(self, module: Any, inputs: bool, outputs: bool) -> None:
+        """Include a module's inputs, its outputs, or both, once its name is known."""
+        self._modules.append((module, inputs, outputs))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the collection has no patterns, no tensors and no modules."""
+        return super().is_empty and not self._modules
+
+    def resolve(self, names: Mapping[Any, str]) -> None:
+        """Replace each module whose name is known by the names of its tensors."""
+        unnamed = []
+        for module, inputs, outputs in self._modules:
+            if module not in names:
+                unnamed.append((module, inputs, outputs))
+                continue
+            directions = [("input", inputs), ("output", outputs)]
+            self.include(f"^{re.escape(names[module])}_{kind}_" for kind, wanted in directions if wanted)
+        self._modules = unnamed
+
+    def forget_parts(self) -> None:
+        """Keep no reference to a module any more."""
+        self._modules = []

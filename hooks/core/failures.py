@@ -1,4 +1,4 @@
-"""What went wrong with a hook, and is logged once."""
+"""What goes wrong with a hook: the error that turns it off, and what it leaves out. Each is logged once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from collections.abc import Iterable
 
 logger = logging.getLogger("tensortrial.hooks")
 
+STRICT_VARIABLE = "TENSORTRIAL_STRICT"
+
+# A program that makes up new names forever is to fill neither the memory nor the log with them.
+_MAX_REFUSALS = 1000
+
 
 class Failures:
-    """The errors inside the hook of `out_dir`, of which the first is logged, and what it never got to save."""
+    """The errors inside the hook of `out_dir`, of which the first is logged, and what the hook never saved."""
 
     def __init__(self, out_dir: str) -> None:
         self._out_dir = out_dir
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
-        # A forked child saves nothing, without a word.
-        self._quiet_unless = os.getpid()
+        # A forked child saves nothing, and logs nothing about it.
+        self._process_that_warns = os.getpid()
 
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
@@ -31,9 +36,9 @@ class Failures:
             )
 
     def warn_of_loss(self) -> None:
-        """Log that something was to be saved after the hook was closed, once."""
-        if self.first is None and self._quiet_unless == os.getpid():
-            self._quiet_unless = -1
+        """Log, once, that a value was saved after the hook was closed."""
+        if self.first is None and self._process_that_warns == os.getpid():
+            self._process_that_warns = -1
             logger.warning(
                 "the hook of %s is closed, and what is saved with it is lost: make a hook for each run", self._out_dir
             )
@@ -45,3 +50,23 @@ class Failures:
             "the copy; if only parts of it run, put each step into `with hook.step():`",
             ", ".join(sorted(names)),
         )
+
+
+class Refusals:
+    """Values and calls that were left out, each logged once; in strict mode the error is raised."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def add(self, exc: Exception, key: str, message: str, *arguments: object) -> None:
+        """Log a message once for each `key`."""
+        if strict():
+            raise exc
+        if key not in self._logged and len(self._logged) < _MAX_REFUSALS:
+            self._logged.add(key)
+            logger.error(message, *arguments)
+
+
+def strict() -> bool:
+    """Return whether errors inside a hook are raised instead of logged: TENSORTRIAL_STRICT=1."""
+    return os.environ.get(STRICT_VARIABLE, "0") not in ("", "0")

@@ -57,7 +57,7 @@ class HookConfiguration:
             collection.save_histogram = entry.save_histogram
             if entry.reduction_config is not None:
                 collection.reduction_config = entry.reduction_config
-        collections.save(entry.name for entry in self.collections)
+        collections.include(entry.name for entry in self.collections)
 
 
 def read_configuration(path: str | None = None) -> HookConfiguration:

@@ -56,9 +56,9 @@ class Planner:
         self._fingerprint: tuple[object, ...] = ()
         self._matcher: Matcher | None = None
         self.generation = 0
-        """How often `look` saw a change."""
+        """How often `refresh` saw a change."""
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Whether any collection has changed since the last look. Plans made before are then forgotten."""
         fingerprint = self._collections.fingerprint()
         if fingerprint == self._fingerprint:

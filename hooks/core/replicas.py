@@ -37,9 +37,9 @@ class LeadingRecorder(Recorder):
             return
         if self._options.include_workers != "all":
             return
-        rank = self._duty.rank
+        rank = self._life.duty.rank
         number, size = rank.number * count, rank.size * count
-        self._duty.be(Rank(number, size, replicas[0]))
+        self._life.duty.be(Rank(number, size, replicas[0]))
         self._run.become(replicas[0], size)
         for index, name in enumerate(replicas[1:], 1):
             own = Rank(number + index, size, name)

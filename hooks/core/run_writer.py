@@ -24,7 +24,7 @@ from .stop_request import StopRequest
 FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 
 
-class RecordedRun:
+class RunWriter:
     """A run that one worker claims at its first step, writes to, and closes with a reason.
 
     Nothing is there before `claim`, and nothing is written after `close` or `forget`. `tensorboard_dir`, unless it is
@@ -57,6 +57,7 @@ class RecordedRun:
         self._collections = collections
         self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
         self._codec, self._flush_seconds = codec, flush_seconds
+        self.out_dir = out_dir
         self._storage = open_storage(out_dir, storage_options)
         self._tensorboard: Storage | None = None
         if tensorboard_dir is not None:

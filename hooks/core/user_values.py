@@ -1,4 +1,4 @@
-"""What users give to be saved, as arrays. It may be anything, of any library."""
+"""The values that a caller passes to a hook, converted to what the run stores. They may be of any library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from tensortrial.errors import UnsupportedValue
 
 
 def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
-    """An array of what a user passes for a tensor.
+    """Return what a user passes for a tensor as an array.
 
-    Raises UnsupportedValue, whatever the value's own library raises: the value is the user's mistake.
+    Raises:
+        UnsupportedValue: The value cannot be converted, whatever error its own library raises: it is the caller's
+            mistake.
     """
     if value is None:
         raise UnsupportedValue("None is not a tensor; pass numbers, an array or a tensor")
@@ -27,7 +29,45 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
 
 
 def text_of(array: Array) -> Array:
-    """Fixed-width text of an array of bytes, as TensorFlow gives what is text; any other array as it is."""
+    """Return an array of bytes objects, which is how TensorFlow returns text, as fixed-width text; any other array as
+    it is."""
     if array.dtype != object or not all(isinstance(each, bytes) for each in array.ravel()):
         return array
     return np.array([each.decode(errors="replace") for each in array.ravel()], np.str_).reshape(array.shape)
+
+
+def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) -> float:
+    """Return a number, or the number in an array or a tensor of one element.
+
+    Raises:
+        UnsupportedValue: The value is not a number. The `errors_of_training` are passed through.
+    """
+    try:
+        return float(value)
+    except errors_of_training:
+        raise
+    except Exception as exc:  # whatever a foreign `__float__` raises
+        raise UnsupportedValue(f"{shown(value)} is not a number: {exc}") from exc
+
+
+def as_nanoseconds(timestamp: Any) -> int:
+    """Return a time in seconds since 1970 in nanoseconds, as the index stores it.
+
+    Raises:
+        UnsupportedValue: It is not such a time.
+    """
+    try:
+        found = int(timestamp * 1e9)
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise UnsupportedValue(f"timestamp must be seconds since 1970, got {shown(timestamp)}: {exc}") from exc
+    if abs(found) >= 1 << 63:
+        raise UnsupportedValue(f"timestamp must be seconds since 1970, got {shown(timestamp)}")
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value's repr, for a message."""
+    try:
+        return f"{value!r:.200}"
+    except Exception:  # noqa: BLE001 - of a foreign `__repr__`
+        return f"a {type(value).__name__}"

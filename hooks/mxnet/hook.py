@@ -21,13 +21,12 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, guarded
+from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.collections import ModuleCollection
+from ..core.counters import OccurrenceCounter
 from ..core.current_hook import del_hook, set_hook
-from ..core.module_collection import ModuleCollection
-from ..core.numbering import Numbering
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
-from ..core.reading import create_trial
 from ..core.recorder import Recorder, logger
 
 try:
@@ -114,7 +113,7 @@ class Hook(BaseHook):
         self._names_of_parameters: set[str] = set()
         self._names_of_gradients: set[str] = set()
         self._handles: list[Any] = []
-        self._numbering = Numbering()
+        self._occurrences = OccurrenceCounter()
         current_hook.made(self)
 
     # What the user calls.
@@ -176,7 +175,7 @@ class Hook(BaseHook):
     def values_of(self, name: str, kind: str, values: Any) -> None:
         """For a block's taps: it is about to run on these, or gave them."""
         for array in arrays_in(values):
-            number = self._numbering.next(self.recorder.step, name, kind)
+            number = self._occurrences.next(self.recorder.step, name, kind)
             self._capture(f"{name}_{kind}_{number}", array)
 
     @guarded

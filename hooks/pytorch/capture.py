@@ -13,7 +13,7 @@ from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan
 
 from ..core.base_hook import guarded
-from ..core.numbering import Numbering
+from ..core.counters import OccurrenceCounter
 from ..core.recorder import Recorder
 from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import TorchCopies
@@ -32,7 +32,7 @@ class Capture:
     def __init__(self, recorder: Recorder, full_tensors: bool = False) -> None:
         self.recorder = recorder
         self._full_tensors = full_tensors
-        self._numbering = Numbering()
+        self._occurrences = OccurrenceCounter()
         self._batches: dict[torch.device, Batch] = {}
         self._copies = TorchCopies()
 
@@ -56,7 +56,7 @@ class Capture:
 
     def number(self, path: str, kind: str) -> int:
         """How many of this kind came before in the step."""
-        return self._numbering.next(self.recorder.step, path, kind)
+        return self._occurrences.next(self.recorder.step, path, kind)
 
     @guarded
     def tensor(self, name: str, tensor: torch.Tensor) -> None:

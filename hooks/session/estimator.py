@@ -20,7 +20,7 @@ except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
 from ..core import current_hook
-from ..core.reading import create_trial
+from ..core.base_hook import create_trial
 from .hook import (
     Collection,
     CollectionKeys,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensortrial.errors import ConfigurationError
 
 from ..core import current_hook
-from ..core.reading import create_trial
+from ..core.base_hook import create_trial
 from ..session.estimator import EstimatorHook
 from ..session.hook import (
     Collection,

@@ -23,11 +23,10 @@ from tensortrial.errors import MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, guarded
+from ..core.base_hook import BaseHook, create_trial, guarded
 from ..core.current_hook import del_hook, set_hook
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import Rank, rank_of_process
-from ..core.reading import create_trial
 from ..core.recorder import Recorder, logger
 from ..core.user_values import array_of
 
