@@ -1,13 +1,11 @@
 """What is registered with MXNet: callbacks that tell a hook what a block does.
 
 A block is also called with symbols, when MXNet infers shapes or makes a graph of it: nothing is computed then, and taps
-pass over it. In a copied or pickled block each tap is replaced by a function of the standard library that does nothing:
-the copy is another model, which must not write into the run of the first.
+pass over it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import weakref
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from typing import Any, Protocol
 
 import mxnet as mx
 
+from ..core.callbacks import UncopiedCallback
 from .arrays import is_symbolic
 
 
@@ -38,18 +37,11 @@ class Listener(Protocol):
         """Gradients are there."""
 
 
-class _Tap:
+class _Tap(UncopiedCallback):
     __slots__ = ("_listener", "_what")
 
     def __init__(self, listener: Listener, what: Any) -> None:
         self._listener, self._what = listener, what
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
-        return contextlib.nullcontext().__exit__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # It takes anything, gives None, and can be pickled.
-        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class BeginStep(_Tap):

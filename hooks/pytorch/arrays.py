@@ -1,4 +1,4 @@
-"""Between torch's tensors and host arrays."""
+"""Conversions between torch tensors and host arrays."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import torch
 from tensortrial.dtypes import Array, parse_dtype
 from tensortrial.errors import UnsupportedValue
 
-# numpy has no such numbers of its own: by name, and as what their bytes travel.
+# Dtypes that numpy itself lacks: their names, and the dtype that their bytes are passed as.
 _EXTENDED = {torch.bfloat16: ("bfloat16", torch.int16)}
 for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
     if hasattr(torch, _name):
         _EXTENDED[getattr(torch, _name)] = (_name, torch.uint8)
 
-# Not even asked for what a DTensor has: most tensors are these, and the question takes longer than all else here.
+# Most tensors are of these classes. They are not checked for the attributes of a DTensor, because that check takes longer
+# than all else here.
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def tensors_in(
     value: Any, key: str | None = None, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str | None, torch.Tensor]]:
-    """The tensors in what a module takes or gives, with their keys; those by position have none. What contains itself
-    is entered once: `above` are the ids of the containers that this one is in."""
+    """Yield the tensors in what a module receives or returns, with their keys. A tensor that is identified by its
+    position has none. A container that contains itself is entered once: `above` are the ids of the containers that this
+    one is in."""
     if isinstance(value, torch.Tensor):
         yield key, value
     elif id(value) not in above:
@@ -47,8 +49,11 @@ def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process holds of a tensor, dense, as it is computed with, and without history. Raises
-    UnsupportedValue."""
+    """Return the part of a tensor that this process holds: dense, dequantised, and detached from the graph.
+
+    Raises:
+        UnsupportedValue: The tensor has no values, or they cannot be read.
+    """
     plain = type(tensor) in _PLAIN
     if tensor.is_meta:
         raise UnsupportedValue("a tensor on the device meta has no values")
@@ -68,8 +73,12 @@ def _dequantizes(kind: type[torch.Tensor]) -> bool:
 
 
 def values_and_lengths(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The members of a nested tensor, one after another along the axis in which they differ (the first if they do not),
-    and their lengths there. Raises UnsupportedValue for what differs in several axes."""
+    """Return the members of a nested tensor, concatenated along the axis in which they differ (the first if they do
+    not), and their lengths along it.
+
+    Raises:
+        UnsupportedValue: The members differ in several axes.
+    """
     try:
         members = tensor.detach().unbind()
         shapes = [tuple(each.shape) for each in members]
@@ -83,25 +92,35 @@ def values_and_lengths(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 
 
 def host_copy(tensor: torch.Tensor) -> Array:
-    """An array of its own with the values of a dense tensor on any device. Raises UnsupportedValue."""
+    """Return a copy of a dense tensor on any device, as an array.
+
+    Raises:
+        UnsupportedValue: The values cannot be read.
+    """
     try:
         if not tensor.is_cpu:
             return as_numpy(tensor.cpu())
-        # Of the training's own tensor no array may be made, not even to copy from: torch would take the memory for
-        # shared from then on, and FSDP could not free it (1 us a call that numpy's copy of a small tensor saves).
+        # The training's own tensor must not be viewed as an array, not even to copy from: torch would treat the memory
+        # as shared from then on, and FSDP could not free it. numpy's copy of a small tensor would be 1 us faster.
         return as_numpy(tensor.clone(memory_format=torch.contiguous_format))
     except Exception as exc:
         raise unsupported(tensor, exc) from exc
 
 
 def host_dtype(tensor: torch.Tensor) -> str:
-    """The name of the dtype that `host_copy` would have."""
+    """Return the name of the dtype that `host_copy` returns."""
     return as_numpy(torch.empty(0, dtype=tensor.dtype, device="cpu")).dtype.name
 
 
 def to_array(value: Any) -> Array:
-    """An array of what a user passes for a tensor: an array, a tensor, numbers, or lists of them. It may share memory
-    with what was passed. Raises UnsupportedValue."""
+    """Return what a user passes for a tensor as an array, which may share its memory.
+
+    Args:
+        value: An array, a tensor, a number, or lists of them.
+
+    Raises:
+        UnsupportedValue: The value cannot be converted.
+    """
     if isinstance(value, torch.Tensor):
         return host_copy(local_part(value))
     try:
@@ -115,7 +134,11 @@ def to_array(value: Any) -> Array:
 
 
 def to_tensor(value: Any) -> torch.Tensor:
-    """A tensor of what a user passes for one, on the host if it is none yet. Raises UnsupportedValue."""
+    """Return what a user passes for a tensor as a tensor: itself, or a new one on the host.
+
+    Raises:
+        UnsupportedValue: The value cannot be converted.
+    """
     if isinstance(value, torch.Tensor):
         return value
     try:
@@ -125,7 +148,7 @@ def to_tensor(value: Any) -> torch.Tensor:
 
 
 def as_numpy(tensor: torch.Tensor) -> Array:
-    """The same memory as an array. The tensor is dense and on the CPU."""
+    """Return an array with the memory of a tensor, which is dense and on the CPU."""
     extended = _EXTENDED.get(tensor.dtype)
     if extended is None:
         if tensor.is_conj() or tensor.is_neg():
@@ -137,7 +160,7 @@ def as_numpy(tensor: torch.Tensor) -> Array:
 
 
 def unsupported(tensor: torch.Tensor, exc: Exception) -> UnsupportedValue:
-    """What to raise for a tensor whose values cannot be had."""
+    """Return the error for a tensor whose values cannot be read."""
     return UnsupportedValue(
         f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device} cannot be read: {exc}"
     )

@@ -1,7 +1,8 @@
-"""Copies of CPU tensors in memory that serves again, step after step.
+"""A pool of buffers for copies of CPU tensors. A buffer that was released serves again, step after step.
 
-Fresh memory costs the training several times what the copy does, because the operating system has to find and clear
-each page at the first touch; and what copies give back to torch's allocator, it gives back to the operating system.
+Fresh memory costs the training several times as much as the copy does, because the operating system has to find and
+clear each page when it is first written to; and torch's own allocator returns the memory of copies to the operating
+system.
 """
 
 from __future__ import annotations
@@ -25,71 +26,82 @@ _LINE_BYTES = 64
 _Key: TypeAlias = tuple[torch.Size, torch.dtype]
 
 
-class Copy:
-    """A copy of a tensor, as an array, until it is given back."""
+class Buffer:
+    """Memory for the copy of a tensor, which is read as an array until it is released."""
 
-    __slots__ = ("_copies", "_tensor", "array", "key")
+    __slots__ = ("_pool", "_tensor", "array", "key")
 
-    def __init__(self, copies: TorchCopies, key: _Key, memory: Array) -> None:
-        self._copies, self.key = copies, key
+    def __init__(self, pool: BufferPool, key: _Key, memory: Array) -> None:
+        self._pool, self.key = pool, key
         shape, dtype = key
-        # What is made in inference mode could not be written to outside.
+        # A tensor that was made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
             self._tensor = torch.from_numpy(memory).view(dtype).view(shape)
         self.array = as_numpy(self._tensor)
 
     def fill(self, tensor: torch.Tensor) -> None:
+        """Copy a tensor into the buffer."""
         self._tensor.copy_(tensor)
 
-    def release(self, copy: Array) -> None:
-        """Use the memory again. Nobody may read it any more."""
-        self._copies.take_back(self)
+    def release(self, array: Array) -> None:
+        """Return the buffer to its pool. Nobody may read the array any more."""
+        self._pool.release(self)
 
 
-class TorchCopies:
-    """Makes copies; training asks for the same shapes at every step, so what comes back fits. May be called from any
-    thread. A copy that nobody gives back is forgotten with its memory."""
+class BufferPool:
+    """Buffers by shape and dtype. Training needs the same ones at every step, so those that were released fit.
+
+    The methods may be called from any thread. A buffer that is never released is freed with its memory.
+
+    Args:
+        limit: The most bytes that released buffers keep.
+    """
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._free: dict[_Key, list[Copy]] = {}
+        self._free: dict[_Key, list[Buffer]] = {}
         self._free_bytes = 0
         self._slab: mmap.mmap | None = None
         self._taken = 0
         """Bytes of the slab."""
 
-    def copy(self, tensor: torch.Tensor) -> Copy:
-        """A copy of a tensor on the CPU that is dense and not empty. Raises UnsupportedValue."""
+    def acquire(self, tensor: torch.Tensor) -> Buffer:
+        """Return a buffer with a copy of a tensor on the CPU that is dense and not empty.
+
+        Raises:
+            UnsupportedValue: The tensor cannot be copied.
+        """
         try:
-            copy = self._take((tensor.shape, tensor.dtype), tensor.nbytes)
-            copy.fill(tensor)
+            buffer = self._take((tensor.shape, tensor.dtype), tensor.nbytes)
+            buffer.fill(tensor)
         except Exception as exc:  # a class of its own may raise anything
             raise unsupported(tensor, exc) from exc
-        return copy
+        return buffer
 
-    def take_back(self, copy: Copy) -> None:
-        nbytes = copy.array.nbytes
+    def release(self, buffer: Buffer) -> None:
+        """Use a buffer again. Nobody may read it any more."""
+        nbytes = buffer.array.nbytes
         with self._lock:
-            if self._free_bytes + nbytes > self._limit and not self._free.get(copy.key):
+            if self._free_bytes + nbytes > self._limit and not self._free.get(buffer.key):
                 # Full of other shapes, which perhaps do not come any more.
                 self._free.clear()
                 self._free_bytes = 0
             if self._free_bytes + nbytes <= self._limit:
-                self._free.setdefault(copy.key, []).append(copy)
+                self._free.setdefault(buffer.key, []).append(buffer)
                 self._free_bytes += nbytes
 
-    def release(self) -> None:
-        """Forget the memory, and keep nothing that comes back from here on."""
+    def close(self) -> None:
+        """Free the memory, and keep no buffer that is released from here on."""
         with self._lock:
             self._limit, self._free_bytes, self._slab = 0, 0, None
             self._free.clear()
 
-    def _take(self, key: _Key, nbytes: int) -> Copy:
+    def _take(self, key: _Key, nbytes: int) -> Buffer:
         with self._lock:
             free = self._free.get(key)
             if not free:
-                return Copy(self, key, self._fresh(nbytes))
+                return Buffer(self, key, self._fresh(nbytes))
             self._free_bytes -= nbytes
             return free.pop()
 

@@ -1,88 +1,80 @@
-"""What is registered with PyTorch: callbacks that tell a hook what a model does.
+"""The callbacks that a hook registers with PyTorch: forward pre-hooks, forward hooks and post-accumulate-grad hooks.
 
-A copied, pickled or saved model takes no hook along, because the copy is another model, which must not write into the
-run of the first. In the place of each tap it gets a function of the standard library that does nothing, so that it can
-be loaded where this package is not installed.
+Activation checkpointing runs forwards once more inside backward; they produce no new values, and callbacks ignore them.
+Nor are there values while torch.jit traces a module, or inside torch.func's transforms.
 
-Activation checkpointing runs forwards once more inside backward; they are no new values, and taps pass over them. Nor
-is there a value to be had while torch.jit traces a module, or inside torch.func's transforms.
-
-Where a tap is a part of what torch.compile compiles, `__call__` is run by the compiler, once for each graph, and leaves
-an operator in it (see `torch_graphs`), which calls `hear`.
+Where a callback is a part of what torch.compile compiles, the compiler runs its `__call__` once for each graph, which
+puts an operator into the graph (see `compile`). When the graph runs, the operator calls `receive`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import weakref
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch.compiler import is_compiling, is_exporting
 
-from . import compile as torch_graphs
+from ..core.callbacks import UncopiedCallback
+from . import compile as compiled
 from .arrays import tensors_in
-from .compile import Keys, emit, is_wanted, switch, tell
+from .compile import Keys, emit, is_wanted, switch, warn
 from .names import Root
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# A module that runs more often than this in one step is asked for as if it did not.
-_MOST_NUMBERS = 32
+# A module that runs several times in a step has a number in the names of its tensors. A larger number than this is
+# planned for only when it comes, not when its module is compiled.
+_MAX_OCCURRENCES = 32
 
 
-class Listener(Protocol):
-    """What a hook does about it."""
+class Receiver(Protocol):
+    """What callbacks notify: the hook."""
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due: if not, only `begin_step` is called."""
+        """Whether anything is due at the open step. If not, only `begin_step` is called."""
 
     def may_save(self, names: list[str]) -> bool:
-        """Whether a tensor of one of these names may be saved at some step."""
+        """Return whether a tensor of one of these names may be saved at some step."""
 
     def begin_step(self, root: Root, module: torch.nn.Module | None) -> None:
-        """A registered model is about to run. It is passed where Python calls it, not compiled code."""
+        """Begin a step, because a registered model is about to run. Compiled code passes no module."""
 
     def values_of(self, path: str, direction: str, value: Any) -> None:
-        """The module at `path` is about to run on this (`input`), or gave it (`output`)."""
+        """Capture what the module at `path` is about to run on (direction "input") or returned ("output")."""
 
     def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
-        """One tensor of it."""
+        """Capture one tensor of it."""
 
-    def gradient_of(self, tap: Gradient, gradient: torch.Tensor | None, version: int) -> None:
-        """The gradient of a parameter is there. The version grows when the parameter is changed in place."""
+    def gradient_of(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
+        """Capture the gradient of a parameter. The version grows when the parameter is changed in place."""
 
 
-class _Tap:
-    __slots__ = ("__weakref__", "_number", "_what", "listener")
+class _Callback(UncopiedCallback, ABC):
+    """A callback that may also be a part of compiled code."""
 
-    def __init__(self, listener: Listener, what: Any) -> None:
-        self.listener, self._what = listener, what
-        self._number = torch_graphs.enlist(self)
+    __slots__ = ("__weakref__", "_number", "_subject", "receiver")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
-        return contextlib.nullcontext().__exit__
+    def __init__(self, receiver: Receiver, subject: Any) -> None:
+        self.receiver, self._subject = receiver, subject
+        self._number = compiled.register(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # It takes anything, gives None, and can be pickled.
-        return getattr, (contextlib.nullcontext(), "__exit__")
-
-    def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
+    def captures(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
         return False
 
-    def may_want(self, keys: Keys) -> bool:
+    def may_save(self, keys: Keys) -> bool:
         return False
 
-    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def receive(self, tensor: torch.Tensor, key: str | None) -> None: ...
 
 
-class BeginStep(_Tap):
-    """Before a root's forward."""
+class BeginStep(_Callback):
+    """The forward pre-hook of a registered model."""
 
     __slots__ = ()
 
@@ -90,53 +82,53 @@ class BeginStep(_Tap):
         if is_compiling():
             if not is_exporting():
                 emit(self._number, self._number, None)
-        elif not _passed_over():
-            self.listener.begin_step(self._what, module)
+        elif not _is_ignored():
+            self.receiver.begin_step(self._subject, module)
 
-    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
+    def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if not _in_backward():
-            self._what.inside = True
+            self._subject.in_compiled_code = True
             was_on = switch.on
-            self.listener.begin_step(self._what, None)
-            if self.listener.saving and not was_on:
-                torch_graphs.missed()
+            self.receiver.begin_step(self._subject, None)
+            if self.receiver.saving and not was_on:
+                compiled.warn_of_unforeseen_step()
 
 
-class _ModuleTap(_Tap):
+class _ModuleCallback(_Callback):
     __slots__ = ("_module", "container")
     direction: ClassVar[str]
 
-    def __init__(self, listener: Listener, what: str, module: torch.nn.Module) -> None:
-        super().__init__(listener, what)
+    def __init__(self, receiver: Receiver, subject: str, module: torch.nn.Module) -> None:
+        super().__init__(receiver, subject)
         self._module = weakref.ref(module)
         self.container: torch.nn.Module | None = None
-        """Kept as long as this is."""
+        """A module to keep alive as long as this callback."""
 
-    def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
+    def captures(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
         return direction == self.direction and type(self._module()) is kind
 
-    def may_want(self, keys: Keys) -> bool:
-        return self.listener.may_save(
-            [f"{self._what}_{self.direction}_{label}" for key in keys for label in _labels(key)]
+    def may_save(self, keys: Keys) -> bool:
+        return self.receiver.may_save(
+            [f"{self._subject}_{self.direction}_{label}" for key in keys for label in _labels(key)]
         )
 
-    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
-        if self.listener.saving and not _in_backward():
-            self.listener.value_of(self._what, self.direction, key, tensor)
+    def receive(self, tensor: torch.Tensor, key: str | None) -> None:
+        if self.receiver.saving and not _in_backward():
+            self.receiver.value_of(self._subject, self.direction, key, tensor)
 
     def _put_into_graph(self, module: torch.nn.Module, value: Any) -> None:
         found = list(tensors_in(value))
         keys = [key for key, _ in found]
         if not is_exporting() and is_wanted(switch.epoch, type(module), self.direction, *keys) and switch.on:
             if torch._C._are_functorch_transforms_active():
-                tell("inside vmap or grad")
+                warn("inside vmap or grad")
             else:
                 for key, tensor in found:
                     emit(self._number, tensor, key)
 
 
-class Inputs(_ModuleTap):
-    """Before a module's forward."""
+class Inputs(_ModuleCallback):
+    """The forward pre-hook that captures a module's inputs."""
 
     __slots__ = ()
     direction = "input"
@@ -146,14 +138,14 @@ class Inputs(_ModuleTap):
             self._put_into_graph(module, args)
             if kwargs:
                 self._put_into_graph(module, kwargs)
-        elif self.listener.saving and not _passed_over():
-            self.listener.values_of(self._what, "input", args)
+        elif self.receiver.saving and not _is_ignored():
+            self.receiver.values_of(self._subject, "input", args)
             if kwargs:
-                self.listener.values_of(self._what, "input", kwargs)
+                self.receiver.values_of(self._subject, "input", kwargs)
 
 
-class Outputs(_ModuleTap):
-    """After a module's forward."""
+class Outputs(_ModuleCallback):
+    """The forward hook that captures a module's outputs."""
 
     __slots__ = ()
     direction = "output"
@@ -161,31 +153,31 @@ class Outputs(_ModuleTap):
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if is_compiling():
             self._put_into_graph(module, output)
-        elif self.listener.saving and not _passed_over():
-            self.listener.values_of(self._what, "output", output)
+        elif self.receiver.saving and not _is_ignored():
+            self.receiver.values_of(self._subject, "output", output)
 
 
-class Gradient(_Tap):
-    """After the gradient of a parameter was added up."""
+class GradientCallback(_Callback):
+    """The post-accumulate-grad hook of a parameter."""
 
     __slots__ = ("_step", "_version", "called", "root", "updated")
 
-    def __init__(self, listener: Listener, what: str, root: Root) -> None:
-        super().__init__(listener, what)
+    def __init__(self, receiver: Receiver, subject: str, root: Root) -> None:
+        super().__init__(receiver, subject)
         self.root = root
         self._step: object = None
         self._version = -1
         self.updated = False
         """Set before an optimizer's step."""
         self.called = False
-        """Set by a backward, so that it is known that autograd has this callback."""
+        """Set by a backward, which shows that autograd has this callback."""
 
     @property
     def name(self) -> str:
-        return str(self._what)
+        return str(self._subject)
 
     def follows_update(self, step: object, version: int) -> bool:
-        """Return whether the parameter was updated in this step after its gradient was there before."""
+        """Return whether the parameter was updated in this step after an earlier gradient of the step."""
         if step is not self._step:
             self._step, self._version, self.updated = step, version, False
         return self.updated or version != self._version
@@ -197,39 +189,40 @@ class Gradient(_Tap):
                 emit(self._number, gradient, None)
             return
         self.called = True
-        if self.listener.saving:
-            self.listener.gradient_of(self, parameter.grad, parameter._version)
+        if self.receiver.saving:
+            self.receiver.gradient_of(self, parameter.grad, parameter._version)
 
-    def stands_for(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
+    def captures(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
         return kind is None
 
-    def may_want(self, keys: Keys) -> bool:
-        return self.listener.may_save([self._what])
+    def may_save(self, keys: Keys) -> bool:
+        return self.receiver.may_save([self._subject])
 
-    def hear(self, tensor: torch.Tensor, key: str | None) -> None:
-        if self.listener.saving:
-            self.listener.gradient_of(self, tensor, self._version)
+    def receive(self, tensor: torch.Tensor, key: str | None) -> None:
+        if self.receiver.saving:
+            self.receiver.gradient_of(self, tensor, self._version)
 
 
-def is_tap(callback: object) -> bool:
+def is_own_callback(callback: object) -> bool:
     """Return whether a callback is one of this package's."""
-    return isinstance(callback, _Tap)
+    return isinstance(callback, _Callback)
 
 
-for _each in (BeginStep, Inputs, Outputs, Gradient):
-    torch_graphs.run_uncompiled(_each.__call__.__code__)
+for _each in (BeginStep, Inputs, Outputs, GradientCallback):
+    compiled.leave_uncompiled(_each.__call__.__code__)
 
 
 def _labels(key: str | None) -> list[object]:
-    return list(range(_MOST_NUMBERS)) if key is None else [key, f"{key}_1"]
+    return list(range(_MAX_OCCURRENCES)) if key is None else [key, f"{key}_1"]
 
 
 def _in_backward() -> bool:
-    # torch's own checkpointing asks the same way.
+    # torch's own checkpointing finds out in the same way.
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def _passed_over() -> bool:
+def _is_ignored() -> bool:
+    """Return whether a forward produces no values to capture."""
     if torch._C._are_functorch_transforms_active():
         _warn_of_transforms()
         return True

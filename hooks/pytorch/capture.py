@@ -1,4 +1,4 @@
-"""From torch's tensors to records."""
+"""The capture of torch tensors: from a tensor and its name to a record."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from ..core.base_hook import guarded
 from ..core.counters import OccurrenceCounter
 from ..core.recorder import Recorder
 from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
-from .buffer_pool import TorchCopies
+from .buffer_pool import BufferPool
 from .device import Batch, Ready, copy_later
 
 _NOTHING = np.empty(0)
 
 
 class Capture:
-    """Takes what is due of the tensors that a hook is told of, under their names.
+    """Records what is due of tensors.
 
-    With `full_tensors`, what is sharded over processes is put together from all of them, each time it is due, and the
-    first of those that hold it saves it: all have to come here for the same tensors in the same order.
+    Args:
+        recorder: The recorder of the hook.
+        full_tensors: Gather a tensor that is sharded over processes from all of them each time it is due. The first
+            process that holds it saves it. All processes must capture the same tensors in the same order.
     """
 
     def __init__(self, recorder: Recorder, full_tensors: bool = False) -> None:
@@ -34,10 +36,10 @@ class Capture:
         self._full_tensors = full_tensors
         self._occurrences = OccurrenceCounter()
         self._batches: dict[torch.device, Batch] = {}
-        self._copies = TorchCopies()
+        self._buffers = BufferPool()
 
     def values(self, path: str, direction: str, value: Any) -> None:
-        """All tensors in what a module took (`input`) or gave (`output`)."""
+        """Record all tensors in what a module received (direction "input") or returned ("output")."""
         if type(value) is torch.Tensor:
             self.value(path, direction, None, value)
         else:
@@ -45,7 +47,7 @@ class Capture:
                 self.value(path, direction, key, tensor)
 
     def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
-        """One of them; those by position have no key."""
+        """Record one of them. A tensor that is identified by its position has no key."""
         if key is None:
             label: object = self.number(path, direction)
         else:
@@ -55,12 +57,12 @@ class Capture:
         self.tensor(f"{path}_{direction}_{label}", tensor)
 
     def number(self, path: str, kind: str) -> int:
-        """How many of this kind came before in the step."""
+        """Return how many values of this kind the module had before in the step."""
         return self._occurrences.next(self.recorder.step, path, kind)
 
     @guarded
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """A tensor whose name is known. After an error inside, others are still put together."""
+        """Record a tensor by its name. After an error inside, other tensors are still gathered."""
         if tensor.is_nested:
             self._nested(name, tensor)
             return
@@ -92,27 +94,27 @@ class Capture:
         self.tensor(lengths_name, lengths)
 
     def send(self) -> None:
-        """At the end of a step: have the statistics that were taken on devices travel to the host."""
+        """Send the statistics that were computed on devices to the host, at the end of a step."""
         for batch in self._batches.values():
             batch.send()
         self._batches.clear()
 
     def release(self) -> None:
-        """Forget the memory of copies."""
+        """Free the memory of copies."""
         self._batches.clear()
-        self._copies.release()
+        self._buffers.close()
 
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
         if self._is_host(tensor) and tensor.numel():
             # The writer's thread computes the statistics from the copy.
-            copy = self._copies.copy(tensor)
-            self.recorder.record(plan, copy.array, owned=True, lender=copy)
+            buffer = self._buffers.acquire(tensor)
+            self.recorder.record(plan, buffer.array, owned=True, owner=buffer)
             return
         if not plan.statistics or self._is_host(tensor):
             value, ready = copy_later(tensor)
             self.recorder.record(plan, value, owned=True, ready=ready)
             return
-        # A few numbers travel instead of the whole tensor.
+        # A few numbers are sent to the host instead of the whole tensor.
         statistics, ready = self._take_statistics(plan, tensor)
         if plan.raw or plan.histogram:
             value, copied = copy_later(tensor)

@@ -1,4 +1,4 @@
-"""From an accelerator to the host, without a wait in the training's thread.
+"""Transfers from an accelerator to the host, for which the training's thread does not wait.
 
 Everything is queued behind the kernels of the training, on its own stream, so that it sees the values of that moment
 whatever overwrites them later; the writer's thread waits for the results. On CUDA devices the results travel into
@@ -23,16 +23,16 @@ from .statistics import device_statistics
 Ready = Callable[[], object]
 _cuda: Any = torch.cuda
 
-# So much is copied on the device until its statistics are taken together: a few dozen kernels instead of some for each
-# tensor.
+# The bytes of tensors that are copied on the device until their statistics are computed together: a few dozen kernels
+# instead of some for each tensor.
 _BATCH_BYTES = 64 << 20
 
 
 class Batch:
     """Statistics of tensors on one device, which arrive all together, in one copy.
 
-    `add` gives a mapping that is empty until `ready` was called, which any thread may do. The training's thread calls
-    `send` at the end of a step; a batch takes nothing after that.
+    `add` returns a mapping that is empty until `ready` was called, which any thread may do. The training's thread calls
+    `send` at the end of a step; nothing can be added after that.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,11 @@ class Batch:
         self._stream: Any = None
 
     def add(self, plan: Plan, tensor: torch.Tensor) -> dict[str, float] | None:
-        """Queue a copy of a dense tensor, of which the statistics will be taken. None if the batch was sent already."""
+        """Queue a copy of a dense tensor, of which the plan's statistics will be computed.
+
+        Returns:
+            A mapping for the statistics, by name; None if the batch was sent already.
+        """
         found: dict[str, float] = {}
         with self._lock:
             if self._arriving is not None:
@@ -59,14 +63,14 @@ class Batch:
         return found
 
     def send(self) -> None:
-        """Queue what is left, and the one copy."""
+        """Queue the statistics that are left, and the one copy."""
         with self._lock:
             self._send()
 
     def ready(self) -> None:
         """Wait for the statistics, and fill in every mapping."""
         with self._lock:
-            # The writer may come for some of them while the step still runs; and at exit, nobody has sent the last.
+            # The writer may need some of them while the step still runs; and at exit, the last batch was not sent.
             host, wait = self._send()
             wait()
             values = iter(host.tolist())
@@ -93,7 +97,8 @@ class Batch:
         self._staged, self._staged_bytes = [], 0
 
     def _go_on_in(self, stream: Any) -> None:
-        """Backward, or a wrapper, may use another stream than forward: what is queued there comes first."""
+        """Continue in another stream, after what is queued in the last one: backward, or a wrapper, may use another
+        stream than forward."""
         if self._stream is not None and stream != self._stream:
             stream.wait_stream(self._stream)
             for tensor in [*self._results, *(tensor for tensor, _, _ in self._staged)]:
@@ -102,10 +107,11 @@ class Batch:
 
 
 def copy_later(tensor: torch.Tensor) -> tuple[Array, Ready | None]:
-    """An array that has the values of a dense tensor once the call beside it has returned."""
+    """Return an array for the values of a dense tensor, and the call after which it has them; None if it has them
+    already."""
     if not tensor.is_cuda:
         return host_copy(tensor), None
-    # Copied on the device first: that takes a fiftieth of the time that the bus does, and the training goes on.
+    # Copied on the device first: that takes a fiftieth of the time of the bus, and the training goes on meanwhile.
     staged = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
     side = _side_stream(tensor.device)
     side.wait_stream(torch.cuda.current_stream(tensor.device))

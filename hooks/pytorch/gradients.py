@@ -1,8 +1,8 @@
 """The gradients of parameters: callbacks on parameters, and what of a gradient is saved.
 
 No reference to a parameter is kept, not even a weak one: torch.utils.swap_tensors, by which `module.double()` and
-`load_state_dict` may exchange what a parameter is, refuses a tensor that anything refers to weakly. Nor do callbacks
-come along then, so they are looked for on the parameter itself.
+`load_state_dict` may replace the tensor behind a parameter, refuses one with weak references. It does not take the
+callbacks along either, so they are read from the parameter itself.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from torch.compiler import is_compiling
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from .callbacks import Gradient, Listener
+from .callbacks import GradientCallback, Receiver
 from .names import Root, modules_of, tensors_of
 
 
 class Scaler(Protocol):
-    """What scales losses, so that small gradients do not vanish: a torch.amp.GradScaler or one like it."""
+    """A scaler of losses, so that small gradients do not vanish: a torch.amp.GradScaler or one like it."""
 
     def is_enabled(self) -> bool: ...
 
     def _get_scale_async(self) -> torch.Tensor | None: ...
 
 
-class GradientTaps:
+class GradientCallbacks:
     """A hook's callbacks on parameters, by the names of the gradients."""
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
         self._handles: dict[str, tuple[Any, int]] = {}
-        """What removes the callback, and the address of what the parameter was then."""
+        """The handle that removes the callback, and the address of the tensor behind the parameter at that time."""
         self._threads: set[int] = set()
-        """Those in which steps have begun."""
+        """The threads in which steps have begun."""
         # Not by the parameters' versions alone: fused optimizers leave those as they are.
-        steps = register_optimizer_step_pre_hook(_UpdateTap(self))
+        steps = register_optimizer_step_pre_hook(_UpdateCallback(self))
         self._remove_from_optimizers = weakref.finalize(self, steps.remove)
 
     def follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
-        """Have the gradient of this parameter saved under this name, and of no other parameter; and under no other name
-        that it had in the same model before."""
-        # A lazy parameter allows of nothing until it has values; then it is the same object, with its callbacks.
+        """Save the gradient of this parameter, and of no other one, under this name, and under no other name that it
+        had in the same model before."""
+        # A lazy parameter supports no operations until it has values; then it is the same object, with its callbacks.
         with torch._C.DisableTorchFunctionSubclass():
             callbacks = _callbacks_of(parameter)
             handle, address = self._handles.get(name, (None, 0))
@@ -56,35 +56,36 @@ class GradientTaps:
                 if not (parameter.requires_grad and parameter.is_leaf):
                     return
                 if handle is not None and address != parameter._cdata:
-                    # Those of a parameter that was swapped went with what it was.
+                    # The callbacks of a parameter that was swapped are on the tensor that it had before.
                     callbacks = {}
                     _set_callbacks(parameter, OrderedDict())
-                handle = _register(parameter, Gradient(self._listener, name, root))
+                handle = _register(parameter, GradientCallback(self._receiver, name, root))
                 self._handles[name] = handle, parameter._cdata
                 callbacks = _callbacks_of(parameter)
             _put_first(callbacks, handle.id)
             self._restore(parameter, callbacks, callbacks.get(handle.id))
 
-    def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], tap: Gradient | None) -> None:
-        """Pass the callbacks to autograd again, if it may have lost ours: the parameter may have been swapped twice,
-        and be at the same address all the same."""
+    def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], callback: GradientCallback | None) -> None:
+        """Pass the callbacks to autograd again, if it may have lost ours: a parameter that was swapped twice may be at
+        the same address again."""
         # Never while another thread may be in a backward: autograd would go on with callbacks that are freed.
         self._threads.add(threading.get_ident())
-        if tap is not None and not tap.called and len(self._threads) == 1:
+        if callback is not None and not callback.called and len(self._threads) == 1:
             _set_callbacks(parameter, callbacks)
-        elif tap is not None:
-            tap.called = False
+        elif callback is not None:
+            callback.called = False
 
     def note_update(self, parameters: Iterable[torch.Tensor]) -> None:
-        """These parameters are about to be updated by an optimizer."""
+        """Note that an optimizer is about to update these parameters."""
         for parameter in parameters:
             for each in _callbacks_of(parameter).values():
-                if isinstance(each, Gradient) and each.listener is self._listener:
+                if isinstance(each, GradientCallback) and each.receiver is self._receiver:
                     each.updated = True
 
     @property
     def saving(self) -> bool:
-        return self._listener.saving
+        """Whether anything is due at the open step."""
+        return self._receiver.saving
 
     def keep_only(self, root: Root, names: Iterable[str]) -> None:
         """Forget the parameters that are no longer the model's."""
@@ -93,6 +94,7 @@ class GradientTaps:
             self._forget(name)
 
     def remove(self) -> None:
+        """Remove every callback."""
         self._remove_from_optimizers()
         for name in list(self._handles):
             self._forget(name)
@@ -104,23 +106,23 @@ class GradientTaps:
 
     def _forget_old_names(self, root: Root, callbacks: dict[int, Any]) -> None:
         for each in list(callbacks.values()):
-            if isinstance(each, Gradient) and each.listener is self._listener and each.root is root:
+            if isinstance(each, GradientCallback) and each.receiver is self._receiver and each.root is root:
                 self._forget(each.name)
 
 
-class _UpdateTap:
-    """Before the step of any optimizer of the process. It does not keep the hook."""
+class _UpdateCallback:
+    """The pre-hook of the steps of all optimizers of the process. It holds no reference to the hook."""
 
-    def __init__(self, taps: GradientTaps) -> None:
-        self._taps = weakref.ref(taps)
+    def __init__(self, callbacks: GradientCallbacks) -> None:
+        self._callbacks = weakref.ref(callbacks)
 
     def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
-        taps = self._taps()
-        if taps is not None and taps.saving:
+        callbacks = self._callbacks()
+        if callbacks is not None and callbacks.saving:
             for group in optimizer.param_groups:
-                taps.note_update(group["params"])
+                callbacks.note_update(group["params"])
 
 
 def _callbacks_of(parameter: torch.Tensor) -> dict[int, Any]:
@@ -131,13 +133,13 @@ def _set_callbacks(parameter: Any, callbacks: dict[int, Any]) -> None:
     parameter._post_accumulate_grad_hooks = callbacks
 
 
-def _register(parameter: torch.Tensor, tap: Gradient) -> Any:
+def _register(parameter: torch.Tensor, callback: GradientCallback) -> Any:
     register: Any = torch.Tensor.register_post_accumulate_grad_hook
-    return register(parameter, tap)
+    return register(parameter, callback)
 
 
 def _put_first(callbacks: dict[int, Any], key: int) -> None:
-    """Have this callback called before the user's, which may consume the gradient (an optimizer in backward)."""
+    """Make this callback the first one: the user's may consume the gradient (an optimizer in backward)."""
     if next(iter(callbacks), key) != key:
         # Not by OrderedDict.move_to_end: autograd goes through the dictionary in the order of insertion.
         others = [(other, callbacks.pop(other)) for other in list(callbacks) if other != key]
@@ -145,7 +147,7 @@ def _put_first(callbacks: dict[int, Any], key: int) -> None:
 
 
 def gradients_of(root: Root, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Return the gradients that the parameters of a model have now, with their names, each parameter once."""
+    """Yield the gradients that the parameters of a model have now, with their names, each parameter once."""
     seen: set[int] = set()
     for path, inner in modules_of(module):
         for name, parameter, is_parameter in tensors_of(path, inner):
@@ -156,18 +158,18 @@ def gradients_of(root: Root, module: torch.nn.Module) -> Iterator[tuple[str, tor
 
 
 class Unscaling:
-    """Takes the scale of the loss out of gradients, as the scaler itself does before the optimizer's step."""
+    """Removes the scale of the loss from gradients, as the scaler itself does before the optimizer's step."""
 
     def __init__(self) -> None:
         self.scaler: Scaler | None = None
 
     def of_backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient without the scale, for what backward has just left."""
+        """Return a gradient that backward has just computed, without the scale."""
         scale = None if self.scaler is None or not self.scaler.is_enabled() else self.scaler._get_scale_async()
         if scale is None:  # nothing was scaled so far
             return gradient
         with torch.no_grad():
-            # In this way the scaler computes it, so that the bits are the same. MPS has no float64.
+            # The scaler computes it in this way, so the bits are the same. MPS has no float64.
             wide = scale if scale.device.type == "mps" else scale.double()
             inverse = wide.reciprocal().float()
             if hasattr(gradient, "to_local"):
@@ -175,10 +177,10 @@ class Unscaling:
             return gradient.detach() * inverse.to(gradient.device, non_blocking=True)
 
     def of_now(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient without the scale, wherever between backward and the optimizer's step this is."""
+        """Return a gradient without the scale, at any point between backward and the optimizer's step."""
         return gradient if self._has_unscaled() else self.of_backward(gradient)
 
     def _has_unscaled(self) -> bool:
-        # The scaler notes for each optimizer how far it is, in the order in which they came in this step.
+        # The scaler keeps a stage for each optimizer, in the order in which they came in this step.
         states = list(getattr(self.scaler, "_per_optimizer_states", {}).values())
         return bool(states) and getattr(states[-1].get("stage"), "name", "") == "UNSCALED"

@@ -34,16 +34,16 @@ except ImportError as exc:
 
 from torch.nn.parameter import is_lazy
 
-from . import compile as torch_graphs
+from . import compile as compiled
 from .arrays import to_array, to_tensor
-from .callbacks import Gradient
-from .calls import Caller, caller_of, in_trial
+from .callbacks import GradientCallback
+from .callers import Caller, caller_of, in_probe
 from .capture import Capture
 from .gradients import Scaler, Unscaling, gradients_of
-from .missed import Unheard
+from .missed import MissedCapture
 from .models import Models
 from .names import Root
-from .scripting import keep_taps_from_scripting
+from .scripting import hide_callbacks_from_scripting
 
 __all__ = [
     "Collection",
@@ -72,10 +72,19 @@ _BUILTIN = (
 
 
 class Collection(ModuleCollection):
-    """A collection that can also be told modules."""
+    """A collection that can also include the inputs and outputs of modules."""
 
     def add_module_tensors(self, module: torch.nn.Module, inputs: bool = False, outputs: bool = True) -> None:
-        """Include what goes into a module of the registered model, what comes out of it, or both."""
+        """Include the inputs of a module, its outputs, or both.
+
+        Args:
+            module: A module of a registered model. It may be registered later.
+            inputs: Include its inputs.
+            outputs: Include its outputs.
+
+        Raises:
+            ConfigurationError: `module` is not a torch.nn.Module.
+        """
         if not isinstance(module, torch.nn.Module):
             raise ConfigurationError(f"add_module_tensors takes a torch.nn.Module, not {type(module).__name__}")
         self.add_tensors_of(module, inputs, outputs)
@@ -121,20 +130,25 @@ class Hook(BaseHook):
         self._models = Models(self, self.recorder.collections)
         self._capture = Capture(self.recorder, options.full_tensors)
         self._unscaling = Unscaling()
-        self._in_trial = self._unready = False
-        self._unheard = Unheard()
+        self._in_probe = self._lazy = False
+        self._missed = MissedCapture()
         self._generation = -1
         current_hook.made(self)
 
     # What the user calls.
 
     def register_module(self, module: torch.nn.Module) -> None:
-        """Save the tensors of a model: its parameters, their gradients, and what goes in and out of its modules. Each
-        forward of the model begins a step. Register it after it is wrapped for distributed training, and before code
-        that torch.compile compiles runs for the first time.
+        """Save the tensors of a model: its parameters, their gradients, and the inputs and outputs of its modules.
 
-        Several models may be registered; the second of a class Net is called Net_1. Registering one twice changes
-        nothing.
+        Each forward of the model begins a step. Register it after it is wrapped for distributed training, and before
+        code that torch.compile compiles runs for the first time. Several models may be registered; the second of a
+        class Net is called Net_1. Registering one twice changes nothing.
+
+        Args:
+            module: The model.
+
+        Raises:
+            ConfigurationError: `module` is not a torch.nn.Module.
         """
         _check_module(module, "register_module")
         self._say_if_copy()
@@ -143,14 +157,15 @@ class Hook(BaseHook):
     register_hook = register_module
 
     def register_scaler(self, scaler: Scaler) -> None:
-        """Save gradients without the scale of this torch.amp.GradScaler, whose loss scaling makes them larger until
-        `scaler.unscale_` or `scaler.step` takes it out.
+        """Save gradients without the scale of a torch.amp.GradScaler, which multiplies the loss, and so the gradients
+        until `scaler.unscale_` or `scaler.step` divides them by it.
 
         Args:
-            scaler: The scaler of the training; another one takes its place. One that is not enabled changes nothing.
+            scaler: The scaler of the training. It replaces one that was registered before. One that is not enabled
+                changes nothing.
 
         Raises:
-            ConfigurationError: What is passed is not a scaler.
+            ConfigurationError: `scaler` is not a scaler.
         """
         if not callable(getattr(scaler, "_get_scale_async", None)):
             raise ConfigurationError(f"register_scaler takes a torch.amp.GradScaler, not {type(scaler).__name__}")
@@ -158,21 +173,30 @@ class Hook(BaseHook):
 
     @guarded
     def save_gradients(self, module: torch.nn.Module | None = None) -> None:
-        """Save the gradients as they are now, instead of what the first backward of the step left, if they are due at
-        the open step: to choose the moment in a step of several updates, or after `scaler.unscale_`, clipping, or the
-        averaging of DistributedDataParallel. What comes later in the step changes nothing.
+        """Save the gradients as they are now, if they are due at the open step, instead of those that the first
+        backward of the step computed.
+
+        This chooses the moment in a step of several updates, or after `scaler.unscale_`, clipping, or the averaging of
+        DistributedDataParallel. Later gradients of the step are not saved.
 
         Args:
-            module: A registered model; all of them by default.
+            module: A registered model. Default: all of them.
         """
         step = self.recorder.step
         for root, model in self._models.living() if self.saving else ():
             if module is None or root is self._models.root_of(module):
-                root.fixed_at = step
+                root.gradients_saved_at = step
                 self._save_gradients(root, model)
 
     def register_loss(self, loss_module: torch.nn.Module) -> None:
-        """Save what a loss module gives, in the collection `losses`, and what goes into it."""
+        """Save the output of a loss module, in the collection `losses`, and its inputs.
+
+        Args:
+            loss_module: The loss module.
+
+        Raises:
+            ConfigurationError: `loss_module` is not a torch.nn.Module.
+        """
         _check_module(loss_module, "register_loss")
         self._register_loss(loss_module)
 
@@ -180,9 +204,16 @@ class Hook(BaseHook):
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
-        """Save an array, a torch tensor, or a (nested) list or tuple of numbers, whatever the save configuration says:
-        at the open step, or, when none is open, at the one that begins next in this mode; in the form that the
-        collections ask for."""
+        """Save a tensor of your own at the open step or, if none is open, at the one that begins next in this mode.
+
+        It is saved at any step, also one at which the save configuration saves nothing.
+
+        Args:
+            tensor_name: The name.
+            tensor_value: A torch tensor, an array, or a (nested) list or tuple of numbers.
+            collections_to_write: The name of a collection, or several, to add the tensor to. Their reduction
+                configurations decide whether it is saved raw or as statistics.
+        """
         try:
             # The array of a tensor is a copy already.
             owned = isinstance(tensor_value, torch.Tensor)
@@ -192,8 +223,13 @@ class Hook(BaseHook):
 
     @guarded
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
-        """Save a tensor that no module gives, such as a functional loss, as `<tensor_name>_output_<i>`, if it is due at
-        the open step. With `loss` in its name it is one of the losses."""
+        """Save a tensor that is not the output of a module, such as a functional loss, if it is due at the open step.
+
+        Args:
+            tensor_name: It is saved as `<tensor_name>_output_<i>`, the i-th one of the step. With `loss` in its name it
+                belongs to the collection `losses`.
+            tensor_value: A torch tensor, an array, or a number.
+        """
         if not self.saving:
             return
         name = f"{tensor_name}_output_{self._capture.number(tensor_name, 'output')}"
@@ -210,14 +246,14 @@ class Hook(BaseHook):
 
     @guarded
     def _let_go(self) -> None:
-        torch_graphs.switch.turn(self, False)
+        compiled.switch.turn(self, False)
         self._models.release()
         self._capture.release()
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
                 collection.forget_parts()
 
-    # What the taps call.
+    # What the callbacks call.
 
     @property
     def saving(self) -> bool:
@@ -225,16 +261,16 @@ class Hook(BaseHook):
         return self.recorder.saving
 
     def may_save(self, names: list[str]) -> bool:
-        """For the compiler: whether one of these tensors may be saved at some step."""
+        """Return whether one of these tensors may be saved at some step."""
         self._resolve_modules()
         return self.recorder.may_save(names)
 
     @guarded
     def begin_step(self, root: Root, module: torch.nn.Module | None) -> None:
-        """For a model's taps: it is about to run."""
+        """Begin a step, because a model is about to run."""
         if self.recorder.counting:
             caller = Caller.TRAINING if module is None else caller_of(module)
-            self._in_trial = caller is Caller.TRIAL
+            self._in_probe = caller is Caller.PROBE
             root.in_pipeline |= caller is Caller.PIPELINE
             if caller in (Caller.TRAINING, Caller.PIPELINE):
                 self._begin_step(root)
@@ -242,33 +278,33 @@ class Hook(BaseHook):
 
     @guarded
     def values_of(self, path: str, direction: str, value: Any) -> None:
-        """For a module's taps: it is about to run on this, or gave it."""
-        if self._in_trial:
-            self._in_trial = in_trial()
-            if self._in_trial:
+        """Capture a module's inputs or outputs."""
+        if self._in_probe:
+            self._in_probe = in_probe()
+            if self._in_probe:
                 return
-        self._unheard.note(path)
+        self._missed.note(path)
         self._capture.values(path, direction, value)
-        if self._unready and direction == "output":
+        if self._lazy and direction == "output":
             self._save_late_parameters()
 
     @guarded
     def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
-        """For a module's taps: one tensor of it."""
-        self._unheard.note(path)
+        """Capture one of a module's inputs or outputs."""
+        self._missed.note(path)
         self._capture.value(path, direction, key, tensor)
 
     @guarded
-    def gradient_of(self, tap: Gradient, gradient: torch.Tensor | None, version: int) -> None:
-        """For a parameter's taps: its gradient is there."""
-        self._unheard.note(tap.name)
+    def gradient_of(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
+        """Capture the gradient of a parameter."""
+        self._missed.note(callback.name)
         step = self.recorder.step
-        if gradient is None or tap.root.fixed_at is step or tap.root.in_pipeline:
+        if gradient is None or callback.root.gradients_saved_at is step or callback.root.in_pipeline:
             return
-        # After the parameter's update, other models' losses may add to a gradient that has served (the discriminator's
-        # of a GAN); before, what comes is accumulated for the update.
-        if not tap.follows_update(step, version):
-            self._capture.tensor(tap.name, self._unscaling.of_backward(gradient))
+        # After the parameter's update, other models' losses may add to a gradient that is no longer used (that of a
+        # GAN's discriminator); before the update, gradients are accumulated for it.
+        if not callback.follows_update(step, version):
+            self._capture.tensor(callback.name, self._unscaling.of_backward(gradient))
 
     def _begin_step(self, root: Root) -> None:
         self._end_step()
@@ -280,43 +316,43 @@ class Hook(BaseHook):
     def _end_step(self) -> None:
         self._resolve_modules()
         if self.saving:
-            self._unheard.tell(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
+            self._missed.check(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
         self._capture.send()
 
     def _save_parameters(self, root: Root) -> None:
         step = self.recorder.step
         # A model that runs again in the step may have been updated in between.
-        if self.saving and root.seen_at is not step:
-            root.seen_at = step
+        if self.saving and root.parameters_saved_at is not step:
+            root.parameters_saved_at = step
             for name, tensor in self._models.follow(root):
                 self._capture.tensor(name, tensor)
-            self._unready |= bool(root.unready)
+            self._lazy |= bool(root.uninitialised)
 
     def _save_late_parameters(self) -> None:
-        """Save what lazy modules made of their parameters when they ran first."""
-        self._unready = False
+        """Save the parameters that lazy modules initialised when they ran for the first time."""
+        self._lazy = False
         for root, _ in self._models.living():
-            if unready := root.unready.copy():
+            if waiting := root.uninitialised.copy():
                 for name, tensor in self._models.follow(root):
-                    if name in unready and not is_lazy(tensor):
+                    if name in waiting and not is_lazy(tensor):
                         self._capture.tensor(name, tensor)
-                self._unready |= bool(root.unready)
+                self._lazy |= bool(root.uninitialised)
 
     def _save_gradients(self, root: Root, module: torch.nn.Module) -> None:
         for name, gradient in gradients_of(root, module):
-            self._unheard.note(name)
+            self._missed.note(name)
             self._capture.tensor(name, self._unscaling.of_now(gradient))
 
-    # Compiled code: it looks at the switch before it runs, and takes the graph without taps where that is off.
+    # Compiled code checks the switch before it runs, and uses the graph without callbacks if the switch is off.
 
     def _turn_switch(self) -> None:
         recorder = self.recorder
         if recorder.generation != self._generation:
             self._generation = recorder.generation
-            torch_graphs.look_again()
-        # A model that runs inside compiled code begins its step when the code has looked at the switch already.
-        ahead = any(root.inside or root.name in recorder.awaited for root in self._models.roots)
-        torch_graphs.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
+            compiled.refresh()
+        # A model that runs inside compiled code begins its step after the code has checked the switch.
+        ahead = any(root.in_compiled_code or root.name in recorder.awaited for root in self._models.roots)
+        compiled.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:
@@ -341,8 +377,8 @@ class Hook(BaseHook):
     @guarded
     def _release_step(self) -> None:
         for root, module in self._models.living() if self.saving else ():
-            # A pipeline scales what several microbatches have added up once all of them are through.
-            if root.in_pipeline and root.fixed_at is not self.recorder.step:
+            # A pipeline scales the sum of the gradients of its microbatches once all of them are through.
+            if root.in_pipeline and root.gradients_saved_at is not self.recorder.step:
                 self._save_gradients(root, module)
         self.recorder.release_step()
 
@@ -350,14 +386,14 @@ class Hook(BaseHook):
 
     @guarded
     def _register_module(self, module: torch.nn.Module) -> None:
-        keep_taps_from_scripting()
+        hide_callbacks_from_scripting()
         root = self._models.register(module)
         if root is not None:
             self.recorder.awaited.add(root.name)
-            self._unheard.expect(root)
-            # Compiled code that runs before any step is open has its taps.
-            torch_graphs.look_again()
-            torch_graphs.switch.turn(self, self.recorder.active)
+            self._missed.expect(root)
+            # Compiled code that runs before any step is open has its callbacks.
+            compiled.refresh()
+            compiled.switch.turn(self, self.recorder.active)
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:
@@ -372,7 +408,16 @@ class Hook(BaseHook):
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be."""
+    """Return the current hook.
+
+    Args:
+        hook_type: Ignored; smdebug has this argument.
+        json_config_path: The JSON configuration for a new hook. Default: see `Hook.create_from_json_file`.
+        create_if_not_exists: Make a hook from the JSON configuration if there is none.
+
+    Returns:
+        The hook that was made last or passed to `set_hook`; None if there is none.
+    """
     return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
 

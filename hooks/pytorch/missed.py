@@ -1,4 +1,4 @@
-"""What should have been heard from compiled code in the first step that was saved, and was not."""
+"""Tensors that compiled code skipped, although they were due at the first saved step."""
 
 from __future__ import annotations
 
@@ -13,56 +13,62 @@ from .names import Root, is_compiled, modules_of, unwrapped
 logger = logging.getLogger("tensortrial.hooks")
 
 
-class Unheard:
-    """Compares what a model's compiled parts gave at its first saved step with what was due of them.
+class MissedCapture:
+    """Compares, at a model's first saved step, the tensors that were captured from its compiled parts with those that
+    were due, and warns of the missing ones.
 
-    A part that was compiled before its modules had taps goes on without them, and a backward that was compiled together
-    with its forward does not call the taps of gradients. Neither says so.
+    A part that was compiled before its modules had callbacks runs without them, and a backward that was compiled
+    together with its forward does not call the callbacks of gradients. torch reports neither.
     """
 
     def __init__(self) -> None:
-        self._heard: set[str] = set()
-        self._waiting: list[Root] = []
+        self._captured: set[str] = set()
+        self._unchecked: list[Root] = []
 
     def expect(self, root: Root) -> None:
-        """A model was registered."""
-        self._waiting.append(root)
+        """Check a model that was registered, at its first saved step."""
+        self._unchecked.append(root)
 
     def note(self, name: str) -> None:
-        """A module, by its path, or a gradient was heard."""
-        if self._waiting:
-            self._heard.add(name)
+        """Note that a tensor was captured, by the path of its module or by the name of the gradient."""
+        if self._unchecked:
+            self._captured.add(name)
 
-    def tell(self, step: object, is_due: Callable[[str], bool]) -> None:
-        """At the end of a step that was saved: warn of what was due and not heard of the models that ran in it."""
-        for root in [each for each in self._waiting if each.ran_at is step]:
-            self._waiting.remove(root)
-            for text in self._silent(root, is_due):
+    def check(self, step: object, is_due: Callable[[str], bool]) -> None:
+        """Check the models that ran in a step that was saved, at its end.
+
+        Args:
+            step: The step.
+            is_due: Returns whether a tensor of this name was due at the step.
+        """
+        for root in [each for each in self._unchecked if each.ran_at is step]:
+            self._unchecked.remove(root)
+            for text in self._missed(root, is_due):
                 logger.warning("%s", text)
-        if not self._waiting:
-            self._heard.clear()
+        if not self._unchecked:
+            self._captured.clear()
 
-    def _silent(self, root: Root, is_due: Callable[[str], bool]) -> Iterator[str]:
+    def _missed(self, root: Root, is_due: Callable[[str], bool]) -> Iterator[str]:
         module = root.module
         if module is None:
             return
         for part, inside in _compiled_parts(root, module):
             due = [path for path in inside if is_due(f"{path}_output_0") or is_due(f"{path}_input_0")]
-            if due and self._heard.isdisjoint(due):
+            if due and self._captured.isdisjoint(due):
                 yield (
                     f"what goes in and out of the modules inside {part} is not captured: it was compiled before it was "
                     "registered; call torch.compiler.reset() after registering it"
                 )
         config = sys.modules.get("torch._dynamo.config")
-        if root.inside and getattr(config, "trace_autograd_ops", False):
+        if root.in_compiled_code and getattr(config, "trace_autograd_ops", False):
             gradients = [f"gradient/{root.tensor_name(path)}" for path, _ in module.named_parameters()]
             due = [name for name in gradients if is_due(name)]
-            if due and self._heard.isdisjoint(due):
+            if due and self._captured.isdisjoint(due):
                 yield f"the gradients of {root.name} are not captured: its backward is a part of compiled code"
 
 
 def _compiled_parts(root: Root, model: torch.nn.Module) -> Iterator[tuple[str, list[str]]]:
-    """The compiled modules of a model, and what the modules inside each are called."""
+    """Yield the names of a model's compiled modules, each with the names of the modules inside it."""
     for path, module in modules_of(model):
         if is_compiled(module):
             own = {module, unwrapped(module)}

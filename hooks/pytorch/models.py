@@ -1,8 +1,7 @@
-"""The models and losses that a hook was told of: what is registered with their modules, and what their tensors are
-called.
+"""The models and losses that were registered with a hook: their callbacks, and the names of their tensors.
 
-A hook holds none of them, so that a model is freed when its user lets go of it. Models hold the hook, by their
-callbacks, until it is closed.
+A hook holds only weak references to them, so that a model is freed when its user no longer needs it. Models hold the
+hook, by their callbacks, until it is closed.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from torch.nn.parameter import is_lazy
 from tensortrial.config.collection import CollectionKeys
 
 from ..core.collections import CollectionManager
-from .callbacks import BeginStep, Inputs, Listener, Outputs
-from .gradients import GradientTaps
+from .callbacks import BeginStep, Inputs, Outputs, Receiver
+from .gradients import GradientCallbacks
 from .names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -29,19 +28,19 @@ logger = logging.getLogger("tensortrial.hooks")
 class Models:
     """Registered models and losses."""
 
-    def __init__(self, listener: Listener, collections: CollectionManager) -> None:
-        self._listener, self._collections = listener, collections
+    def __init__(self, receiver: Receiver, collections: CollectionManager) -> None:
+        self._receiver, self._collections = receiver, collections
         self.roots: list[Root] = []
         self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
-        """What modules are called."""
+        """The names of modules."""
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
-        self._gradients = GradientTaps(listener)
+        self._gradients = GradientCallbacks(receiver)
         self._classes: dict[str, int] = {}
         self._tensor_names: set[str] = set()
 
     def register(self, module: torch.nn.Module) -> Root | None:
-        """Return the root that a model has become; None if it is one already."""
+        """Register a model. Return its root, None if the model was registered before."""
         if self.root_of(module) is not None:
             return None
         root = Root(self._root_name(module), weakref.ref(module))
@@ -50,32 +49,32 @@ class Models:
             root.prefix = f"{root.name}."
         self.roots.append(root)
         if _takes_callbacks(module, root.name):
-            # First of all hooks, so that what the others see belongs to the step.
-            begin = BeginStep(self._listener, root)
+            # Before all other forward pre-hooks, so that what these capture belongs to the step.
+            begin = BeginStep(self._receiver, root)
             self._keep(module, module.register_forward_pre_hook(begin, prepend=True))
         self.follow(root)
         return root
 
     def register_loss(self, module: torch.nn.Module) -> str | None:
-        """Return what a loss is called; None if it is registered already."""
+        """Register a loss. Return its name, None if the loss was registered before."""
         if module in self._losses:
             return None
         self._losses.add(module)
         name = self._root_name(module)
         self.names.setdefault(module, name)
-        self._tap(module, name)
+        self._add_callbacks(module, name)
         self._collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
         return name
 
     def root_of(self, module: torch.nn.Module) -> Root | None:
-        """Return the root of a registered model, with or without what is wrapped around it."""
+        """Return the root of a registered model, with or without the wrappers around it; None if there is none."""
         for root, model in self.living():
             if unwrapped(model) is unwrapped(module):
                 return root
         return None
 
     def living(self) -> Iterator[tuple[Root, torch.nn.Module]]:
-        """Return the models that are still there."""
+        """Yield the registered models that have not been freed."""
         for root in list(self.roots):
             module = root.module
             if module is None:
@@ -84,14 +83,18 @@ class Models:
                 yield root, module
 
     def follow(self, root: Root) -> list[tuple[str, torch.Tensor]]:
-        """Register what is new in a model, and return its parameters and buffers: a module or a parameter may have been
-        exchanged since the last step, and a frozen parameter set free."""
+        """Add callbacks to what is new in a model: a module or a parameter may have been replaced since the last step,
+        and a frozen parameter unfrozen.
+
+        Returns:
+            Its parameters and buffers, with their names.
+        """
         model = root.module
         if model is None:
             return []
         state: dict[int, tuple[str, torch.Tensor]] = {}
         gradients = set()
-        root.unready.clear()
+        root.uninitialised.clear()
         self._follow_modules(root, model)
         for path, module in modules_of(model):
             for inner, tensor, is_parameter in tensors_of(path, module):
@@ -102,7 +105,7 @@ class Models:
                 state[id(tensor)] = (name, tensor)
                 self._name(name, inner, is_parameter)
                 if is_lazy(tensor):
-                    root.unready.add(name)
+                    root.uninitialised.add(name)
                 if is_parameter:
                     gradients.add(f"gradient/{name}")
                     self._gradients.follow(root, f"gradient/{name}", tensor)
@@ -110,7 +113,7 @@ class Models:
         return list(state.values())
 
     def release(self) -> None:
-        """Take every callback off the models, and forget them."""
+        """Remove every callback from the models, and forget them."""
         for handles in list(self._handles.values()):
             for handle in handles:
                 handle.remove()
@@ -126,13 +129,13 @@ class Models:
             if module not in self.names:
                 self.names[module] = root.module_name(path)
                 if path not in paths:
-                    # What runs are the parts of a container, and perhaps nobody but them knows it.
-                    self._tap(module, root.module_name(path), None if _has_forward(model) else model)
+                    # A container does not run, only the modules in it do, which may be all that the user has kept.
+                    self._add_callbacks(module, root.module_name(path), None if _has_forward(model) else model)
             paths.add(path)
 
-    def _tap(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:
+    def _add_callbacks(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:
         if _takes_callbacks(module, name):
-            inputs, outputs = Inputs(self._listener, name, module), Outputs(self._listener, name, module)
+            inputs, outputs = Inputs(self._receiver, name, module), Outputs(self._receiver, name, module)
             inputs.container = container
             self._keep(module, module.register_forward_pre_hook(inputs, with_kwargs=True))
             self._keep(module, module.register_forward_hook(outputs))
@@ -147,7 +150,7 @@ class Models:
         return f"{name}_{count}" if count else name
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
-        """Put a parameter with its gradient, or a buffer, into the collections that are meant for it."""
+        """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""
         if name in self._tensor_names:
             return
         self._tensor_names.add(name)
@@ -161,7 +164,7 @@ class Models:
 def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:
     if isinstance(module, torch.jit.ScriptModule):
         logger.warning(
-            "what goes in and out of %s is not captured, and its forwards begin no steps: TorchScript takes no "
+            "the inputs and outputs of %s are not captured, and its forwards begin no steps: TorchScript takes no "
             "callbacks; its parameters and gradients are saved",
             name,
         )
@@ -170,6 +173,6 @@ def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:
 
 
 def _has_forward(module: torch.nn.Module) -> bool:
-    # Not by the attribute, which of TorchScript's modules is a descriptor that only works on one of them.
+    # Not by the attribute, which of TorchScript's modules is a descriptor that only works on an instance.
     kind = next(each for each in type(module).__mro__ if "forward" in vars(each))
     return kind is not torch.nn.Module

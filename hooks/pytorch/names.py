@@ -1,4 +1,4 @@
-"""How a PyTorch model is walked, and what its tensors are called."""
+"""The modules of a PyTorch model, and the names of its tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-# What data-parallel training, checkpointing and torch.compile put around a module, and where they keep it.
+# The attributes in which the wrappers of data-parallel training, checkpointing and torch.compile keep a module.
 _WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 _SHARDED = frozenset({"FSDPModule", "ReplicateModule"})
 _PARALLEL = frozenset({"DataParallel", "DistributedDataParallel"})
@@ -16,41 +16,42 @@ _PARALLEL = frozenset({"DataParallel", "DistributedDataParallel"})
 
 @dataclass(slots=True, eq=False)
 class Root:
-    """A registered model, which lives as long as somebody else wants it."""
+    """A registered model. It holds only a weak reference to the module."""
 
     name: str
     reference: weakref.ref[torch.nn.Module]
     prefix: str = ""
-    """Put before the paths of its modules where another root has the same ones."""
+    """The prefix of its modules' paths, where another root has the same paths."""
     ran_at: object = None
     """The step at which it ran last."""
-    seen_at: object = None
-    """The step at which its parameters were looked at last."""
-    fixed_at: object = None
-    """The step at which the user had its gradients saved last."""
-    inside: bool = False
-    """Whether it runs inside compiled code, which has to know before of each step whether it is saved."""
+    parameters_saved_at: object = None
+    """The step at which its parameters were saved last."""
+    gradients_saved_at: object = None
+    """The last step of which the user saved the gradients by a call."""
+    in_compiled_code: bool = False
+    """Whether it runs inside compiled code, which must know of each step beforehand whether it is saved."""
     in_pipeline: bool = False
     """Whether it runs as a stage of a pipeline, which changes gradients after their backward."""
-    unready: set[str] = field(default_factory=set)
-    """The names of its parameters that had no values yet, because their modules are lazy."""
+    uninitialised: set[str] = field(default_factory=set)
+    """The names of its parameters that have no values yet, because their modules are lazy."""
 
     @property
     def module(self) -> torch.nn.Module | None:
+        """The module, None once it has been freed."""
         return self.reference()
 
     def tensor_name(self, path: str) -> str:
-        """Of a parameter or a buffer."""
+        """Return the name of a parameter or a buffer."""
         return f"{self.name}_{path}"
 
     def module_name(self, path: str) -> str:
-        """What stands before `_input_0` and `_output_0`; the root itself has the empty path."""
+        """Return the name of a module, the part before `_input_0` and `_output_0`. The root's path is empty."""
         return f"{self.prefix}{path}" if path else self.name
 
 
 def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules of a model, each once, with their paths: the model itself has the empty one. A wrapper and what it
-    wraps share a path, and the wrapper comes first."""
+    """Yield the modules of a model, each once, with their paths. The model's own path is empty. A wrapper and the
+    module in it share a path, and the wrapper comes first."""
     return _visit(root, "", set())
 
 
@@ -66,7 +67,7 @@ def _visit(module: torch.nn.Module, path: str, seen: set[torch.nn.Module]) -> It
 
 
 def tensors_of(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """The module's own parameters and buffers: path, tensor, and whether it is a parameter."""
+    """Yield a module's own parameters and buffers: path, tensor, and whether it is a parameter."""
     for name, parameter in module._parameters.items():
         if parameter is not None:
             yield _joined(path, name), parameter, True
@@ -76,7 +77,7 @@ def tensors_of(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.
 
 
 def kind_of(path: str) -> str | None:
-    """Whether a parameter is one of the weights or of the biases."""
+    """Return the collection of a parameter, "weights" or "biases"; None if it is in neither."""
     last = path.rpartition(".")[2]
     if ".parametrizations." in f".{path}":
         # There `linear.weight` is computed from `linear.parametrizations.weight.original0`.
@@ -85,7 +86,7 @@ def kind_of(path: str) -> str | None:
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """The user's own module, of whatever is around it."""
+    """Return the user's own module, without the wrappers around it."""
     for name, child in module._modules.items():
         if child is not None and _wraps(module, name):
             return unwrapped(child)
@@ -93,7 +94,8 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def class_name(module: torch.nn.Module) -> str:
-    """What the user calls the class of a module. `fully_shard` changes the class itself: Net becomes FSDPNet."""
+    """Return the user's name for the class of a module. `fully_shard` changes the class itself: Net becomes
+    FSDPNet."""
     kind = type(unwrapped(module))
     while kind.__bases__[0].__name__ in _SHARDED:
         kind = kind.__bases__[1]
@@ -101,7 +103,7 @@ def class_name(module: torch.nn.Module) -> str:
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether torch.compile took this module: what is inside then runs without Python."""
+    """Return whether torch.compile compiles this module: what is inside then runs without Python."""
     return module._compiled_call_impl is not None or "_orig_mod" in module._modules
 
 

@@ -1,5 +1,5 @@
-"""torch.jit compiles the callbacks of a module together with it, and none of this package's can be compiled: it has to
-see the module without them."""
+"""The callbacks and torch.jit, which compiles the callbacks of a module together with it. This package's cannot be
+compiled, so torch.jit gets the module without them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from .callbacks import is_tap
+from .callbacks import is_own_callback
 
 _CALLBACKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
-def keep_taps_from_scripting() -> None:
-    """Have torch.jit.script, and what traces, compile modules without their taps. Calling this twice is fine."""
+def hide_callbacks_from_scripting() -> None:
+    """Make torch.jit.script, and torch.jit.trace, compile modules without this package's callbacks. Calling this twice
+    is fine."""
     recursive: Any = torch.jit._recursive
     original = getattr(recursive, "create_script_module", None)
     if original is None or hasattr(original, "__wrapped__"):
@@ -25,25 +26,25 @@ def keep_taps_from_scripting() -> None:
 
     @functools.wraps(original)
     def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
-        with _without_taps(nn_module):
+        with _without_callbacks(nn_module):
             return original(nn_module, *args, **kwargs)
 
     recursive.create_script_module = create_script_module
 
 
 @contextmanager
-def _without_taps(root: Any) -> Iterator[None]:
-    """Exchange the callbacks of a module, and of those inside, for those of others."""
-    exchanged = []
+def _without_callbacks(root: Any) -> Iterator[None]:
+    """Take this package's callbacks off a module and those inside it, for the block."""
+    replaced = []
     for module in root.modules() if isinstance(root, torch.nn.Module) else ():
         for kind in _CALLBACKS:
             callbacks = module.__dict__.get(kind)
-            if callbacks and any(map(is_tap, callbacks.values())):
-                exchanged.append((module, kind, callbacks))
-                others = OrderedDict((key, each) for key, each in callbacks.items() if not is_tap(each))
+            if callbacks and any(map(is_own_callback, callbacks.values())):
+                replaced.append((module, kind, callbacks))
+                others = OrderedDict((key, each) for key, each in callbacks.items() if not is_own_callback(each))
                 module.__dict__[kind] = others
     try:
         yield
     finally:
-        for module, kind, callbacks in exchanged:
+        for module, kind, callbacks in replaced:
             module.__dict__[kind] = callbacks

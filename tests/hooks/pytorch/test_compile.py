@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 def fresh() -> Iterator[None]:
     torch.compiler.reset()
     counters.clear()
-    torch_graphs._told.clear()
+    torch_graphs._warned.clear()
     yield
     torch.compiler.reset()
 
@@ -378,12 +378,12 @@ class TestWhatCannotBeCaptured:
     def test_is_told_with_a_torch_that_has_no_effects(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(torch_graphs, "_hear", None)
+        monkeypatch.setattr(torch_graphs, "_operator", None)
         hook = make_hook(save_all=True)
         net = wrap_first(hook, seeded())
         train(net, 2)
         hook.close()
-        assert any("knows no operators with effects" in text for text in warnings(caplog)), warnings(caplog)
+        assert any("has no operators with effects" in text for text in warnings(caplog)), warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
     def test_is_told_of_a_step_that_was_not_foreseen(self, make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:

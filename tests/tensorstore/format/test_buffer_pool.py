@@ -83,7 +83,7 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> N
             assert plan is not None
             recorder.record(plan, value)
     recorder.close()
-    assert recorder._copies._free_bytes > 0
+    assert recorder._pool._free_bytes > 0
     trial = tensortrial.create_trial(tmp_path / "run")
     for number in range(4):
         found = trial.tensor(f"t{number}").values()

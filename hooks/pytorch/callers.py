@@ -1,6 +1,6 @@
-"""What a forward is called by, as far as it makes a difference: found on the stack of Python's frames.
+"""The callers of a forward, as far as they make a difference: found on the stack of Python's frames.
 
-Nothing is kept from one forward to the next, so that an exception, an interrupt or another thread leaves nothing wrong
+No state is kept from one forward to the next, so that an exception, an interrupt or another thread leaves nothing wrong
 behind.
 """
 
@@ -18,20 +18,20 @@ _PIPELINING = "torch.distributed.pipelining.stage"
 
 
 class Caller(enum.Enum):
-    """Who calls a forward."""
+    """The caller of a forward."""
 
     TRAINING = enum.auto()
-    """The training, or whatever else wants its result."""
+    """The training, or any other code that uses the result."""
     ITSELF = enum.auto()
-    """The same module's forward, which is still running."""
+    """The forward of the same module, which is still running."""
     PIPELINE = enum.auto()
     """A stage of a pipeline, with one microbatch of several."""
-    TRIAL = enum.auto()
-    """Something that compares what is traced with the module, or infers shapes from values that mean nothing."""
+    PROBE = enum.auto()
+    """Code that compares a traced module with the original, or infers shapes: the values mean nothing."""
 
 
 def caller_of(module: torch.nn.Module) -> Caller:
-    """Return who calls this module's forward. Only its forward pre-hook may call this."""
+    """Return the caller of this module's forward. Only its forward pre-hook may call this."""
     callers = _callers()
     in_forward = False
     frame = sys._getframe(1)
@@ -48,18 +48,19 @@ def caller_of(module: torch.nn.Module) -> Caller:
     return Caller.TRAINING
 
 
-def in_trial() -> bool:
-    """Return whether the calling code is run for a trial, whichever module runs."""
+def in_probe() -> bool:
+    """Return whether a probe runs the calling code, whichever module that belongs to."""
     callers = _callers()
     frame = sys._getframe(1)
     while frame is not None:
-        if callers.get(id(frame.f_code), _NOBODY)[0] is Caller.TRIAL:
+        if callers.get(id(frame.f_code), _NOBODY)[0] is Caller.PROBE:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
 
 
-# By the code's id, because a code object computes its hash from all that it contains; the code is kept beside it.
+# By the code's id, because a code object computes its hash from all that it contains. The code is kept with it, so that
+# the id stays its own.
 _known: dict[int, tuple[Caller | None, CodeType | None]] = {}
 _NOBODY: tuple[Caller | None, CodeType | None] = (None, None)
 _found_pipelining = False
@@ -69,18 +70,18 @@ def _callers() -> dict[int, tuple[Caller | None, CodeType | None]]:
     global _found_pipelining
     if not _known:
         _note(Caller.ITSELF, torch.nn.Module, "_wrapped_call_impl")
-        _note(Caller.TRIAL, torch.jit._trace, "_check_trace")
+        _note(Caller.PROBE, torch.jit._trace, "_check_trace")
     if not _found_pipelining and _PIPELINING in sys.modules:
         _found_pipelining = True
         stage = sys.modules[_PIPELINING]
         _note(Caller.PIPELINE, getattr(stage, "_PipelineStageBase", None), "forward_one_chunk")
         for name in ("_forward_metadata_inference", "_backward_metadata_inference", "_shape_inference"):
-            _note(Caller.TRIAL, getattr(stage, "PipelineStage", None), name)
+            _note(Caller.PROBE, getattr(stage, "PipelineStage", None), name)
     return _known
 
 
 def _note(caller: Caller, owner: Any, name: str) -> None:
-    # Releases of torch differ in these: what one lacks is not looked for.
+    # Releases of torch differ in these functions: one that is missing is left out.
     function = inspect.unwrap(getattr(owner, name, None) or (lambda: None))
     code = getattr(function, "__code__", None)
     if code is not None:
