@@ -18,8 +18,8 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
     if hasattr(torch, _name):
         _EXTENDED[getattr(torch, _name)] = (_name, torch.uint8)
 
-# Most tensors are of these classes. They are not checked for the attributes of a DTensor, because that check takes longer
-# than all else here.
+# Most tensors are of these classes. They are not checked for the attributes of a DTensor, which takes longer than all
+# else here.
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 

@@ -61,7 +61,7 @@ class TestCopies:
         assert train(twin, 3) == train(net, 3)
         hook.close()
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1, 2, 3]
-        assert not any(isinstance(tap, BeginStep) for tap in twin._forward_pre_hooks.values())
+        assert not any(isinstance(each, BeginStep) for each in twin._forward_pre_hooks.values())
 
     def test_can_be_hooked_in_turn(self, make_hook: Any, out: str) -> None:
         hook, net, loss = hooked(make_hook)
