@@ -21,7 +21,7 @@ from support.training import Net, batches, run, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import TrainingStopped  # noqa: E402
 from tensortrial.format.schema import STOP_FILE  # noqa: E402
-from tensortrial.hooks.pytorch import compile as graphs  # noqa: E402
+from tensortrial.hooks.pytorch import compile as torch_compile  # noqa: E402
 from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
 
 EVERY_THIRD = tt.SaveConfig(save_interval=3)
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 def fresh() -> Iterator[None]:
     torch.compiler.reset()
     counters.clear()
-    graphs._warned.clear()
+    torch_compile._warned.clear()
     yield
     torch.compiler.reset()
 
@@ -378,7 +378,7 @@ class TestWhatCannotBeCaptured:
     def test_is_told_with_a_torch_that_has_no_effects(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(graphs, "_operator", None)
+        monkeypatch.setattr(torch_compile, "_operator", None)
         hook = make_hook(save_all=True)
         net = wrap_first(hook, seeded())
         train(net, 2)
