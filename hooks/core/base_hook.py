@@ -1,4 +1,4 @@
-"""The public face that the hooks of all frameworks share."""
+"""The public methods that the hooks of all frameworks share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 
 class Recording(Protocol):
-    """What has a recorder to turn off after an error."""
+    """An object whose recorder is turned off after an error."""
 
     @property
     def recorder(self) -> Recorder: ...
@@ -38,9 +38,11 @@ _P = ParamSpec("_P")
 
 
 def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
-    """For a hook's entry points: an error inside never reaches training, except one that is training's own, and one
-    that says that the hook was configured with something that cannot be, before anything was saved. A call with
-    arguments that make no sense is left out, and the hook stays on."""
+    """Keep the errors of a hook's method away from training.
+
+    An error turns the hook off. A call with wrong arguments is left out instead, and the hook stays on. Two kinds of
+    errors are raised: those of training itself, and those of a configuration with which nothing has been saved yet.
+    """
     signature = inspect.signature(method)
 
     def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -68,18 +70,18 @@ def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate
 
 
 class BaseHook:
-    """What a hook can do in every framework."""
+    """A hook's methods that are the same in every framework."""
 
     recorder: Recorder
     copied_from: str = ""
-    """The run of the hook that this one is a copy of, until that was said."""
+    """The run of the hook that this one is a copy of, until that was logged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Make of each copy, also a pickled one, a hook that saves nothing: it would write into the same run."""
+        """Turn each copy, also a pickled one, into a hook that saves nothing: it would write into the same run."""
         return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.copied_from))
 
-    def _say_if_copy(self) -> None:
-        """Say, once, that this is a copy and saves nothing. For where a job begins to use its hook."""
+    def _warn_if_copy(self) -> None:
+        """Log, once, that this is a copy and saves nothing. To be called where a job begins to use its hook."""
         out_dir, self.copied_from = self.copied_from, ""
         if out_dir:
             logger.warning(
@@ -91,8 +93,19 @@ class BaseHook:
 
     @classmethod
     def create_from_json_file(cls, json_file_path: str | None = None) -> Self:
-        """A hook as a JSON configuration describes it; see `tensortrial.hooks.core.json_config`. It becomes the current
-        hook."""
+        """Make a hook from a JSON configuration, as SageMaker writes it. It becomes the current hook.
+
+        Args:
+            json_file_path: The file. Default: the path in the environment variable SMDEBUG_CONFIG_FILE_PATH, else
+                /opt/ml/input/config/debughookconfig.json.
+
+        Returns:
+            The hook.
+
+        Raises:
+            ConfigurationError: The file is missing, is not JSON, or has an unknown key or a bad value.
+            RunExists: The configured folder holds a run already.
+        """
         configuration = read_configuration(json_file_path)
         hook = cls(**configuration.arguments)
         configuration.apply_to(hook.recorder.collections)
@@ -101,7 +114,7 @@ class BaseHook:
 
     @property
     def out_dir(self) -> str:
-        """Where the run is saved."""
+        """The folder or URL that the run is saved to."""
         return self.recorder.out_dir
 
     @property
@@ -111,44 +124,62 @@ class BaseHook:
 
     @property
     def worker(self) -> str:
-        """The name of this process among those of the job: `worker_0` and so on."""
+        """The name of this process among those of the job: "worker_0", "worker_1" and so on."""
         return self.recorder.worker
 
     @property
     def save_config(self) -> SaveConfig:
-        """When to save, for collections that have no SaveConfig of their own."""
+        """The steps to save, for collections without a SaveConfig of their own."""
         return self.recorder.save_config
 
     @property
     def reduction_config(self) -> ReductionConfig:
-        """In what form to save, for collections that have no ReductionConfig of their own."""
+        """The form to save in, for collections without a ReductionConfig of their own."""
         return self.recorder.reduction_config
 
     def add_collection(self, collection: Collection) -> None:
-        """Add a collection of your own, in the place of one of the same name; name it in `include_collections` to have
-        it saved."""
+        """Add a collection of your own. It replaces one of the same name.
+
+        It is saved if `include_collections` names it.
+
+        Args:
+            collection: The collection.
+
+        Raises:
+            ConfigurationError: It is not a Collection, or has no valid name.
+        """
         if not isinstance(collection, Collection):
             raise ConfigurationError(f"add_collection takes a Collection, not {collection!r}")
         self.recorder.collections.add(collection)
 
     def get_collection(self, name: str, create: bool = True) -> Collection | None:
-        """The collection of that name; made if there is none, unless `create` is False. Change it to change what is
-        saved:
+        """Return a collection by its name. Change it to change what is saved.
 
-        hook.get_collection("losses").save_config.end_step = 0       # no losses
-        hook.get_collection("weights").reduction_config = ReductionConfig(["mean", "std"])
-        hook.get_collection("relu").include("relu.*_output_")        # saved if include_collections names it
+            hook.get_collection("losses").save_config.end_step = 0       # no losses
+            hook.get_collection("weights").reduction_config = ReductionConfig(["mean", "std"])
+            hook.get_collection("relu").include("relu.*_output_")        # saved if include_collections names it
+
+        Args:
+            name: The name.
+            create: Make the collection if it is missing.
+
+        Returns:
+            The collection; None if it is missing and `create` is False.
+
+        Raises:
+            InvalidCollectionConfiguration: A collection cannot have this name.
         """
         return self.recorder.collections.get(name, create)
 
     def get_collections(self) -> dict[str, Collection]:
-        """All collections, by name."""
+        """Return all collections by their names."""
         return self.recorder.collections.by_name()
 
     def set_mode(self, mode: ModeKeys) -> None:
-        """Close the open step, and count those from here on in `mode`: modes.TRAIN, EVAL, PREDICT or GLOBAL.
+        """Close the open step, and count the following steps in another mode.
 
-        What is not a mode is logged, and the mode stays as it is.
+        Args:
+            mode: modes.TRAIN, EVAL, PREDICT or GLOBAL. Any other value is logged and changes nothing.
         """
         parsed: list[ModeKeys] = []
         self._parse_mode(mode, parsed)
@@ -157,9 +188,14 @@ class BaseHook:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """`with hook.step():` makes all that happens inside the block one step: for the accumulation of gradients, or
-        for several models in one step. Of a tensor that comes several times, the last value is kept; of parameters, the
-        first, which is the one before the step's update."""
+        """Make everything inside a `with hook.step():` block one step.
+
+        Use it for the accumulation of gradients, or for several models in one step. If a tensor is captured several
+        times, its last value is kept; of a parameter the first, which is the one before the step's update.
+
+        Yields:
+            None.
+        """
         self._hold_step()
         try:
             yield
@@ -168,9 +204,16 @@ class BaseHook:
 
     @guarded
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
-        """Save a number, whatever the save configuration says: at the open step, or, when none is open, at the one that
-        begins next in this mode. `sm_metric` puts it into the collection `sm_metrics`; `timestamp` is in seconds since
-        1970, and now if not given."""
+        """Save a number at the open step or, if none is open, at the one that begins next in this mode.
+
+        It is saved at any step, also one at which the save configuration saves nothing.
+
+        Args:
+            name: The name.
+            value: A number, or an array or a tensor of one element.
+            sm_metric: Add it to the collection `sm_metrics`.
+            timestamp: Seconds since 1970. Default: now.
+        """
         self.recorder.save_scalar(name, value, sm_metric, timestamp)
 
     @guarded
@@ -179,9 +222,10 @@ class BaseHook:
         self.recorder.flush()
 
     def close(self) -> None:
-        """Close the open step and the run, remove the hook's callbacks from the model, and hold nothing of it any more.
+        """Close the open step and the run, remove the hook's callbacks, and keep no reference to the model.
 
-        The run is also closed at exit. Closing twice is fine."""
+        The run is also closed at exit. Closing twice is fine.
+        """
         try:
             self.recorder.close()
         finally:
@@ -189,7 +233,7 @@ class BaseHook:
 
     @guarded
     def _let_go(self) -> None:
-        """Remove each callback from what is trained, and hold nothing of it: a notebook keeps its closed hooks."""
+        """Remove each callback, and keep no reference to the model: a notebook keeps its closed hooks."""
 
     @guarded
     def _parse_mode(self, mode: ModeKeys, parsed: list[ModeKeys]) -> None:
@@ -214,9 +258,9 @@ def _own_class(kind: type[Any]) -> type[Any]:
 
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
-    """A hook that saves nothing, and says so when it is used, if its original saved anything."""
+    """Return a hook that saves nothing, and logs that when it is used, if its original saved anything."""
     before = current_hook.get_hook()
-    # The storage of the original is not opened again: its options do not travel.
+    # The storage of the original is not opened again: the copy does not have its options.
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)
     made.recorder.out_dir = out_dir

@@ -15,7 +15,7 @@ from tensortrial.errors import RunExists
 logger = logging.getLogger("tensortrial.hooks")
 
 _hook: Any = None
-# The recorders of hooks that nobody holds any more: a finalizer only notes them, because it may run anywhere.
+# The recorders of hooks that were garbage-collected: a finalizer only notes them, because it may run anywhere.
 _abandoned: deque[Any] = deque()
 
 
@@ -26,11 +26,17 @@ def get_hook(
     *,
     create: Callable[[str | None], Any] | None = None,
 ) -> Any:
-    """Return the current hook, or None: the one that was made last, unless `set_hook` chose another.
+    """Return the current hook: the one that was made last, unless `set_hook` chose another.
 
-    With `create_if_not_exists` one is made from the JSON configuration, if there is none yet, or only one that is
-    closed. A closed one is returned where its configuration allows no other run. `hook_type` is accepted for smdebug's
-    sake: each framework's module has its own `get_hook`, which passes how to `create` one.
+    Args:
+        hook_type: Accepted because smdebug has it: each framework's module has its own `get_hook`.
+        json_config_path: The JSON configuration of a new hook.
+        create_if_not_exists: Make a hook from the JSON configuration, if there is none yet, or only a closed one. A
+            closed one is returned where its configuration allows no other run.
+        create: Makes a hook of the framework from the path of a JSON configuration.
+
+    Returns:
+        The hook; None if there is none.
     """
     if create_if_not_exists and create is not None:
         if _hook is None:
@@ -48,23 +54,23 @@ def set_hook(hook: Any) -> None:
 
 
 def made(hook: Any) -> None:
-    """Make a new hook the current one, and close those that nobody holds any more."""
+    """Make a new hook the current one, and close the runs of hooks that were garbage-collected."""
     previous = _hook
     weakref.finalize(hook, _abandoned.append, hook.recorder).atexit = False
     set_hook(hook)
     unclosed = previous is not None and not _is_closed(previous)
     del previous
     if unclosed:
-        gc.collect()  # a hook and what it follows may refer to each other
+        gc.collect()  # a hook and its model may refer to each other
     while _abandoned:
         recorder = _abandoned.popleft()
         if not recorder.closed:
-            logger.info("closing the run in %s: nobody holds its hook any more", recorder.out_dir)
+            logger.info("closing the run in %s: its hook was garbage-collected", recorder.out_dir)
             recorder.close()
 
 
 def del_hook() -> None:
-    """Close the current hook, if there is one, and have none."""
+    """Close the current hook, if there is one. Afterwards there is none."""
     global _hook
     if _hook is not None:
         _hook.close()

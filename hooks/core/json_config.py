@@ -32,6 +32,8 @@ _OF_COLLECTION = (*_SHARED, "save_histogram")
 
 @dataclass(frozen=True)
 class CollectionConfiguration:
+    """The configuration of a collection in a JSON file."""
+
     name: str
     include_regex: list[str]
     save_config: SaveConfig
@@ -41,15 +43,15 @@ class CollectionConfiguration:
 
 @dataclass(frozen=True)
 class HookConfiguration:
-    """What a JSON file tells a hook."""
+    """The configuration of a hook in a JSON file."""
 
     arguments: Mapping[str, Any]
-    """For the hook's constructor."""
+    """The arguments for the hook's constructor."""
     collections: list[CollectionConfiguration] = field(default_factory=list)
-    """To be saved, each with its own configuration."""
+    """The collections to save, each with its own configuration."""
 
     def apply_to(self, collections: CollectionManager) -> None:
-        """Have the collections saved, each as it says."""
+        """Configure the collections, and add them to those that are saved."""
         for entry in self.collections:
             collection = collections.require(entry.name)
             collection.include(entry.include_regex)
@@ -61,12 +63,20 @@ class HookConfiguration:
 
 
 def read_configuration(path: str | None = None) -> HookConfiguration:
-    """The configuration in the file `path`, or in the one that SMDEBUG_CONFIG_FILE_PATH names, or in SageMaker's.
+    """Read the configuration of a hook.
 
     A later layer overrides an earlier one, key by key: the hook's plain keys, the hook's keys with a mode
-    (`train.save_interval`), the collection's plain keys, the collection's keys with a mode. Raises ConfigurationError,
-    naming the file, for a file that is not there or not JSON, an unknown key (with the nearest known one) or a bad
-    value.
+    (`train.save_interval`), the collection's plain keys, the collection's keys with a mode.
+
+    Args:
+        path: The file. Default: the path in SMDEBUG_CONFIG_FILE_PATH, else SageMaker's.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigurationError: The file is missing, is not JSON, or has an unknown key or a bad value. The message names
+            the file and, for an unknown key, the nearest known one.
     """
     path = path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH
     try:
@@ -87,7 +97,7 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
 def _parse(document: Any) -> HookConfiguration:
     if not isinstance(document, dict):
         raise ConfigurationError("the hook's configuration must be a JSON object")
-    _known(document, _TOP, "configuration")
+    _check_keys(document, _TOP, "configuration")
     out_dir = document.get("LocalPath") or document.get("S3OutputPath")
     if not out_dir:
         raise ConfigurationError("neither LocalPath nor S3OutputPath says where to save")
@@ -114,7 +124,7 @@ def _parse(document: Any) -> HookConfiguration:
 def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
     if not isinstance(entry, dict) or not entry.get("CollectionName"):
         raise ConfigurationError(f"each of CollectionConfigurations needs a CollectionName: {entry!r}")
-    _known(entry, _COLLECTION, "CollectionConfigurations")
+    _check_keys(entry, _COLLECTION, "CollectionConfigurations")
     name = entry["CollectionName"]
     check_collection_name(name)
     try:
@@ -138,7 +148,7 @@ def _named_collection(name: str, own: Mapping[str, Any], hook: Mapping[str, Any]
 
 def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str]) -> Mapping[str, Any]:
     parameters = {} if entry.get(key) is None else entry[key]
-    _known(parameters, known, key)
+    _check_keys(parameters, known, key)
     return parameters
 
 
@@ -150,7 +160,7 @@ def _regexes(layer: Mapping[str, Any], collection: str) -> list[str]:
 
 
 def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:
-    """From low to high: each layer's plain keys, then its keys with a mode."""
+    """Merge layers, from low to high: each layer's plain keys, then its keys with a mode."""
     by_mode: dict[ModeKeys, dict[str, Any]] = {mode: {} for mode in ModeKeys}
     for layer in layers:
         for mode, values in by_mode.items():
@@ -167,10 +177,10 @@ def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
     return ReductionConfig.from_names(layer.get("reductions"), **options)
 
 
-def _known(given: Any, known: Iterable[str], where: str) -> None:
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{where} must be a JSON object, not {given!r}")
-    for key in given:
+def _check_keys(layer: Any, known: Iterable[str], where: str) -> None:
+    if not isinstance(layer, dict):
+        raise ConfigurationError(f"{where} must be a JSON object, not {layer!r}")
+    for key in layer:
         if key not in known:
             near = get_close_matches(key, list(known), n=1, cutoff=0.0)
             raise ConfigurationError(f"unknown key {key!r} in {where}; did you mean {near[0]!r}?")

@@ -1,4 +1,4 @@
-"""Which collections a tensor belongs to, found without trying every pattern of every collection."""
+"""The collections that a tensor belongs to, found without trying every pattern of every collection."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Any
 
 from tensortrial.config.collection import Changes, Collection
 
-# A pattern is tried on a name that holds a piece of text without which it cannot match, so long at most.
+# A pattern is tried only on names that contain a piece of text without which it cannot match. The length of a piece:
 _PIECE = 6
-# So few collections with names of their own are looked into one after another.
+# Up to this number, the collections with tensor names are searched one after another, without an index by name.
 _FEW = 64
 
 
 class Matcher:
-    """Matches names against collections, as these are at the moment."""
+    """Matches names against collections, as these are at the moment.
+
+    Inside, a collection is identified by its index in the list of collections.
+    """
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._all = collections
@@ -28,49 +31,49 @@ class Matcher:
         self._others: list[_Pattern] = []
         self._lengths: list[int] = []
         self._own: list[int] = []
-        """The collections of classes that match in a way of their own."""
+        """The collections whose classes override `matches`."""
         self._named: list[int] = []
         self._by_name: dict[str, list[int]] | None = None
 
-    def _follow(self) -> None:
-        """Take in what was added to collections since the last name."""
+    def _refresh(self) -> None:
+        """Refresh the indexes, if collections were changed since the last name."""
         if self._patterns_at != Changes.patterns:
             self._patterns_at = Changes.patterns
             self._collections = list(self._all)
             self._own = [
-                place for place, of in enumerate(self._collections) if type(of).matches is not Collection.matches
+                index for index, of in enumerate(self._collections) if type(of).matches is not Collection.matches
             ]
-            patterns = [(place, each) for place, of in enumerate(self._collections) for each in of.patterns]
+            patterns = [(index, each) for index, of in enumerate(self._collections) for each in of.patterns]
             self._by_piece, self._others = _by_rarest_piece(patterns)
             self._lengths = sorted({len(piece) for piece in self._by_piece})
         if self._names_at != Changes.names:
             self._names_at = Changes.names
-            self._named = [place for place, of in enumerate(self._collections) if of.tensor_names]
+            self._named = [index for index, of in enumerate(self._collections) if of.tensor_names]
             self._by_name = self._inverted() if len(self._named) > _FEW else None
 
     def _inverted(self) -> dict[str, list[int]]:
         found = defaultdict[str, list[int]](list)
-        for place in self._named:
-            for name in self._collections[place].tensor_names:
-                found[name].append(place)
+        for index in self._named:
+            for name in self._collections[index].tensor_names:
+                found[name].append(index)
         return dict(found)
 
     def matching(self, name: str) -> list[Collection]:
         """Return the collections that match a name, in their order."""
-        self._follow()
+        self._refresh()
         found = set(self._of_name(name))
-        for place, pattern in [*self._others, *self._candidates(name)]:
-            if place not in found and pattern.search(name):
-                found.add(place)
+        for index, pattern in [*self._others, *self._candidates(name)]:
+            if index not in found and pattern.search(name):
+                found.add(index)
         if self._own:
             found.difference_update(self._own)
-            found.update(place for place in self._own if self._collections[place].matches(name))
-        return [self._collections[place] for place in sorted(found)]
+            found.update(index for index in self._own if self._collections[index].matches(name))
+        return [self._collections[index] for index in sorted(found)]
 
     def _of_name(self, name: str) -> Iterable[int]:
         if self._by_name is not None:
             return self._by_name.get(name, ())
-        return [place for place in self._named if name in self._collections[place].tensor_names]
+        return [index for index in self._named if name in self._collections[index].tensor_names]
 
     def _candidates(self, name: str) -> Iterator[_Pattern]:
         for length in self._lengths:
@@ -82,7 +85,7 @@ _Pattern = tuple[int, re.Pattern[str]]
 
 
 def _by_rarest_piece(patterns: Sequence[_Pattern]) -> tuple[dict[str, list[_Pattern]], list[_Pattern]]:
-    """The patterns by the piece that the fewest others share, and those that need no piece."""
+    """Return the patterns by their rarest piece, the one that the fewest others share, and those without a piece."""
     pieces = [_pieces(pattern) for _, pattern in patterns]
     shared = Counter(piece for each in pieces for piece in each)
     by_piece = defaultdict[str, list[_Pattern]](list)
@@ -97,7 +100,7 @@ def _by_rarest_piece(patterns: Sequence[_Pattern]) -> tuple[dict[str, list[_Patt
 
 @lru_cache(maxsize=1 << 16)
 def _pieces(pattern: re.Pattern[str]) -> frozenset[str]:
-    """The pieces of the longest text that every match of the pattern contains; none where there is no such text."""
+    """Return the pieces of the longest text that every match of the pattern contains; none if there is no such text."""
     if pattern.flags & (re.IGNORECASE | re.LOCALE | re.VERBOSE):
         return frozenset()
     text = max(_texts(_parser.parse(pattern.pattern)), key=len, default="")
@@ -106,12 +109,12 @@ def _pieces(pattern: re.Pattern[str]) -> frozenset[str]:
 
 
 def _texts(parsed: Any) -> Iterator[str]:
-    """The texts that stand in a pattern and have to be in every match, outside of groups and repetitions."""
+    """Yield the texts that every match of a pattern contains, outside of groups and repetitions."""
     text = ""
     for operation, argument in parsed:
         if operation is _constants.LITERAL:
             text += chr(argument)
-        elif operation is not _constants.AT:  # an anchor takes up no text
+        elif operation is not _constants.AT:  # an anchor matches no text
             yield text
             text = ""
     yield text

@@ -1,4 +1,4 @@
-"""What is due at a step, and in what form: the collections brought down to one plan a tensor."""
+"""The plans of a step: for each tensor what is due, and in what form, from all collections together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensortrial.mode import ModeKeys
 from .collections import CollectionManager
 from .matcher import Matcher
 
-# Scalars by nature: a statistic instead of them would save nothing.
+# Scalars: a statistic in their place would save no memory.
 _ALWAYS_RAW = frozenset(
     {
         CollectionKeys.LOSSES,
@@ -31,9 +31,14 @@ _NOT_TRAINING = (ModeKeys.EVAL, ModeKeys.PREDICT)
 class Planner:
     """Plans for the tensors of one step after another.
 
-    Steps at which the same collections are due share their plans: matching a name against every collection is done
-    once, and afterwards a plan is one look into a dictionary. `refuse` is called once for a tensor whose name cannot be
-    saved.
+    Steps at which the same collections are due share their plans: a name is matched against the collections once, and
+    afterwards its plan is read from a dictionary.
+
+    Args:
+        collections: The collections of the hook.
+        reduction_config: The form of collections without their own.
+        histograms: Save histograms of collections that do not say whether to.
+        refuse: Called once for a tensor whose name cannot be saved.
     """
 
     def __init__(
@@ -56,10 +61,10 @@ class Planner:
         self._fingerprint: tuple[object, ...] = ()
         self._matcher: Matcher | None = None
         self.generation = 0
-        """How often `refresh` saw a change."""
+        """The number of times that `refresh` found a change."""
 
     def refresh(self) -> bool:
-        """Whether any collection has changed since the last look. Plans made before are then forgotten."""
+        """Forget all plans if any collection has changed since the last call. Return whether one has."""
         fingerprint = self._collections.fingerprint()
         if fingerprint == self._fingerprint:
             return False
@@ -72,28 +77,28 @@ class Planner:
         return True
 
     def turn_to(self, step: Step) -> bool:
-        """Plan for this step from here on. Gives whether anything is due at it."""
+        """Plan for this step from here on. Return whether anything is due at it."""
         self._training = step.mode not in _NOT_TRAINING
         self._due = self.due_at(step)
         self._plans = self._plans_by_due.setdefault((self._training, self._due), {})
         return bool(self._due)
 
     def due_at(self, step: Step) -> frozenset[str]:
-        """The collections that are due at a step."""
+        """Return the names of the collections that are due at a step."""
         return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
 
     @property
     def due(self) -> frozenset[str]:
-        """The collections that are due at the step turned to."""
+        """The names of the collections that are due at the step that was turned to last."""
         return self._due
 
     def may_save(self, names: Iterable[str]) -> bool:
-        """Whether one of these names belongs to a collection that is saved at any step."""
+        """Return whether one of these names belongs to a collection that is saved at some step."""
         saved = self._collections.saved()
         return any(collection.matches(name) for name in names for collection in saved)
 
     def plan(self, name: str) -> Plan | None:
-        """What of the tensor is due; None if nothing is."""
+        """Return what of the tensor is due; None if nothing is."""
         try:
             return self._plans[name]
         except KeyError:
@@ -101,7 +106,7 @@ class Planner:
             return plan
 
     def plans(self, names: tuple[str, ...]) -> tuple[Plan | None, ...]:
-        """The plans of tensors that come together, step after step."""
+        """Return the plans of tensors that are recorded together, step after step."""
         key = self._training, self._due, names
         plans = self._together.get(key)
         if plans is None:
@@ -109,13 +114,13 @@ class Planner:
         return plans
 
     def explicit(self, name: str, collections: tuple[str, ...], always_raw: bool = False) -> Plan:
-        """The plan of a tensor that the user saves by a call: it is due, whatever the collections say of steps."""
+        """Return the plan of a tensor that the user saves by a call: it is due at every step."""
         key = (name, collections, always_raw)
         plan = self._explicit.get(key)
         if plan is None:
-            given = [self._collections.require(each) for each in collections]
-            matching = list({c.name: c for c in [*self._matching(name), *given]}.values())
-            plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, given)
+            named = [self._collections.require(each) for each in collections]
+            matching = list({c.name: c for c in [*self._matching(name), *named]}.values())
+            plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, named)
             self._explicit[key] = plan
         return plan
 
@@ -126,7 +131,7 @@ class Planner:
 
     def _make_plan(self, name: str) -> Plan | None:
         matching = self._matching(name)
-        # Nor are they saved as a part of another collection, such as `all`.
+        # They are not saved as a part of another collection either, such as `all`.
         if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
         due = [collection for collection in matching if collection.name in self._due]
@@ -150,5 +155,5 @@ class Planner:
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:
-    # Every tensor is part of `all`: no need to say so a million times.
+    # Every tensor is part of `all`, so that is not stored with each of them.
     return tuple(sorted({collection.name for collection in collections} - {CollectionKeys.ALL}))

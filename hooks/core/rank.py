@@ -1,4 +1,4 @@
-"""Which of the job's processes this is."""
+"""The rank of this process among those of the job."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from tensortrial.errors import ConfigurationError
 
-# What launchers set for their processes, in the order in which they are believed: torchrun, Open MPI, Horovod, MVAPICH,
-# MPICH and Intel MPI; then those who number the processes of a machine only, such as Lightning; then TensorFlow's
-# TF_CONFIG; then Slurm, which also starts jobs that number their processes themselves.
+# The environment variables of launchers, the most trusted ones first: torchrun, Open MPI, Horovod, MVAPICH, MPICH and
+# Intel MPI; then launchers that number only the processes of a machine, such as Lightning; then TensorFlow's TF_CONFIG;
+# then Slurm, which also starts jobs that number their processes themselves.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -27,7 +27,7 @@ _TRAINING_TASKS = ("chief", "master", "worker")
 
 @dataclass(frozen=True)
 class Rank:
-    """The number of this worker, from 0, and how many there are. One that is not a process has a name of its own."""
+    """The number of this worker, from 0, and the number of workers. A worker that is not a process has its own name."""
 
     number: int = 0
     size: int = 1
@@ -35,51 +35,60 @@ class Rank:
 
     @property
     def worker(self) -> str:
+        """The name of the worker."""
         return self.name or f"worker_{self.number}"
 
 
 class Duty:
-    """Which worker of the job this process is, and whether it saves anything: with `include_workers` "one", only
-    worker_0 does."""
+    """The worker that this process is, and whether it saves anything.
+
+    With `include_workers` "one", only worker_0 saves.
+    """
 
     def __init__(self, rank: Rank | Callable[[], Rank], include_workers: str) -> None:
         if include_workers not in ("one", "all"):
             raise ConfigurationError(f"include_workers must be 'one' or 'all', not {include_workers!r}")
         self._all = include_workers == "all"
-        self.be(rank)
+        self.set_rank(rank)
 
-    def be(self, rank: Rank | Callable[[], Rank]) -> None:
-        """Take a rank, or the one that a function returns, now and at each `decide`."""
-        self._given = rank
+    def set_rank(self, rank: Rank | Callable[[], Rank]) -> None:
+        """Set the rank, or a function that returns it, now and at each `decide`."""
+        self._source = rank
         self.rank = self._find_rank()
 
     def _find_rank(self) -> Rank:
-        return self._given if isinstance(self._given, Rank) else self._given()
+        return self._source if isinstance(self._source, Rank) else self._source()
 
     def decide(self) -> None:
-        """Find out once more which rank this process has. Only a larger job than was known of changes it: processes may
-        have come to know each other since."""
+        """Find out again which rank this process has. It changes only if the job is larger than was known before.
+
+        The job's processes may have formed their group since.
+        """
         found = self._find_rank()
         if found.size > self.rank.size or self.rank.name:
             self.rank = found
 
     @property
     def worker(self) -> str:
+        """The name of the worker."""
         return self.rank.worker
 
     @property
     def num_workers(self) -> int:
-        """How many workers of the job save anything."""
+        """The number of workers of the job that save anything."""
         return self.rank.size if self._all else 1
 
     @property
     def saves(self) -> bool:
+        """Whether this worker saves anything."""
         return self._all or self.rank.number == 0
 
 
 def rank_of_process() -> Rank:
-    """Return the rank of this process as far as it is known by now: of torch's default process group, once there is
-    one, else what the launcher says."""
+    """Return the rank of this process, as far as it is known by now.
+
+    It is that of torch's default process group, once there is one, else the launcher's.
+    """
     # Not imported here: a job that has a process group has imported it.
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -88,14 +97,16 @@ def rank_of_process() -> Rank:
 
 
 def rank_from_environment() -> Rank:
-    """The rank that the launcher set in the environment; a job of one process without any."""
+    """Return the rank that the launcher set in the environment; without one, that of a job of one process."""
     return _numbered(_VARIABLES) or _on_machine() or _tf_config() or _numbered(_SLURM) or Rank()
 
 
 def _on_machine() -> Rank | None:
-    """The rank from the number of the process on its machine. It is a number in the job only on the first machine, or
-    where the launcher says how many processes a machine has; elsewhere the process has a name of its own until its
-    process group exists."""
+    """Return the rank that follows from the number of the process on its machine.
+
+    That is a number in the job only on the first machine, or where the launcher says how many processes a machine has.
+    Elsewhere the process has a name of its own until its process group exists.
+    """
     local, size = _integer("LOCAL_RANK"), _integer("WORLD_SIZE")
     if local is None or size is None:
         return None
@@ -122,7 +133,7 @@ def _numbered(variables: Iterable[tuple[str, str]]) -> Rank | None:
 
 
 def _tf_config() -> Rank | None:
-    """The rank among a TensorFlow cluster's chief and workers. An evaluator or a parameter server comes after them."""
+    """Return the rank among a TensorFlow cluster's chief and workers. Evaluators and parameter servers come last."""
     try:
         config = json.loads(os.environ["TF_CONFIG"])
         task, index = config["task"]["type"], int(config["task"]["index"])

@@ -12,10 +12,10 @@ from .recorder import Recorder
 
 
 class LeadingRecorder(Recorder):
-    """The recorder of a process, and of the first of its replicas once it is `spread`.
+    """The recorder of a process and, once it is `spread`, of the first of its replicas.
 
-    Modes, held steps, and the run's end are those of all replicas. Steps are begun, and tensors recorded, for each
-    apart. The arguments are those of a Recorder.
+    Modes, held steps, and the run's end are common to all replicas. Steps are begun, and tensors recorded, for each
+    replica separately. The arguments are those of a Recorder.
     """
 
     def __init__(self, options: HookOptions, framework: Framework, rank: Rank | Callable[[], Rank]) -> None:
@@ -29,9 +29,13 @@ class LeadingRecorder(Recorder):
         return [self, *self.others]
 
     def spread(self, replicas: Sequence[str]) -> None:
-        """There are several replicas, with these names. Each is a worker of the job from here on, with the same steps
-        and collections, if all workers are saved; else the first stays the only one. Once steps have begun it is too
-        late."""
+        """Make each of several replicas a worker of the job, with the same steps and collections.
+
+        If only one worker is saved, the first replica stays the only one. Once steps have begun, nothing changes.
+
+        Args:
+            replicas: The names of the replicas.
+        """
         count = len(replicas)
         if count < 2 or self.others or not self.active or self.step is not None:
             return
@@ -39,7 +43,7 @@ class LeadingRecorder(Recorder):
             return
         rank = self._life.duty.rank
         number, size = rank.number * count, rank.size * count
-        self._life.duty.be(Rank(number, size, replicas[0]))
+        self._life.duty.set_rank(Rank(number, size, replicas[0]))
         self._run.become(replicas[0], size)
         for index, name in enumerate(replicas[1:], 1):
             own = Rank(number + index, size, name)

@@ -27,10 +27,11 @@ FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 class RunWriter:
     """A run that one worker claims at its first step, writes to, and closes with a reason.
 
-    Nothing is there before `claim`, and nothing is written after `close` or `forget`. `tensorboard_dir`, unless it is
-    None, gets event files of the same.
+    Nothing is written before `claim`, nor after `close` or `forget`. The same values are written as event files to
+    `tensorboard_dir`, unless it is None.
 
-    Raises ConfigurationError for a setting that makes no sense.
+    Raises:
+        ConfigurationError: A setting has a value that it cannot have.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments of a hook's constructor
@@ -71,13 +72,16 @@ class RunWriter:
         self._lease: Lease | None = None
         self._writer: Writer | None = None
         self.progress = Progress()
-        """Where the worker's steps go on."""
+        """The point in the run at which the worker's steps continue."""
 
     def resume(self, follows: bool = False) -> None:
-        """Go on after the steps that are there, if any are. A process that only `follows` writes nothing.
+        """Continue after the steps of the run, if it has any.
+
+        Args:
+            follows: This process only follows the job's steps, and writes nothing.
 
         Raises:
-            RunInUse: A process is alive that writes to the run, and this one is not to take over by force.
+            RunInUse: A living process writes to the run, and `force` is not set.
         """
         self._resumes = True
         found = self._resumption(follows=follows)
@@ -89,18 +93,22 @@ class RunWriter:
         return Resumption(self._storage, self.worker, self.num_workers, self._observer, follows=follows)
 
     def _find_alive(self, found: Resumption) -> list[LeaseInfo]:
-        """Return the leases of those who still write, where they are to be taken over by force."""
+        """Return the leases of the processes that still write and are to be taken over by force."""
         alive = found.others()
         if alive and not self._force:
             raise in_use(self._storage, alive[0])
         return alive
 
     def check(self) -> None:
-        """Raises RunExists if somebody else's run is there already."""
+        """Check that no other run is in the folder.
+
+        Raises:
+            RunExists: There is one.
+        """
         check_out_dir(self._storage, self.worker, self.num_workers)
 
     def become(self, worker: str, num_workers: int) -> None:
-        """Write as another worker than was thought, before the run is claimed."""
+        """Set the worker to write as, before the run is claimed."""
         self.worker, self.num_workers = worker, num_workers
 
     @property
@@ -113,7 +121,7 @@ class RunWriter:
 
         Raises:
             WorkerClaimed: Another process writes as this worker.
-            RunInUse: A process is alive that writes to the run to be resumed, or another one resumed it first.
+            RunInUse: A living process writes to the run to be resumed, or another one resumed it first.
         """
         run = RunInfo(
             created_at=_now(),
@@ -159,7 +167,7 @@ class RunWriter:
             raise
 
     def announce(self) -> None:
-        """Tell readers of collections that changed since the run was claimed."""
+        """Publish the collections for readers, if they have changed since the run was claimed."""
         if self._claimed is not None and self.open:
             info = self._worker_info(self._claimed.started_at)
             if info != self._claimed:
@@ -169,11 +177,11 @@ class RunWriter:
                 update_claim(self._storage, info)
 
     def reason_to_stop(self) -> str | None:
-        """Why a rule has asked the training to stop; None if it has not, as far as the last look tells."""
+        """Return the reason for which a rule has requested that training stop; None if none has, at the last poll."""
         return self._stop_request.reason() if self.open else None
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
-        """Give values of a step to the writer, the last ones of it with `closes`."""
+        """Pass values of a step to the writer, the last ones of it with `closes`."""
         if self._writer is not None:
             self._writer.put(step, records, closes=closes)
 
@@ -184,13 +192,13 @@ class RunWriter:
 
     def close(self, failure: str | None) -> None:
         """Publish what is left, and the run's end with what made the hook fail, if anything did."""
-        # Let go of: its error holds the frames of the training step in which it was raised.
+        # No reference is kept: the writer's error holds the frames of the training step in which it was raised.
         writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
             writer.close(failure)
 
     def forget(self) -> None:
-        """In a forked child: the run belongs to the process that claimed it."""
+        """Write nothing in a forked child: the run belongs to the process that claimed it."""
         self._writer = self._lease = None
 
     def _event_log(self) -> EventLog | None:

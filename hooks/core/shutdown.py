@@ -1,5 +1,7 @@
-"""What must happen before a process ends: at exit, after an uncaught exception, and on SIGTERM; and what after a
-fork."""
+"""The end of a process: at exit, after an uncaught exception and on SIGTERM, runs are closed.
+
+A forked child saves nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from .sigterm import Termination
 
 
 class Closable(Protocol):
+    """An object with a run to close: a recorder."""
+
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
@@ -21,7 +25,7 @@ class Closable(Protocol):
 
 
 class _OpenRuns:
-    """Those that have a run to close. Strongly held: a hook that goes out of scope has a run to close all the same."""
+    """The objects with a run to close. The references are strong: a hook that goes out of scope has a run to close."""
 
     def __init__(self) -> None:
         self.all: set[Any] = set()
@@ -33,7 +37,7 @@ class _OpenRuns:
         self._each("close")
 
     def _each(self, method: str) -> None:
-        # Each of them, whatever the others raise.
+        # Each of them, even if others raise errors.
         with contextlib.ExitStack() as stack:
             for closable in list(self.all):
                 stack.callback(getattr(closable, method))
@@ -47,8 +51,7 @@ _installed = False
 
 
 def watch(closable: Closable) -> None:
-    """Have `closable.forget()` called in each child that is forked from this process; and be ready for
-    `close_at_exit`."""
+    """Call `closable.forget()` in each child that is forked from this process, and prepare for `close_at_exit`."""
     global _installed
     _known.add(closable)
     _unclosed.add(closable)
@@ -66,12 +69,12 @@ def watch(closable: Closable) -> None:
 
 
 def close_at_exit(closable: Closable) -> None:
-    """Have `closable.close()` called before the process ends, unless it is killed or `closed` comes first."""
+    """Call `closable.close()` before the process ends, unless it is killed or `closed` comes first."""
     _open.all.add(closable)
 
 
 def closed(closable: Closable) -> None:
-    """There is nothing left to close."""
+    """Note that there is nothing left to close."""
     _open.all.discard(closable)
     _unclosed.discard(closable)
     if not _unclosed:

@@ -1,11 +1,11 @@
 """SIGTERM: publishes what was recorded, and then ends the process as it would have ended without a hook.
 
 Python runs a handler between two instructions of the main thread, which may be inside C code for hours: a collective
-that never completes, a long kernel. So a thread reads the numbers of signals from a pipe that `signal.set_wakeup_fd`
-has them written to as they arrive. The handler itself is there because a signal without one ends the process at once,
-and for the case that somebody else, such as asyncio, has the wakeup descriptor.
+that never completes, a long kernel. So a thread reads the numbers of signals from a pipe, into which they are written
+as they arrive (`signal.set_wakeup_fd`). There is also a handler, because a signal without one ends the process at once,
+and for the case that other code, such as asyncio, has the wakeup descriptor.
 
-A handler of the user's own is left in its place, and decides alone how the process ends; what was recorded is published
+A handler of the user's own is left as it is, and decides alone how the process ends; what was recorded is published
 meanwhile.
 """
 
@@ -22,14 +22,14 @@ from types import FrameType
 from typing import Protocol
 
 GRACE_SECONDS = 20.0
-"""How long the process may take to publish and to close. Schedulers send SIGKILL 30 seconds after SIGTERM."""
+"""The most seconds that publishing and closing may take. Schedulers send SIGKILL 30 seconds after SIGTERM."""
 
 _DEFAULT_ACTION = 0  # SIG_DFL, in C
 _INIT = 1  # the first process of a container: without a handler, the kernel keeps SIGTERM from it
 
 
 class Recordings(Protocol):
-    """What to publish and to close before the process ends."""
+    """The recordings to publish and to close before the process ends."""
 
     def flush(self) -> None: ...
 
@@ -37,7 +37,7 @@ class Recordings(Protocol):
 
 
 class _Wakeup:
-    """The pipe that the numbers of signals arrive in, and the thread that reads it."""
+    """The pipe into which the numbers of signals are written, and the thread that reads it."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self._arrived = arrived
@@ -45,7 +45,7 @@ class _Wakeup:
         os.set_blocking(self._writer, False)
 
     def start(self) -> bool:
-        """Have signals written to the pipe. Return False if they are written elsewhere already."""
+        """Begin to write signals to the pipe. Return False if they are written elsewhere already."""
         others = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         if others != -1:
             signal.set_wakeup_fd(others)
@@ -55,7 +55,7 @@ class _Wakeup:
         return True
 
     def stop(self) -> None:
-        """End the thread, and have signals written nowhere, unless somebody else has them by now."""
+        """End the thread, and write signals to the pipe no more. A descriptor that other code has set since stays."""
         self._unset()
         os.close(self._writer)
 
@@ -105,7 +105,7 @@ class Termination:
             self._wakeup = wakeup if wakeup.start() else None
 
     def release(self) -> None:
-        """Put back what was there before, in the main thread; elsewhere nothing changes."""
+        """Restore the handler and the descriptor of before, in the main thread; elsewhere nothing changes."""
         if threading.current_thread() is not threading.main_thread() or self._ending.locked():
             return
         if self._is_ours():
@@ -178,8 +178,10 @@ class Termination:
 
 @contextlib.contextmanager
 def _dying_of(number: int) -> Iterator[None]:
-    """End the process by the signal, whatever happens inside, so that its parent sees what it would have seen without a
-    hook."""
+    """End the process by the signal, also after an error inside.
+
+    So its parent sees the status that it would have seen without a hook.
+    """
     try:
         yield
     finally:

@@ -238,7 +238,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _begin(self, kind: Kind) -> None:
-        self._say_if_copy()
+        self._warn_if_copy()
         if self._elsewhere() or not self.recorder.active:
             return
         self._settle()

@@ -263,7 +263,7 @@ class TapeHook:
     """What a Keras hook does for training loops of one's own."""
 
     recorder: LeadingRecorder
-    _say_if_copy: Callable[[], None]
+    _warn_if_copy: Callable[[], None]
 
     def _init_tapes(self) -> None:
         self.tape_names = TapeNames(self.recorder)
@@ -296,7 +296,7 @@ class TapeHook:
         if not isinstance(tape, _Wrapped):
             tape.__class__ = _wrapped_class(type(tape))
         tape._hook_of_tape = self
-        self._say_if_copy()
+        self._warn_if_copy()
         return tape
 
     @unconverted

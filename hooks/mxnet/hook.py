@@ -126,7 +126,7 @@ class Hook(BaseHook):
         may be registered; registering one twice changes nothing.
         """
         _check_block(block, "register_block")
-        self._say_if_copy()
+        self._warn_if_copy()
         self._register_block(block)
 
     register_hook = register_block

@@ -151,7 +151,7 @@ class Hook(BaseHook):
             ConfigurationError: `module` is not a torch.nn.Module.
         """
         _check_module(module, "register_module")
-        self._say_if_copy()
+        self._warn_if_copy()
         self._register_module(module)
 
     register_hook = register_module

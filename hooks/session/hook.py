@@ -261,7 +261,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
 
     @guarded
     def _prepare(self, context: Any, run: Run) -> None:
-        self._say_if_copy()
+        self._warn_if_copy()
         if not self.recorder.active:
             return
         watched = self._watch(context.session)

@@ -209,7 +209,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
     def _begin_training(self, model: Any) -> None:
         self._open_round = None
         self._names, self._importances = None, Importances()
-        self._say_if_copy()
+        self._warn_if_copy()
         if self.recorder.active:
             self._rounds_before = model.num_boosted_rounds()
             self.recorder.start_at(self._rounds_before)

@@ -193,7 +193,7 @@ class TestWhole:
         forward = compiled(lambda x: net(x) * 2)
         forward(batches(1)[0][0])
         Path(out, STOP_FILE).write_text("{}")
-        hook.recorder._run._stop_request._next_look = 0.0
+        hook.recorder._run._stop_request._next_poll = 0.0
         with pytest.raises(TrainingStopped):
             forward(batches(1)[0][0])
 
