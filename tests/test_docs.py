@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.public_names import list_undocumented_names, load_package
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["importing.md", "queries.md", "saving.md", "reading.md", "sql.md", "warehouse.md", "rules.md"]
+PAGES = ["index.md", "importing.md", "queries.md", "saving.md", "reading.md", "sql.md", "warehouse.md", "recipes.md", "rules.md"]
 # Pages of a framework, each with the package that its examples need; they make their own runs.
 FRAMEWORK_PAGES = {
     "mxnet.md": "mxnet",
@@ -67,10 +68,36 @@ def test_the_session_of_the_readme_gives_what_it_shows(folder: Path, monkeypatch
     assert result.failed == 0
 
 
+def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    names: dict[str, object] = {}
+    sessions = 0
+    for language, block in re.findall(r"```(python|pycon)\n(.*?)```", text, re.DOTALL):
+        if language == "python":
+            exec(block, names)
+            continue
+        test = doctest.DocTestParser().get_doctest(block, names, "tutorial", "tutorial.md", 0)
+        test.globs = names
+        result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(test, clear_globs=False)
+        assert result.failed == 0
+        sessions += 1
+    assert sessions > 5
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_public_name_has_a_section_in_the_reference() -> None:
+    import tensortrial
+
+    package = load_package(Path(tensortrial.__file__).parents[1])
+    assert list_undocumented_names(package) == []
 
 
 def test_every_view_is_documented_with_its_columns(folder: Path) -> None:
