@@ -193,6 +193,22 @@ build/env-bench-links: build/env-bench build/files
 	.venv-bench/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
+# The documentation is built without any framework: griffe reads the sources.
+VENV_DOCS := .venv-docs
+
+.PHONY: env-docs
+env-docs: build/env-docs-links  ## Make .venv-docs: what builds the documentation
+
+build/env-docs: pyproject.toml $(VENV_DOCS)/pyvenv.cfg
+	@mkdir -p build
+	$(VENV_DOCS)/bin/python -m pip install --quiet 'setuptools>=77'
+	$(VENV_DOCS)/bin/python -m pip install $(EDITABLE) -e '.[docs]'
+	@touch $@
+
+build/env-docs-links: build/env-docs build/files
+	$(VENV_DOCS)/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	@touch $@
+
 .PHONY: servers
 servers:  ## Install the servers that the tests start, by apt-get, if they are missing: an S3 server (Ceph's), PostgreSQL
 	@missing=; command -v radosgw > /dev/null || missing+=" $(CEPH)"; \
@@ -318,7 +334,24 @@ bench-keras: env-tf  ## Run the benchmark of the Keras hook
 bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook
 	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore $(VENV_MXNET)/bin/python benchmarks/training_mxnet.py
 
+# --------------------------------------------------------------------------------------------------- documentation
+
+# Strict: a broken link or anchor, or a public name without a section in the reference, fails.
+.PHONY: docs
+docs: env-docs  ## Build the documentation into build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build --quiet
+	@echo "The documentation is in build/site/index.html"
+
+.PHONY: pictures
+pictures: env  ## Draw the pictures of the documentation again, from real runs
+	$(PY) -m pip install --quiet 'matplotlib>=3.9'
+	$(PY) docs/site/pictures.py
+
 # --------------------------------------------------------------------------------------------------------- release
+
+.PHONY: release-check
+release-check: dist docs  ## Check the versions, the changelog, the wheel in a new environment, and the documentation
+	$(PY) .ci/release_check.py dist
 
 .PHONY: dist
 dist: env  ## Build the source distribution and, from it, the wheel

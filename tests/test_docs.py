@@ -10,10 +10,21 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from support.public_names import list_undocumented_names, load_package
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["index.md", "importing.md", "queries.md", "saving.md", "reading.md", "sql.md", "warehouse.md", "recipes.md", "rules.md"]
+PAGES = [
+    "index.md",
+    "importing.md",
+    "queries.md",
+    "saving.md",
+    "reading.md",
+    "sql.md",
+    "warehouse.md",
+    "recipes.md",
+    "rules.md",
+]
 # Pages of a framework, each with the package that its examples need; they make their own runs.
 FRAMEWORK_PAGES = {
     "mxnet.md": "mxnet",
@@ -81,7 +92,9 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
             continue
         test = doctest.DocTestParser().get_doctest(block, names, "tutorial", "tutorial.md", 0)
         test.globs = names
-        result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(test, clear_globs=False)
+        result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS).run(
+            test, clear_globs=False
+        )
         assert result.failed == 0
         sessions += 1
     assert sessions > 5
@@ -91,6 +104,13 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_in_the_documents_for_developers_exists(page: str) -> None:
+    paths = re.findall(r"`((?:docs|hooks|queries|tensorstore|tests)/[^`*]*)`", (ROOT / page).read_text())
+    assert len(paths) > 3
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_every_public_name_has_a_section_in_the_reference() -> None:

@@ -1,7 +1,7 @@
 """MkDocs calls these functions while it builds the site (see mkdocs.yml).
 
-They add the pages that are generated (the command line, the SQL views, the documents at the root of the repository), and stop the build when
-a public name has no section in the API reference.
+They add the pages that are generated (the command line, the SQL views, the documents at the root of the repository),
+and stop the build when a public name has no section in the API reference.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 # Documents at the root that the site shows too.
-ROOT_PAGES = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 
 _VIEWS = """# SQL views
 
-What `sql` of a [trial][tensortrial.Trial.sql], of [many runs][tensortrial.Runs.sql] and of the [command line](cli.md) can read. The column `run` and the view `runs`
-are there where runs were opened together. [SQL](../sql.md) explains the views by examples.
+What `sql` of a [trial][tensortrial.Trial.sql], of [many runs][tensortrial.Runs.sql] and of the [command line](cli.md)
+can read. The column `run` and the view `runs` exist where runs were opened together.
+[SQL](../sql.md) explains the views by examples.
 """
 
 
 def on_pre_build(config: Any) -> None:
     """Stop the build if a public name has no section in the reference."""
     sys.path.insert(0, str(ROOT / "tests"))  # not above: MkDocs restores the path after it has imported this file
-    from support.public_names import list_undocumented_names, load_package
-
     import tensortrial
+    from support.public_names import list_undocumented_names, load_package
 
     missing = list_undocumented_names(load_package(Path(tensortrial.__file__).parents[1]))
     if missing:
@@ -90,7 +94,11 @@ def describe_views() -> str:
     runs = tensortrial.open_runs(str(run))
     parts = [_VIEWS]
     for path in sorted((ROOT / "queries" / "views").glob("*.sql")):
-        comment = " ".join(line.removeprefix("--").strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("--"))
+        comment = " ".join(
+            line.removeprefix("--").strip()
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.startswith("--")
+        )
         meaning, _, columns = comment.partition("Columns:")
         answer = runs.sql(f"select * from {path.stem} limit 0").to_arrow_table()
         rows = [f"| `{field.name}` | {field.type} |" for field in answer.schema]

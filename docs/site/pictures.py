@@ -78,7 +78,9 @@ def draw_accuracy(trials: dict[str, Trial]) -> None:
     figure, axes = plt.subplots(figsize=(5.5, 3))
     for name, trial in trials.items():
         values = trial.tensor("accuracy").values(modes.EVAL)
-        axes.plot([50 * (step + 1) for step in values], [float(value) for value in values.values()], marker="o", label=name)
+        axes.plot(
+            [50 * (step + 1) for step in values], [float(value) for value in values.values()], marker="o", label=name
+        )
     axes.set(ylim=(0, 1), xlabel="step", title="accuracy on held-out digits")
     axes.legend(loc="lower right")
     save(figure, "tutorial-accuracy")
@@ -86,7 +88,9 @@ def draw_accuracy(trials: dict[str, Trial]) -> None:
 
 def draw_overview(trial: Trial) -> None:
     """Draw the loss of the demo, and the norms of its gradients over its steps."""
-    figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 4.4), sharex=True, height_ratios=[2, 1.4], layout="constrained")
+    figure, (top, bottom) = plt.subplots(
+        2, 1, figsize=(9, 4.4), sharex=True, height_ratios=[2, 1.4], layout="constrained"
+    )
     losses = trial.tensor("CrossEntropyLoss_output_0").values(modes.TRAIN)
     top.plot(list(losses), [float(value) for value in losses.values()], linewidth=1)
     top.set(title="loss, every step", yscale="log")
