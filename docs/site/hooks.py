@@ -54,8 +54,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Adapt the links of documents at the root, show links out of `docs/` as text, and insert the tree of errors."""
     if page.file.src_uri in ROOT_PAGES.values():
         markdown = markdown.replace("](docs/", "](")
-        for source, path in ROOT_PAGES.items():
-            markdown = markdown.replace(f"]({source}", f"]({path}")
+    for source, path in ROOT_PAGES.items():
+        markdown = re.sub(rf"\]\((\.\./)?{source}", f"]({path}", markdown)
     if page.file.src_uri == "reference/errors.md":
         markdown = markdown.replace("{{ error tree }}", f"```text\n{_error_tree()}\n```")
     if not page.file.src_uri.startswith("reference/"):
