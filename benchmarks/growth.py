@@ -39,7 +39,7 @@ def write(out: str, rows: int) -> None:
     from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
     from tensortrial.format.index_writer import write_compacted
     from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
-    from tensortrial.statistics.single import STATISTICS
+    from tensortrial.statistics.definitions import STATISTICS
     from tensortrial.storage.open import open_storage
     from tensortrial.write.claim import claim
 

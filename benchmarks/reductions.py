@@ -23,7 +23,8 @@ import numpy.typing as npt
 from training import MODELS, build_gpt, build_resnet
 
 from tensortrial.statistics.batched import can_join, statistics_of_many
-from tensortrial.statistics.single import STATISTICS, statistics
+from tensortrial.statistics.definitions import STATISTICS
+from tensortrial.statistics.single import statistics
 
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
 Array = npt.NDArray[np.float32]

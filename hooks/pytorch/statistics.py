@@ -1,4 +1,4 @@
-"""The statistics of `tensortrial.statistics.single` for torch tensors, computed where the tensors are.
+"""The statistics of torch tensors, computed on the device where the tensors are.
 
 Nothing here waits for the device: no value is read back and no branch depends on one, so the calls queue up behind the
 training's own kernels, and the results travel to the host later in one copy. Tensors of one size and dtype are stacked
@@ -8,10 +8,9 @@ Everything is computed in float64, a part of a large tensor at a time, so that t
 stays under 0.5 GiB (only median copies, and sorts, a tensor as a whole). MPS has no float64: there everything is
 float32, the result too, with l2 scaled so that it cannot overflow half-way.
 
-The definitions and their sources are in `tensortrial.statistics.single`; the tests hold the two to each other. Only
-prod is
-found in another way, as 2^sum(log2|x|) with the sign of the number of negative factors: no order of multiplication
-can make that overflow or vanish half-way, and it is good to about 1e-12 in float64, 1e-4 in float32.
+The formulas are those of `tensortrial.statistics.definitions`. Only the product is computed in another way than in
+numpy, as 2^sum(log2|x|) with the sign of the number of negative factors: no order of multiplication can make that
+overflow or vanish half-way, and it is exact to about 1e-12 in float64, 1e-4 in float32.
 """
 
 from __future__ import annotations
@@ -22,7 +21,14 @@ from typing import TypeAlias
 
 import torch
 
-from tensortrial.statistics.single import COMPLEX_STATISTICS, COUNTS, parse_statistic
+from tensortrial.statistics.definitions import (
+    COMPLEX_STATISTICS,
+    COUNTS,
+    FORMULAS,
+    STATISTICS,
+    parse_statistic,
+    quantities_of,
+)
 
 __all__ = ["device_statistics"]
 
@@ -32,25 +38,27 @@ Sums: TypeAlias = dict[str, Tensor]
 # Elements that are converted to float64 at once: 128 MiB, and as much again for a magnitude or a logarithm.
 _CHUNK = 1 << 24
 
-# Which sums a statistic is made from. `spread` is sum((x - mean)^2), `norm` sqrt(sum(x^2)), `logs` sum(log2|x|).
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "min": ("low",), "max": ("high",), "mean": ("total",), "median": ("median",), "sum": ("total",),
-    "std": ("total", "spread"), "variance": ("total", "spread"), "prod": ("logs", "negatives"),
-    "l1": ("magnitude",), "l2": ("norm",),
-    "abs_min": ("abs_low",), "abs_max": ("low", "high"), "abs_mean": ("magnitude",), "abs_median": ("abs_median",),
-    "abs_std": ("magnitude", "abs_spread"), "abs_variance": ("magnitude", "abs_spread"), "abs_sum": ("magnitude",),
-    "abs_prod": ("logs",), "abs_l1": ("magnitude",), "abs_l2": ("norm",),
-    "nan_count": ("nans",), "inf_count": ("infs",), "zero_count": ("zeros",),
-}  # fmt: skip
+# What a quantity is made from, where that is not itself. `logs` is sum(log2|x|).
+_MADE_FROM = {
+    "spread": ("total", "spread"),
+    "abs_spread": ("magnitude", "abs_spread"),
+    "product": ("logs", "negatives"),
+}
 
 
 @torch.no_grad()
 def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor:
     """Return a row for each tensor and a column for each name: shape (len(tensors), len(names)), on their device.
 
-    The tensors are dense, of any shape and dtype, and on one device. The result is float64, on MPS float32. What is
-    not defined is NaN: most of an empty tensor, the order of complex numbers, all of a packed or quantised dtype.
-    ConfigurationError for a name that is not a statistic.
+    The result is float64, on MPS float32. What is not defined is NaN: most of an empty tensor, the order of complex
+    numbers, all of a packed or quantised dtype.
+
+    Args:
+        tensors: Dense, of any shape and dtype, on one device.
+        names: Statistics, as `parse_statistic` takes them.
+
+    Raises:
+        ConfigurationError: A name is that of no statistic.
     """
     columns = [parse_statistic(name) for name in names]
     if not tensors:
@@ -64,7 +72,7 @@ def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor
 
 
 def _groups(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """Return the places of the tensors that can be stacked: of one size and dtype, and not too much at once."""
+    """Return the positions of the tensors that can be stacked: of one size and dtype, and not too much at once."""
     groups: list[list[int]] = []
     last: dict[tuple[int, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(tensors):
@@ -97,7 +105,7 @@ def _defined(dtype: torch.dtype) -> frozenset[str]:
     if dtype.is_complex:
         return COMPLEX_STATISTICS
     real = dtype in _INTEGERS or (dtype.is_floating_point and dtype not in _PACKED)
-    return frozenset(_NEEDS) if real else frozenset()
+    return frozenset(STATISTICS) if real else frozenset()
 
 
 def _known_dtypes(*names: str) -> frozenset[torch.dtype]:
@@ -141,7 +149,7 @@ def _stack(flats: list[Tensor]) -> Tensor:
 
 
 def _of_real(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums:
-    needs = {need for column in columns for need in _NEEDS[column]}
+    needs = {sum_ for quantity in quantities_of(columns) for sum_ in _MADE_FROM.get(quantity, (quantity,))}
     count = flats[0].numel()
     if count <= _CHUNK:
         sums = _sums(_stack(flats).to(wide), needs)
@@ -152,7 +160,21 @@ def _of_real(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums
         sums["median"] = _median(_sortable(_stack(flats)), wide)
     if "abs_median" in needs:
         sums["abs_median"] = _median(_absolute(_sortable(_stack(flats))), wide)
-    return {column: _FINISHERS[column](sums, count) for column in columns}
+    quantities = _Quantities(sums, count)
+    return {column: FORMULAS[column](quantities) for column in columns}
+
+
+class _Quantities:
+    """The sums of some tensors, as attributes for the formulas of the statistics."""
+
+    sqrt = staticmethod(torch.sqrt)
+    maximum = staticmethod(torch.maximum)
+
+    def __init__(self, sums: Sums, count: int) -> None:
+        self.count = count
+        vars(self).update(sums)
+        if "logs" in sums:
+            self.product = torch.exp2(sums["logs"]) * (1 - 2 * (sums["negatives"] % 2))
 
 
 def _sums(values: Tensor, needs: set[str]) -> Sums:
@@ -201,7 +223,7 @@ _REDUCERS: dict[str, Callable[[Tensor], Tensor]] = {
 _REDUCERS_OF_MAGNITUDES: dict[str, Callable[[Tensor], Tensor]] = {
     "abs_low": lambda x: x.amin(dim=1),
     "abs_spread": _spread,
-    # log2(0) is -inf, so a zero makes the product 0, and NaN beside an infinity: just as multiplication would.
+    # log2(0) is -inf, so a zero makes the product 0, and NaN together with an infinity: just as multiplication would.
     "logs": lambda x: x.log2().sum(dim=1),
 }
 
@@ -256,34 +278,3 @@ def _middle_of_sorted(values: Tensor, wide: torch.dtype) -> Tensor:
     count = values.shape[1]
     low, high = ordered[:, (count - 1) // 2].to(wide), ordered[:, count // 2].to(wide)
     return ((low + high) / 2).masked_fill(torch.isnan(ordered[:, -1]), math.nan)  # NaN sorts last
-
-
-def _product(sums: Sums) -> Tensor:
-    return torch.exp2(sums["logs"]) * (1 - 2 * (sums["negatives"] % 2))
-
-
-_FINISHERS: dict[str, Callable[[Sums, int], Tensor]] = {
-    "min": lambda s, n: s["low"],
-    "max": lambda s, n: s["high"],
-    "mean": lambda s, n: s["total"] / n,
-    "median": lambda s, n: s["median"],
-    "std": lambda s, n: (s["spread"] / n).sqrt(),
-    "variance": lambda s, n: s["spread"] / n,
-    "sum": lambda s, n: s["total"],
-    "prod": lambda s, n: _product(s),
-    "l1": lambda s, n: s["magnitude"],
-    "l2": lambda s, n: s["norm"],
-    "abs_min": lambda s, n: s["abs_low"],
-    "abs_max": lambda s, n: torch.maximum(-s["low"], s["high"]),
-    "abs_mean": lambda s, n: s["magnitude"] / n,
-    "abs_median": lambda s, n: s["abs_median"],
-    "abs_std": lambda s, n: (s["abs_spread"] / n).sqrt(),
-    "abs_variance": lambda s, n: s["abs_spread"] / n,
-    "abs_sum": lambda s, n: s["magnitude"],
-    "abs_prod": lambda s, n: torch.exp2(s["logs"]),
-    "abs_l1": lambda s, n: s["magnitude"],
-    "abs_l2": lambda s, n: s["norm"],
-    "nan_count": lambda s, n: s["nans"],
-    "inf_count": lambda s, n: s["infs"],
-    "zero_count": lambda s, n: s["zeros"],
-}

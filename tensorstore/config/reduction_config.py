@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..statistics.single import STATISTICS, parse_statistic
+from ..statistics.definitions import STATISTICS, parse_statistic
 
 _NORMS = ("l1", "l2")
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
 
 try:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 import pyarrow as pa
 
 from ..errors import ExportError, MissingExtra, TableMismatch
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from . import urls
 from .batches import ahead, gathered
 from .json_text import as_json

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from .batches import gathered
 from .json_text import as_json, is_nested
 from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences

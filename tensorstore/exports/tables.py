@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
 ENCODED = pa.dictionary(pa.int32(), _TEXT)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..errors import ExportError, StorageError
 from ..format.schema import path_component
 from ..mode import ModeKeys
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from ..storage.open import Sink, Storage
 from ..tfevents.summary import event, first_event, shown
 from ..tfevents.tfrecord import framed

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ..dtypes import Array
 from ..errors import CorruptFile
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .chunk_reader import ChunkFile

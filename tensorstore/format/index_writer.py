@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..dtypes import Array
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from ..storage.open import Sink
 from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
 from .index_footer import footer_entries, summarize

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from ..errors import ConfigurationError, NotARun, UnknownFormat
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 
 FORMAT = 1

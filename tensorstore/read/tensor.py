@@ -11,8 +11,9 @@ from ..errors import ShapeUnavailableForStep, TensorUnavailableForStep
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
+from ..statistics.definitions import STATISTICS, parse_statistic
 from ..statistics.derived import derive
-from ..statistics.single import STATISTICS, parse_statistic, statistic
+from ..statistics.single import statistic
 
 if TYPE_CHECKING:
     from .run_reader import RunReader

@@ -17,8 +17,9 @@ from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.trial import Trial
 from ..read.workers import natural
+from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
-from ..statistics.single import STATISTICS, statistics
+from ..statistics.single import statistics
 
 _POSITION = {name: position for position, name in enumerate(STATISTICS)}
 _KEPT_STEPS = 32

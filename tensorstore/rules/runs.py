@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InvalidRuleParameter
 from ..format.index_types import SavedTensor
 from ..read.trial import Trial, create_trial
-from ..statistics.single import STATISTICS
+from ..statistics.definitions import STATISTICS
 from .builtin import BuiltinRule, SelectingRule
 from .parameter import number, regexes, words
 from .reader import Selector, StepView, reader_of

@@ -1,32 +1,33 @@
-"""Statistics of many small tensors in one go: a model has a hundred, and numpy's calls for each of them would cost more
-than their numbers."""
+"""The statistics of many small arrays at once: a model has a hundred, and numpy's calls for each of them would take
+longer than the computation itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 
-from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, Array, statistics
+from .blocks import Array
+from .definitions import DEFINITIONS, FORMULAS, STATISTICS, quantities_of
+from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, statistics
 from .sums import Floats
 
 SMALL_ELEMENTS = 4096
-"""Of larger ones, numpy's calls are not what takes the time."""
+"""For larger arrays, numpy's calls are not what takes the time."""
 _TOGETHER = 16384
 """Elements that are joined, about: they stay in the processor's cache."""
 
 
 def can_join(array: Array) -> bool:
-    """Whether `statistics_of_many` gains anything for an array."""
+    """Return whether `statistics_of_many` is faster for an array."""
     return 1 < array.size <= SMALL_ELEMENTS and array.dtype.kind == "f" and array.dtype.itemsize <= 8
 
 
 def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
-    """What `statistics` gives for each of the arrays, all of which `can_join`; to the last digits but one."""
+    """Return what `statistics` returns for each of the arrays, all of which `can_join`; the last digit may differ."""
     sizes = np.array([array.size for array in arrays])
     group = (np.cumsum(sizes) - sizes) // _TOGETHER
     bounds = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
@@ -34,31 +35,34 @@ def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[
 
 
 def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
-    columns = None if set(names) - _FINISHERS.keys() else _columns(arrays, names)
+    columns = _columns(arrays, names) if _STATISTICS.issuperset(names) else None
     if columns is None:
         return [statistics(array, names) for array in arrays]
     found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return [
-        statistics(array, names) if math.isnan(each.get("prod", 0.0)) else each
+        statistics(array, names) if any(math.isnan(each.get(name, 0.0)) for name in _PRODUCTS) else each
         for array, each in zip(arrays, found, strict=True)
     ]
 
 
 def _columns(arrays: Sequence[Array], names: tuple[str, ...]) -> list[list[float]] | None:
-    """The values of each name for all arrays; None if there is an infinity or a NaN anywhere."""
+    """Return the values of each name for all arrays; None if any array holds an infinity or NaN."""
     with np.errstate(all="ignore"):
         joined = _Joined(arrays)
         if not np.isfinite(joined.squares.sum()):
             return None
-        return [_FINISHERS[name](joined).tolist() for name in names]
+        return [FORMULAS[name](joined).tolist() for name in names]
 
 
 class _Joined:
-    """Arrays one after another, in float64, and the sums of each."""
+    """Arrays one after another, in float64, and the quantities of each."""
+
+    sqrt = staticmethod(np.sqrt)
+    maximum = staticmethod(np.maximum)
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        self.counts = np.array([array.size for array in arrays])
-        self._starts = np.cumsum(self.counts) - self.counts
+        self.count = np.array([array.size for array in arrays])
+        self._starts = np.cumsum(self.count) - self.count
         self.values: Floats = np.concatenate([array.reshape(-1) for array in arrays], dtype=np.float64)
         self.total = self.sums(self.values)
         self.magnitude = self.sums(np.absolute(self.values))
@@ -67,46 +71,45 @@ class _Joined:
     def sums(self, values: Floats) -> Floats:
         return np.add.reduceat(values, self._starts)
 
+    @cached_property
     def low(self) -> Floats:
         return np.minimum.reduceat(self.values, self._starts)
 
+    @cached_property
     def high(self) -> Floats:
         return np.maximum.reduceat(self.values, self._starts)
 
+    @property
+    def norm(self) -> Floats:
+        norm: Floats = np.sqrt(self.squares)
+        return norm
+
     @cached_property
-    def variance(self) -> Floats:
-        mean = self.total / self.counts
+    def spread(self) -> Floats:
+        mean = self.total / self.count
         spread = self.squares - self.total * mean
         if (spread <= CANCELLATION * self.squares).any():
-            centred = self.values - np.repeat(mean, self.counts)
+            centred = self.values - np.repeat(mean, self.count)
             # The last term takes out what the rounding of the mean has put in.
-            spread = self.sums(np.square(centred)) - self.sums(centred) ** 2 / self.counts
-        variance: Floats = np.maximum(spread, 0.0) / self.counts
-        return variance
+            spread = self.sums(np.square(centred)) - self.sums(centred) ** 2 / self.count
+        positive: Floats = np.maximum(spread, 0.0)
+        return positive
 
+    @cached_property
     def product(self) -> Floats:
         """NaN where it takes more care than this."""
-        products = np.zeros(len(self.counts))
+        products = np.zeros(len(self.count))
         # The geometric mean of |x| is at most the arithmetic one: the product of most weights is 0.
-        lasts = self.counts * np.log2(self.magnitude / self.counts) >= LEAST_EXPONENT
+        lasts = self.count * np.log2(self.magnitude / self.count) >= LEAST_EXPONENT
         for number in np.flatnonzero(lasts).tolist():
             begin = self._starts[number]
-            direct = float(np.multiply.reduce(self.values[begin : begin + self.counts[number]]))
+            direct = float(np.multiply.reduce(self.values[begin : begin + self.count[number]]))
             products[number] = direct if SAFE_LEAST < abs(direct) < math.inf else math.nan
         return products
 
 
-_Finisher: TypeAlias = Callable[[_Joined], Floats]
-_FINISHERS: dict[str, _Finisher] = {
-    "min": _Joined.low,
-    "max": _Joined.high,
-    "mean": lambda joined: joined.total / joined.counts,
-    "std": lambda joined: np.sqrt(joined.variance),
-    "variance": lambda joined: joined.variance,
-    "sum": lambda joined: joined.total,
-    "prod": _Joined.product,
-    "l1": lambda joined: joined.magnitude,
-    "l2": lambda joined: np.sqrt(joined.squares),
-    "abs_mean": lambda joined: joined.magnitude / joined.counts,
-    "abs_max": lambda joined: np.maximum(joined.high(), -joined.low()),
-}
+_QUANTITIES = frozenset({"low", "high", "total", "magnitude", "norm", "spread", "product"})
+"""Those that `_Joined` has."""
+_STATISTICS = frozenset(name for name in STATISTICS if quantities_of((name,)) <= _QUANTITIES)
+"""Other statistics are computed one array at a time."""
+_PRODUCTS = tuple(name for name in STATISTICS if "product" in DEFINITIONS[name].needs)

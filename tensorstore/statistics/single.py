@@ -1,97 +1,52 @@
-"""The one definition of every statistic: numpy, one thread, each block of memory read once.
+"""The statistics of one array: numpy, one thread, each block of memory read once.
 
-All results are float64, whatever the dtype: each block of the tensor is converted to float64 in the cache, so that a
-float32 tensor cannot overflow, and l2 and variance lose nothing to rounding. NaN propagates in everything but the
-counts. An empty tensor has counts of 0, and NaN for the rest. A statistic that makes no sense for a dtype is left out.
-
-    real (floats, integers, bool as 0 and 1, the kinds of ml_dtypes)    all of STATISTICS
-    complex                                                             std and variance of |x - mean|; l1, l2 and
-                                                                        abs_* of the magnitudes; the counts
-    strings, dates, structures, objects                                 none
-
-Definitions, for x flattened, n = x.size:
-
-    mean         sum(x) / n
-    median       the middle value, or the mean of the two middle ones (numpy.median)
-    variance     sum((x - mean)^2) / n, so ddof=0, merged over the blocks by the pairwise update of Chan, Golub and
-                 LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979)
-    std          sqrt(variance)
-    prod         the product itself, rounded once: no order of multiplication can make it overflow or vanish half-way.
-                 With an infinity: NaN if there is also a zero, else an infinity
-    l1, l2       sum(|x|), sqrt(sum(x^2))
-    abs_R        R of |x|; an element of a complex tensor with a NaN part has the magnitude NaN
-    nan_count    elements that are NaN
-    inf_count    elements that are infinite
-    zero_count   elements equal to 0, negative zero too
+Each block of the tensor is converted to float64 in the cache, so that a float32 tensor cannot overflow, and l2 and
+variance lose nothing to rounding. `definitions` says what each statistic is. The spread is merged over the blocks by
+the pairwise update of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+Variances" (1979).
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ..errors import ConfigurationError
+from .blocks import Array, blocks, native_blocks, nature, scratch_memory
+from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic, quantities_of
 from .sums import Floats, squares, total
 
-REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
-COUNTS = ("nan_count", "inf_count", "zero_count")
-STATISTICS: tuple[str, ...] = REDUCTIONS + tuple("abs_" + name for name in REDUCTIONS) + COUNTS
-COMPLEX_STATISTICS: frozenset[str] = frozenset(
-    {"std", "variance", "l1", "l2", *COUNTS, *(name for name in STATISTICS if name.startswith("abs_"))}
-)
-
-Array: TypeAlias = npt.NDArray[Any]
-
-_ALIASES = {"l1_norm": "l1", "l2_norm": "l2", "abs_l1_norm": "abs_l1", "abs_l2_norm": "abs_l2", "var": "variance"}
-
-# A float32 block and its float64 one stay in a second-level cache of 1 MiB; the calls cost a tenth of the time.
-_BLOCK = 65536
-_BINNED = 16384  # a histogram takes several arrays of this size
 # sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
 CANCELLATION = 1e-6
-# Rows multiplied without looking at exponents. Data with exponents under 1022 / 16 cannot overflow or vanish in them.
+# Rows multiplied without regard to exponents. Data with exponents under 1022 / 16 cannot overflow or vanish in them.
 _ROWS = 16
 _GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
 SAFE_LEAST = 2.0**-960  # a product above it has lost no digits on the way, short of numbers of the same smallness
-_HALF_RANGE = 2.0**1023 - 2.0**970  # half the greatest float64
 LEAST_EXPONENT = -1080  # a product under 2^-1080 rounds to 0, the least float64 being 2^-1074
 
 
-def parse_statistic(name: str) -> str:
-    """Return the canonical name of a statistic, from STATISTICS: `l2_norm` is `l2`. ConfigurationError if unknown."""
-    known = _ALIASES.get(name, name)
-    if known in STATISTICS:
-        return known
-    near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
-    raise ConfigurationError(
-        f"no statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
-        f"There are {', '.join(REDUCTIONS)}, each also as abs_, and {', '.join(COUNTS)}"
-    )
-
-
 def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
-    """Return the named statistics of the whole array, by canonical name; those its dtype does not define are left out.
+    """Return statistics of the whole array, by canonical name; those that its dtype does not define are left out.
 
-    The array has any shape, dtype and memory order, and is not copied as a whole but for median and complex dtypes.
-    ConfigurationError for a name that is not a statistic.
+    Args:
+        array: Of any shape, dtype and memory order. It is copied as a whole only for a median and for complex dtypes.
+        names: Statistics, as `parse_statistic` takes them.
+
+    Raises:
+        ConfigurationError: A name is that of no statistic.
     """
     plan = _plan(names if type(names) is tuple else tuple(names))
     array = np.asarray(array)
-    nature = _nature(array.dtype)
-    if nature == "none":
+    kind = nature(array.dtype)
+    if kind == "none":
         return {}
     if array.size == 0:
-        return _of_empty(plan.names if nature == "real" else plan.complex_names)
+        return _of_empty(plan.names if kind == "real" else plan.complex_names)
     with np.errstate(all="ignore"):
-        if nature == "complex":
+        if kind == "complex":
             return _of_complex(array, plan.complex_names)
         if array.size == 1:
             return _of_one(float(array.reshape(1).astype(np.float64)[0]), plan.names)
@@ -99,29 +54,17 @@ def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
 
 
 def statistic(array: Array, name: str) -> float | None:
-    """Return one statistic, or None where the dtype does not define it. ConfigurationError for an unknown name."""
-    return statistics(array, (name,)).get(parse_statistic(name))
+    """Return one statistic of the whole array, or None where its dtype does not define it.
 
-
-def histogram(array: Array, bins: int = 64) -> tuple[list[float], list[int]] | None:
-    """Return bins + 1 ascending edges and bins counts of the finite values, as numpy.histogram draws them.
-
-    The edges go from the least to the greatest finite value; a bin holds its left edge, and the last one both. One
-    value alone gets edges half a unit on each side. None without a finite value, and for complex and other dtypes.
+    Raises:
+        ConfigurationError: The name is that of no statistic.
     """
-    if bins < 1:
-        raise ConfigurationError(f"a histogram needs at least one bin, not {bins}")
-    array = np.asarray(array)
-    if array.size == 0 or _nature(array.dtype) != "real":
-        return None
-    with np.errstate(all="ignore"):
-        low, high = _finite_range(array)
-        return None if low > high else _histogram(array, low, high, bins)
+    return statistics(array, (name,)).get(parse_statistic(name))
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What the asked names need from each block; each need implies the cheaper ones it is made from."""
+    """What the wanted statistics need from each block; each need implies the cheaper ones that it is made from."""
 
     names: tuple[str, ...]
     complex_names: tuple[str, ...]
@@ -143,53 +86,35 @@ class _Plan:
 @functools.lru_cache(maxsize=256)
 def _plan(names: tuple[str, ...]) -> _Plan:
     canonical = tuple(dict.fromkeys(parse_statistic(name) for name in names))
-    wanted = set(canonical)
-    spread, abs_spread = bool(wanted & {"std", "variance"}), bool(wanted & {"abs_std", "abs_variance"})
-    product = bool(wanted & {"prod", "abs_prod"})
-    counts = bool(wanted & {"nan_count", "inf_count"})
-    medians = bool(wanted & {"median", "abs_median"})
-    extremes = product or counts or medians or bool(wanted & {"min", "max", "abs_max", "abs_min"})
+    needs = quantities_of(canonical)
+    spread, abs_spread, product = "spread" in needs, "abs_spread" in needs, "product" in needs
+    counts = not needs.isdisjoint({"nans", "infs"})
+    medians = not needs.isdisjoint({"median", "abs_median"})
     return _Plan(
         names=canonical,
         complex_names=tuple(name for name in canonical if name in COMPLEX_STATISTICS),
-        native=wanted <= {"min", "max", "abs_max", "median", *COUNTS},
-        extremes=extremes,
-        total=spread or bool(wanted & {"sum", "mean"}),
-        magnitude=abs_spread or product or bool(wanted & {"l1", "abs_sum", "abs_mean", "abs_l1"}),
-        squares=spread or abs_spread or bool(wanted & {"l2", "abs_l2"}),
+        native=needs <= {"low", "high", "median", "nans", "infs", "zeros"},
+        extremes=product or counts or medians or not needs.isdisjoint({"low", "high", "abs_low"}),
+        total=spread or "total" in needs,
+        magnitude=abs_spread or product or "magnitude" in needs,
+        squares=spread or abs_spread or "norm" in needs,
         spread=spread,
-        abs_low="abs_min" in wanted,
+        abs_low="abs_low" in needs,
         abs_spread=abs_spread,
         counts=counts,
-        zeros="zero_count" in wanted,
+        zeros="zeros" in needs,
         product=product,
-        median="median" in wanted,
-        abs_median="abs_median" in wanted,
+        median="median" in needs,
+        abs_median="abs_median" in needs,
     )
-
-
-@functools.lru_cache(maxsize=256)
-def _nature(dtype: np.dtype[Any]) -> str:
-    """Say whether a dtype is "real", "complex" or "none" of both. ml_dtypes' are known by what they convert to."""
-    if dtype.kind in "biuf":
-        return "real"
-    if dtype.kind == "c":
-        return "complex"
-    # ml_dtypes registers most of its kinds as V, which numpy uses for raw bytes and structures (numpy.void), or as W.
-    kind: str = dtype.kind
-    if kind not in "VW" or dtype.type is np.void:
-        return "none"
-    try:
-        with np.errstate(all="ignore"):
-            np.zeros(1, dtype).astype(np.complex128 if kind == "W" else np.float64)
-    except (TypeError, ValueError):
-        return "none"
-    return "complex" if kind == "W" else "real"
 
 
 @dataclass(slots=True)
 class _Partial:
-    """The sums over a part of a tensor that all statistics come from. A field the plan does not need stays unset."""
+    """The quantities of a part of a tensor, from which all statistics come. Those that the plan does not need stay
+    unset."""
+
+    sqrt = staticmethod(math.sqrt)
 
     count: int = 0
     low: float = math.inf
@@ -200,13 +125,22 @@ class _Partial:
     squares: float = 0.0  # sum(x^2)
     spread: float = 0.0  # sum((x - mean)^2)
     abs_spread: float = 0.0  # sum((|x| - mean(|x|))^2)
-    nans: int = 0
-    infs: int = 0
-    zeros: int = 0
+    nans: float = 0.0
+    infs: float = 0.0
+    zeros: float = 0.0
     # These three are found from the whole tensor, after the parts have been merged.
     product: float = math.nan
     median: float = math.nan
     abs_median: float = math.nan
+
+    @property
+    def norm(self) -> float:
+        return math.sqrt(self.squares)
+
+    @staticmethod
+    def maximum(one: float, other: float) -> float:
+        """Return the greater number, or NaN if one is."""
+        return -_least(-one, -other)
 
     def merge(self, other: _Partial) -> None:
         """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads)."""
@@ -217,7 +151,7 @@ class _Partial:
             between = other.magnitude / other.count - self.magnitude / self.count
             self.abs_spread += between * between * weight
         self.count += other.count
-        self.low, self.high = _least(self.low, other.low), -_least(-self.high, -other.high)
+        self.low, self.high = _least(self.low, other.low), self.maximum(self.high, other.high)
         self.abs_low = _least(self.abs_low, other.abs_low)
         self.total += other.total
         self.magnitude += other.magnitude
@@ -230,7 +164,7 @@ class _Partial:
 
 
 def _least(a: float, b: float) -> float:
-    # Python's min() forgets a NaN in the second place.
+    # Python's min() ignores a NaN that is its second argument.
     return b if b < a or b != b else a
 
 
@@ -246,18 +180,21 @@ def _of_one(value: float, names: tuple[str, ...]) -> dict[str, float]:
     return {name: found[_SLOT_OF_ONE[name]] for name in names}
 
 
-_SLOT_OF_ONE = (
-    {name: 1 if name.startswith("abs_") else 0 for name in STATISTICS}
-    | {"l1": 1, "l2": 1, "std": 2, "variance": 2, "abs_std": 2, "abs_variance": 2}
-    | {"nan_count": 3, "inf_count": 4, "zero_count": 5}
-)
+def _slots_of_one() -> dict[str, int]:
+    """Return for each statistic which of the six numbers in `_of_one` it is: what its formula makes of one number."""
+    one = _Partial(1, -3.0, -3.0, 3.0, -3.0, 3.0, 9.0, 1.0, 1.0, 5.0, 7.0, 11.0, -3.0, -3.0, 3.0)
+    slots = {-3.0: 0, 3.0: 1, 1.0: 2, 5.0: 3, 7.0: 4, 11.0: 5}
+    return {name: slots[formula(one)] for name, formula in FORMULAS.items()}
+
+
+_SLOT_OF_ONE = _slots_of_one()
 
 
 def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     """Statistics of at least two real numbers."""
     partial = _Partial()
-    scratch = _memory(1)
-    for source, block in _native_blocks(array) if plan.native else _blocks(array):
+    scratch = scratch_memory(1)
+    for source, block in native_blocks(array) if plan.native else blocks(array):
         part = _measure(source, block, scratch[: block.size], plan)
         if part.count == array.size:
             partial = part
@@ -269,91 +206,17 @@ def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
         partial.median = _median(partial, array)
     if plan.abs_median:
         partial.abs_median = _abs_median(partial, array)
-    return {name: _FINISHERS[name](partial) for name in plan.names}
-
-
-def _blocks(array: Array, size: int = _BLOCK) -> Iterator[tuple[Array, Floats]]:
-    """Yield all elements, in memory order, as one-dimensional blocks of at most `size`: as they are, and as float64.
-
-    A block is good until the next one is asked for. The first of the pair is for what must not be slowed or changed by
-    a conversion; it is the float64 block itself where numpy would be slower on the dtype.
-    """
-    flat = _flat(array)
-    if flat is None:
-        yield from _strided_blocks(array, size)
-        return
-    dtype = flat.dtype
-    if dtype == np.float64:
-        for start in range(0, flat.size, size):
-            source = flat[start : start + size]
-            yield source, source
-        return
-    native = dtype == np.float32  # numpy compares these as fast as it converts them
-    buffer = _memory(0)
-    for start in range(0, flat.size, size):
-        source = flat[start : start + size]
-        block = buffer[: source.size]
-        np.copyto(block, source, casting="unsafe")
-        yield (source if native else block), block
-
-
-def _memory(number: int) -> Floats:
-    """Return one of the calling thread's two blocks of memory: the pages of fresh memory, which the operating system
-    has to find and clear, cost as much as all the rest."""
-    memory: tuple[Floats, Floats] | None = getattr(_of_thread, "memory", None)
-    if memory is None:
-        memory = _of_thread.memory = np.empty(_BLOCK), np.empty(_BLOCK)
-    return memory[number]
-
-
-_of_thread = threading.local()
-
-
-def _native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
-    """Yield what `_blocks` yields where only the extremes are asked for: float32 then needs no conversion."""
-    flat = _flat(array) if array.dtype == np.float32 else None
-    if flat is None:
-        yield from _blocks(array)
-        return
-    for start in range(0, flat.size, _BLOCK):
-        source = flat[start : start + _BLOCK]
-        yield source, source
-
-
-def _flat(array: Array) -> Array | None:
-    """Return a one-dimensional view of all elements in memory order, or None where that would take a copy."""
-    flags = array.flags
-    if flags.c_contiguous:
-        return array.reshape(-1)
-    if flags.f_contiguous:
-        return array.T.reshape(-1)
-    return array if array.ndim == 1 else None
-
-
-def _strided_blocks(array: Array, size: int) -> Iterator[tuple[Array, Floats]]:
-    # numpy's own iterator finds the order of the strides, and converts a buffer's worth at a time.
-    with np.nditer(
-        [array],
-        ["external_loop", "buffered"],
-        [["readonly"]],
-        op_dtypes=[np.float64],
-        casting="unsafe",
-        order="K",
-        buffersize=size,
-    ) as chunks:
-        for chunk in chunks:
-            block: Floats = np.asarray(chunk)
-            yield block, block
+    return {name: FORMULAS[name](partial) for name in plan.names}
 
 
 def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan) -> _Partial:
-    """Reduce one block, in the cache. `scratch` has its size, and gets overwritten."""
+    """Reduce one block, in the cache. `scratch` has its size and is overwritten."""
     part = _Partial(block.size)
     if plan.extremes:
         part.low, part.high = float(np.minimum.reduce(source)), float(np.maximum.reduce(source))
         if plan.counts and not -math.inf < part.low <= part.high < math.inf:
-            part.nans = int(np.count_nonzero(np.isnan(block)))
-            part.infs = int(np.count_nonzero(np.isinf(block)))
+            part.nans = float(np.count_nonzero(np.isnan(block)))
+            part.infs = float(np.count_nonzero(np.isinf(block)))
     if plan.total:
         part.total = total(block)
     if plan.squares:
@@ -362,9 +225,9 @@ def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan) -> _Par
         part.spread = _centred_squares(block, part.total, part.squares, scratch)
     # Without the extremes, low is +inf and high -inf, which says nothing of the signs.
     if plan.zeros and not (plan.extremes and (part.low > 0 or part.high < 0)):
-        part.zeros = int(np.count_nonzero(np.equal(block, 0)))
+        part.zeros = float(np.count_nonzero(np.equal(block, 0)))
     if plan.magnitude or plan.abs_low:
-        # In the place of the block, which nobody looks at again, where it is not the tensor's own memory.
+        # Overwrites the block, which nobody reads any more, where it is not the tensor's own memory.
         _measure_magnitudes(block, part, scratch if source is block else block, plan)
     return part
 
@@ -402,7 +265,7 @@ def _product(part: _Partial, array: Array) -> float:
     if part.magnitude == 0 or part.count * math.log2(part.magnitude / part.count) < LEAST_EXPONENT:
         return 0.0
     mantissa, exponent = 1.0, 0
-    for _, block in _blocks(array):
+    for _, block in blocks(array):
         factor, shift = _scaled_product(block)
         mantissa, carry = math.frexp(mantissa * factor)
         exponent += shift + carry
@@ -414,7 +277,7 @@ def _product(part: _Partial, array: Array) -> float:
 def _infinite_product(array: Array) -> float:
     """Return the product of numbers of which one is infinite and none NaN."""
     negatives = 0
-    for _, block in _blocks(array):
+    for _, block in blocks(array):
         if np.count_nonzero(block) < block.size:
             return math.nan
         negatives += int(np.count_nonzero(block < 0))
@@ -504,74 +367,3 @@ def _on_magnitudes(name: str) -> str:
 
 def _all_finite(values: Array) -> bool:
     return bool(np.isfinite(values).all())
-
-
-def _finite_range(array: Array) -> tuple[float, float]:
-    """Return the least and the greatest finite value; (inf, -inf) if there is none."""
-    low, high = math.inf, -math.inf
-    for source, block in _blocks(array):
-        least, greatest = float(np.minimum.reduce(source)), float(np.maximum.reduce(source))
-        if not -math.inf < least <= greatest < math.inf:
-            finite = block[np.isfinite(block)]
-            if not finite.size:
-                continue
-            least, greatest = float(finite.min()), float(finite.max())
-        low, high = min(low, least), max(high, greatest)
-    return low, high
-
-
-def _histogram(array: Array, low: float, high: float, bins: int) -> tuple[list[float], list[int]]:
-    scale = 1.0
-    if low == high:
-        # Half a unit, or what makes the edges differ where the numbers are too large to notice half a unit.
-        half = max(0.5, abs(low) * bins * 2.0**-50)
-        low, high = low - half, high + half
-    if not high - low < math.inf:
-        scale = 0.5  # exact, as these are no small numbers
-        low, high = max(low * scale, -_HALF_RANGE), min(high * scale, _HALF_RANGE)
-    edges: Floats = np.linspace(low, high, bins + 1)
-    counts = np.zeros(bins, np.int64)
-    for _, block in _blocks(array, _BINNED):
-        counts += _bin(block if scale == 1.0 else block * scale, edges)
-    return (edges / scale).tolist(), counts.tolist()
-
-
-def _bin(block: Floats, edges: Floats) -> Array:
-    """Count the finite values of a block between the edges, as numpy does for uniform bins."""
-    bins, low, width = edges.size - 1, edges[0], edges[-1] - edges[0]
-    position = (block - low) / width * bins
-    finite = np.isfinite(position)
-    if not finite.all():
-        block, position = block[finite], position[finite]
-    index = np.minimum(position.astype(np.intp), bins - 1)
-    # Rounding may have put a value that lies on an edge on its wrong side.
-    index -= block < edges[index]
-    index += (block >= edges[index + 1]) & (index < bins - 1)
-    return np.bincount(index, minlength=bins)
-
-
-_FINISHERS: dict[str, Callable[[_Partial], float]] = {
-    "min": lambda part: part.low,
-    "max": lambda part: part.high,
-    "mean": lambda part: part.total / part.count,
-    "median": lambda part: part.median,
-    "std": lambda part: math.sqrt(part.spread / part.count),
-    "variance": lambda part: part.spread / part.count,
-    "sum": lambda part: part.total,
-    "prod": lambda part: part.product,
-    "l1": lambda part: part.magnitude,
-    "l2": lambda part: math.sqrt(part.squares),
-    "abs_min": lambda part: part.abs_low,
-    "abs_max": lambda part: -_least(part.low, -part.high),
-    "abs_mean": lambda part: part.magnitude / part.count,
-    "abs_median": lambda part: part.abs_median,
-    "abs_std": lambda part: math.sqrt(part.abs_spread / part.count),
-    "abs_variance": lambda part: part.abs_spread / part.count,
-    "abs_sum": lambda part: part.magnitude,
-    "abs_prod": lambda part: abs(part.product),
-    "abs_l1": lambda part: part.magnitude,
-    "abs_l2": lambda part: math.sqrt(part.squares),
-    "nan_count": lambda part: float(part.nans),
-    "inf_count": lambda part: float(part.infs),
-    "zero_count": lambda part: float(part.zeros),
-}

@@ -20,7 +20,8 @@ from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBa
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
 from ..statistics.batched import can_join, statistics_of_many
-from ..statistics.single import histogram, statistics
+from ..statistics.histogram import histogram
+from ..statistics.single import statistics
 from ..storage.open import Storage, register_flush, translated
 from .close_compaction import SmallIndex
 from .lease import Lease

@@ -15,7 +15,7 @@ import numpy as np
 
 from support.runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 from tensortrial.config.collection import Collection
-from tensortrial.statistics.single import STATISTICS
+from tensortrial.statistics.definitions import STATISTICS
 
 MODES = [TRAIN, TRAIN, EVAL, TRAIN, PREDICT, GLOBAL, TRAIN]
 WORKERS = ("worker_0", "gpu:0/é")

@@ -23,7 +23,7 @@ from ...config.save_config import SaveConfig
 from ...errors import ConfigurationError, CorruptFile, FileError
 from ...format.schema import WorkerInfo
 from ...mode import ModeKeys
-from ...statistics.single import parse_statistic
+from ...statistics.definitions import parse_statistic
 from ...storage.open import Storage
 
 Report = Callable[[FileError], None]

@@ -34,7 +34,7 @@ from tensortrial.errors import (
 from tensortrial.importers.smdebug import import_run
 from tensortrial.importers.smdebug import job as importer
 from tensortrial.mode import ModeKeys
-from tensortrial.statistics.single import REDUCTIONS
+from tensortrial.statistics.definitions import REDUCTIONS
 
 TRAIN, EVAL, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.GLOBAL
 

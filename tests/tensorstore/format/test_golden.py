@@ -16,7 +16,9 @@ import pytest
 import tensortrial
 from tensortrial.dtypes import storable
 from tensortrial.read.trial import Trial
-from tensortrial.statistics.single import STATISTICS, histogram, statistics
+from tensortrial.statistics.definitions import STATISTICS
+from tensortrial.statistics.histogram import histogram
+from tensortrial.statistics.single import statistics
 
 TESTS = Path(__file__).parents[2]
 RUNS = sorted((TESTS / "golden").glob("format-*/*"))

@@ -19,7 +19,7 @@ from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
-from tensortrial.statistics.single import STATISTICS
+from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.storage.open import open_storage
 from tensortrial.write import close_compaction
 

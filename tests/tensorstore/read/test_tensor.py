@@ -18,7 +18,7 @@ from tensortrial.errors import (
     TensorUnavailableForStep,
 )
 from tensortrial.read.trial import Trial
-from tensortrial.statistics.single import STATISTICS
+from tensortrial.statistics.definitions import STATISTICS
 
 REDUCED = {"statistics": ("max", "abs_l2", "nan_count"), "raw": False}
 

@@ -10,8 +10,9 @@ import pytest
 import tensortrial
 from support.runs import Job
 from tensortrial.errors import TensorUnavailableForStep
+from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.statistics.derived import DERIVATIONS, Derivation, derive, expression
-from tensortrial.statistics.single import STATISTICS, statistic, statistics
+from tensortrial.statistics.single import statistic, statistics
 
 VALUES = {
     "plain": np.linspace(-3, 2, 12, dtype=np.float32).reshape(3, 4),

@@ -15,16 +15,9 @@ from hypothesis import strategies as st
 
 from tensortrial.errors import ConfigurationError
 from tensortrial.statistics import sums
-from tensortrial.statistics.single import (
-    COMPLEX_STATISTICS,
-    COUNTS,
-    REDUCTIONS,
-    STATISTICS,
-    histogram,
-    parse_statistic,
-    statistic,
-    statistics,
-)
+from tensortrial.statistics.definitions import COMPLEX_STATISTICS, COUNTS, REDUCTIONS, STATISTICS, parse_statistic
+from tensortrial.statistics.histogram import histogram
+from tensortrial.statistics.single import statistic, statistics
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 

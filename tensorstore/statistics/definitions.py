@@ -1,0 +1,130 @@
+"""The definition of every statistic: one table, from which all implementations and the documentation follow.
+
+Each statistic is a formula over a few quantities, such as the sum of all elements. An implementation (`single` and
+`batched` in numpy, `tensortrial.hooks.pytorch.statistics` in torch) only measures the quantities, as attributes of an
+object that also offers `sqrt` and `maximum`; the formulas are those of this table.
+
+Results are float64 for every dtype. NaN propagates in everything but the counts. An empty tensor has counts of 0 and
+NaN for the rest. A statistic that makes no sense for a dtype is left out:
+
+    real (floats, integers, bool as 0 and 1, the dtypes of ml_dtypes)   all of STATISTICS
+    complex                                                             COMPLEX_STATISTICS: std and variance of
+                                                                        |x - mean|; l1, l2 and abs_* of the magnitudes,
+                                                                        where an element with a NaN part has the
+                                                                        magnitude NaN; the counts
+    strings, dates, structures, objects                                 none
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigurationError
+
+REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
+COUNTS = ("nan_count", "inf_count", "zero_count")
+STATISTICS: tuple[str, ...] = REDUCTIONS + tuple("abs_" + name for name in REDUCTIONS) + COUNTS
+"""The names of all statistics, in the order of the index's columns."""
+COMPLEX_STATISTICS: frozenset[str] = frozenset(
+    {"std", "variance", "l1", "l2", *COUNTS, *(name for name in STATISTICS if name.startswith("abs_"))}
+)
+"""Those that complex dtypes define."""
+
+QUANTITIES = {
+    "count": "the number of elements, n",
+    "low": "min(x)",
+    "high": "max(x)",
+    "abs_low": "min(|x|)",
+    "total": "sum(x)",
+    "magnitude": "sum(|x|)",
+    "norm": "sqrt(sum(x^2))",
+    "spread": "sum((x - mean)^2)",
+    "abs_spread": "sum((|x| - abs_mean)^2)",
+    "product": "the product of all elements, rounded once: no order of multiplication makes it overflow or vanish "
+    "half-way; with an infinity NaN if there is also a zero, else an infinity",
+    "median": "the middle value, or the mean of the two middle ones",
+    "abs_median": "the same of |x|",
+    "nans": "elements that are NaN",
+    "infs": "elements that are infinite",
+    "zeros": "elements equal to 0, negative zero too",
+}
+"""What an implementation measures, by the name of the attribute."""
+
+Formula = Callable[[Any], Any]
+"""Computes a statistic from an object with the quantities. Any, because they may be numbers, arrays or tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """How a statistic follows from quantities."""
+
+    name: str
+    meaning: str
+    """The formula as documentation shows it, for x flattened and n elements."""
+    needs: tuple[str, ...]
+    """The quantities, apart from `count`."""
+    formula: Formula
+
+
+_TABLE = (
+    Definition("min", "min(x)", ("low",), lambda q: q.low),
+    Definition("max", "max(x)", ("high",), lambda q: q.high),
+    Definition("mean", "sum(x) / n", ("total",), lambda q: q.total / q.count),
+    Definition("median", "middle value, or mean of the two middle ones", ("median",), lambda q: q.median),
+    Definition("std", "sqrt(variance)", ("spread",), lambda q: q.sqrt(q.spread / q.count)),
+    Definition("variance", "sum((x - mean)^2) / n, so ddof=0", ("spread",), lambda q: q.spread / q.count),
+    Definition("sum", "sum(x)", ("total",), lambda q: q.total),
+    Definition("prod", "product of x, rounded once", ("product",), lambda q: q.product),
+    Definition("l1", "sum(|x|)", ("magnitude",), lambda q: q.magnitude),
+    Definition("l2", "sqrt(sum(x^2))", ("norm",), lambda q: q.norm),
+    Definition("abs_min", "min(|x|)", ("abs_low",), lambda q: q.abs_low),
+    Definition("abs_max", "max(|x|)", ("low", "high"), lambda q: q.maximum(-q.low, q.high)),
+    Definition("abs_mean", "sum(|x|) / n", ("magnitude",), lambda q: q.magnitude / q.count),
+    Definition("abs_median", "median of |x|", ("abs_median",), lambda q: q.abs_median),
+    Definition("abs_std", "sqrt(abs_variance)", ("abs_spread",), lambda q: q.sqrt(q.abs_spread / q.count)),
+    Definition("abs_variance", "sum((|x| - abs_mean)^2) / n", ("abs_spread",), lambda q: q.abs_spread / q.count),
+    Definition("abs_sum", "sum(|x|)", ("magnitude",), lambda q: q.magnitude),
+    Definition("abs_prod", "product of |x|, rounded once", ("product",), lambda q: abs(q.product)),
+    Definition("abs_l1", "sum(|x|)", ("magnitude",), lambda q: q.magnitude),
+    Definition("abs_l2", "sqrt(sum(x^2))", ("norm",), lambda q: q.norm),
+    Definition("nan_count", "elements that are NaN", ("nans",), lambda q: q.nans),
+    Definition("inf_count", "elements that are infinite", ("infs",), lambda q: q.infs),
+    Definition("zero_count", "elements equal to 0, negative zero too", ("zeros",), lambda q: q.zeros),
+)
+DEFINITIONS: dict[str, Definition] = {definition.name: definition for definition in _TABLE}
+FORMULAS: dict[str, Formula] = {definition.name: definition.formula for definition in _TABLE}
+
+_ALIASES = {"l1_norm": "l1", "l2_norm": "l2", "abs_l1_norm": "abs_l1", "abs_l2_norm": "abs_l2", "var": "variance"}
+
+
+def quantities_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the quantities that statistics need, apart from `count`, by their canonical names."""
+    return frozenset(need for name in names for need in DEFINITIONS[name].needs)
+
+
+def parse_statistic(name: str) -> str:
+    """Return the canonical name of a statistic: `l2_norm` is `l2`.
+
+    Args:
+        name: One of STATISTICS, or another spelling of it.
+
+    Raises:
+        ConfigurationError: There is no such statistic; names the nearest one.
+    """
+    known = _ALIASES.get(name, name)
+    if known in DEFINITIONS:
+        return known
+    near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
+    raise ConfigurationError(
+        f"unknown statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
+        f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and {', '.join(COUNTS)}"
+    )
+
+
+def markdown_table() -> str:
+    """Return the table of the statistics as the documentation shows it."""
+    rows = [f"| `{definition.name}` | {definition.meaning.replace('|', chr(92) + '|')} |" for definition in _TABLE]
+    return "\n".join(["| statistic | definition |", "|---|---|", *rows])

@@ -1,0 +1,74 @@
+"""Histograms of the finite values of an array."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import ConfigurationError
+from .blocks import Array, blocks, nature
+from .sums import Floats
+
+_BINNED = 16384  # a histogram takes several arrays of this size
+_HALF_RANGE = 2.0**1023 - 2.0**970  # half the greatest float64
+
+
+def histogram(array: Array, bins: int = 64) -> tuple[list[float], list[int]] | None:
+    """Return bins + 1 ascending edges and bins counts of the finite values, as numpy.histogram draws them.
+
+    The edges go from the least to the greatest finite value; a bin holds its left edge, and the last one both. One
+    value alone gets edges half a unit on each side. None without a finite value, and for complex and other dtypes.
+    """
+    if bins < 1:
+        raise ConfigurationError(f"a histogram needs at least one bin, not {bins}")
+    array = np.asarray(array)
+    if array.size == 0 or nature(array.dtype) != "real":
+        return None
+    with np.errstate(all="ignore"):
+        low, high = _finite_range(array)
+        return None if low > high else _histogram(array, low, high, bins)
+
+
+def _finite_range(array: Array) -> tuple[float, float]:
+    """Return the least and the greatest finite value; (inf, -inf) if there is none."""
+    low, high = math.inf, -math.inf
+    for source, block in blocks(array):
+        least, greatest = float(np.minimum.reduce(source)), float(np.maximum.reduce(source))
+        if not -math.inf < least <= greatest < math.inf:
+            finite = block[np.isfinite(block)]
+            if not finite.size:
+                continue
+            least, greatest = float(finite.min()), float(finite.max())
+        low, high = min(low, least), max(high, greatest)
+    return low, high
+
+
+def _histogram(array: Array, low: float, high: float, bins: int) -> tuple[list[float], list[int]]:
+    scale = 1.0
+    if low == high:
+        # Half a unit, or what makes the edges differ where the numbers are too large to notice half a unit.
+        half = max(0.5, abs(low) * bins * 2.0**-50)
+        low, high = low - half, high + half
+    if not high - low < math.inf:
+        scale = 0.5  # exact, as these are no small numbers
+        low, high = max(low * scale, -_HALF_RANGE), min(high * scale, _HALF_RANGE)
+    edges: Floats = np.linspace(low, high, bins + 1)
+    counts = np.zeros(bins, np.int64)
+    for _, block in blocks(array, _BINNED):
+        counts += _bin(block if scale == 1.0 else block * scale, edges)
+    return (edges / scale).tolist(), counts.tolist()
+
+
+def _bin(block: Floats, edges: Floats) -> Array:
+    """Count the finite values of a block between the edges, as numpy does for uniform bins."""
+    bins, low, width = edges.size - 1, edges[0], edges[-1] - edges[0]
+    position = (block - low) / width * bins
+    finite = np.isfinite(position)
+    if not finite.all():
+        block, position = block[finite], position[finite]
+    index = np.minimum(position.astype(np.intp), bins - 1)
+    # Rounding may have put a value that lies on an edge on its wrong side.
+    index -= block < edges[index]
+    index += (block >= edges[index + 1]) & (index < bins - 1)
+    return np.bincount(index, minlength=bins)
