@@ -1,0 +1,163 @@
+"""The configuration of a hook: its arguments, JSON, collections, and the current hook."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortrial import create_trial
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.errors import ConfigurationError
+from tensortrial.mode import modes
+
+from .job import HookTests
+
+# The arguments of every hook that may be passed by position.
+POSITIONAL = (
+    "out_dir",
+    "export_tensorboard",
+    "tensorboard_dir",
+    "dry_run",
+    "reduction_config",
+    "save_config",
+    "include_regex",
+    "include_collections",
+    "save_all",
+    "include_workers",
+)
+COUNTS = ("nan_count", "inf_count", "zero_count")
+
+
+class ConfigurationTests(HookTests):
+    """Tests of the configuration."""
+
+    def test_a_json_file_configures_the_hook_and_its_collections(
+        self, hook: Any, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        document = {
+            "LocalPath": out,
+            "HookParameters": {"save_interval": "2", "include_regex": f"^{self.tensor}$", "eval.save_interval": "1"},
+            "CollectionConfigurations": [
+                {
+                    "CollectionName": self.collection,
+                    "CollectionParameters": {
+                        "save_interval": "3",
+                        "reductions": "mean,abs_l2",
+                        "save_raw_tensor": "True",
+                    },
+                },
+                {"CollectionName": "mine", "CollectionParameters": {"include_regex": self.number, "save_steps": "1"}},
+            ],
+        }
+        path = tmp_path / "hook.json"
+        path.write_text(json.dumps(document))
+        monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
+        made = self.module.get_hook(create_if_not_exists=True)
+        assert isinstance(made, getattr(self.module, self.hook_class))
+        self.run(made, 4)
+        trial = create_trial(out)
+        assert self.steps(out, self.tensor) == [0, 2, 3]
+        assert set(trial.tensor(self.tensor).reduction_values(3, self.mode)) == {("mean", False), ("l2", True)}
+        assert self.steps(out, self.number) == [0, 1, 2]
+        assert self.number in trial.tensor_names(collection="mine")
+
+    def test_a_json_file_with_a_path_only_leaves_the_defaults(self, out: str, tmp_path: Path) -> None:
+        (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": out}))
+        made = self.from_json(str(tmp_path / "hook.json"))
+        assert self.module.get_hook() is made
+        assert made.out_dir == out
+        assert set(made.recorder.collections.saved_names) == set(self.defaults)
+        assert all(made.save_config.get_save_config(mode).save_interval == self.interval for mode in modes)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"out_dir": ""}, "where to save"),
+            ({"include_workers": "two"}, "'one' or 'all'"),
+            ({"codec": "gzip"}, "none, lz4, zstd"),
+            ({"flush_seconds": -1}, "0 or more"),
+            ({"include_regex": ["["]}, r"'\['"),
+            ({"include_regex": [None]}, "None"),
+            ({"save_all": "perhaps"}, "true or false"),
+            ({"save_config": 3}, "save_config"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    )
+    def test_an_argument_with_a_bad_value_is_refused(self, out: str, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            self.make_hook(**{"out_dir": out, **options})
+        assert self.module.get_hook() is None
+
+    def test_the_constructor_shows_its_arguments_in_the_order_of_smdebug(self) -> None:
+        hook_class = getattr(self.module, self.hook_class)
+        shown = inspect.signature(hook_class).parameters
+        assert list(shown)[: len(POSITIONAL)] == list(POSITIONAL)
+        assert {"resume", "force", "storage_options", "flush_seconds", "codec", "metadata"} <= set(shown)
+        assert (shown["include_workers"].default, shown["codec"].default) == ("one", "none")
+        assert all(f"\n    {name}: " in hook_class.__init__.__doc__ for name in shown)
+
+    def test_an_unknown_argument_is_a_type_error_that_names_it(self, out: str) -> None:
+        with pytest.raises(TypeError, match=r"__init__\(\) got an unexpected keyword argument 'save_intervall'"):
+            getattr(self.module, self.hook_class)(out, save_intervall=1)
+        with pytest.raises(TypeError, match=r"__init__\(\) missing a required argument: 'out_dir'"):
+            getattr(self.module, self.hook_class)()
+
+    def test_the_collections_of_a_hook_are_found_by_name(self, hook: Any) -> None:
+        made = hook()
+        assert {"all", "default", "sm_metrics", self.collection, *self.defaults} <= set(made.get_collections())
+        assert made.get_collection("nowhere", create=False) is None
+        assert made.get_collection(self.collection) is made.get_collections()[self.collection]
+        assert made.get_collection("all").include_regex == [".*"]
+        assert isinstance(made.get_collection("new"), self.module.Collection)
+        with pytest.raises(ConfigurationError, match="takes a Collection"):
+            made.add_collection("weights")
+
+    def test_the_current_hook_is_the_last_one_made_or_the_one_that_was_set(self, hook: Any, tmp_path: Path) -> None:
+        assert self.module.get_hook() is None
+        first, second = hook(), hook(str(tmp_path / "second"))
+        assert self.module.get_hook() is second
+        self.module.set_hook(first)
+        assert self.module.get_hook("anything") is first
+        self.module.set_hook(second)
+        self.module.del_hook()
+        assert self.module.get_hook() is None
+        assert not second.recorder.active
+        assert first.recorder.active
+
+    def test_a_hook_that_is_made_after_a_closed_one_is_current(
+        self, hook: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        first = hook()
+        first.save_scalar("x", 1)
+        first.close()
+        for _ in range(2):
+            self.module.get_hook().save_scalar("x", 2)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "is closed, and what is saved with it is lost" in caplog.text
+        second = hook(str(tmp_path / "second"))
+        self.module.get_hook().save_scalar("x", 3)
+        second.close()
+        assert create_trial(tmp_path / "second").tensor("x").value(0) == 3
+
+    def test_a_garbage_collected_hook_is_closed_when_the_next_is_made(self, tmp_path: Path) -> None:
+        for number in range(5):
+            self.make_hook(str(tmp_path / str(number)), save_config=SaveConfig(save_interval=1)).save_scalar(
+                "x", number
+            )
+        writers = [thread.name for thread in threading.enumerate() if thread.name.startswith("tensortrial-")]
+        assert len(writers) <= 4, writers
+        for number in range(3):
+            assert create_trial(tmp_path / str(number)).loaded_all_steps()
+
+    def test_the_public_names_of_a_framework_exist(self) -> None:
+        for name in self.module.__all__:
+            assert getattr(self.module, name) is not None
+        common = ("Collection", "CollectionKeys", "SaveConfig", "SaveConfigMode", "ReductionConfig", "modes")
+        assert {self.hook_class, *common, "create_trial", "get_hook", "set_hook", "del_hook"} <= set(
+            self.module.__all__
+        )
