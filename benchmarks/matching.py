@@ -1,4 +1,4 @@
-"""What a new name of a tensor costs the training thread, with few and with many collections.
+"""The time that a new name of a tensor costs the training thread, with few and with many collections.
 
     python benchmarks/matching.py [NAMES] [COLLECTIONS]
 
@@ -20,7 +20,7 @@ from tensortrial.mode import ModeKeys
 
 
 def planner_of(count: int) -> tuple[Planner, CollectionManager]:
-    """A planner with so many collections, each of one layer."""
+    """Return a planner with this many collections, each of one layer."""
     manager = CollectionManager(["losses"], SaveConfig(save_interval=1))
     for number in range(count):
         manager.add(Collection(f"layer{number}", f"^layer_{number}/"))
@@ -34,7 +34,7 @@ def planner_of(count: int) -> tuple[Planner, CollectionManager]:
 def main() -> None:
     """Print the time a name for few and for many collections, and their ratio."""
     names, collections = (
-        int(sys.argv[place]) if len(sys.argv) > place else of for place, of in ((1, 100_000), (2, 5000))
+        int(sys.argv[position]) if len(sys.argv) > position else of for position, of in ((1, 100_000), (2, 5000))
     )
     spent = {}
     for count in (5, collections):

@@ -1,11 +1,11 @@
-"""How long nine statistics of one float32 array take: against numpy's own calls, and against memory.
+"""The time of nine statistics of one float32 array, compared with numpy's own calls and with the memory.
 
 Prints milliseconds, the best of the repetitions, each measured by turns in the same run, and the ratio of each to
 `statistics`. numpy's calls one by one read the memory nine times over and more, and some of them in float32; one
 `numpy.sum` and one `numpy.copyto` are what a single pass over the memory costs at least.
 
-Then the same for everything that a step of a model gives (weights, gradients, outputs of modules), taken as the writer
-takes it, in the CPU time of one thread: beside one pass over the same memory by torch and by numpy, and one copy.
+Then the same for all tensors of a step of a model (weights, gradients, outputs of modules), computed as the writer
+does, in the CPU time of one thread, compared with one pass over the same memory by torch and by numpy, and one copy.
 
     python benchmarks/reductions.py --megabytes 16 --repeat 30
 """
@@ -39,7 +39,7 @@ def one_by_one(array: Array) -> None:
 
 
 def one_by_one_in_float32(array: Array) -> None:
-    """Do the same without asking for float64: quicker, and wrong for large counts and large means."""
+    """Do the same without float64: quicker, and wrong for large counts and large means."""
     array.min(), array.max(), array.mean(), array.std(), array.var(), array.sum(), array.prod()
     np.abs(array).sum(), np.linalg.norm(array)
 
@@ -63,7 +63,7 @@ def measure(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, fl
 
 
 def arrays_of_a_step(name: str) -> list[Array]:
-    """Copies of the weights, gradients and outputs of a model at one step."""
+    """Return copies of the weights, gradients and outputs of a model at one step."""
     import torch
 
     torch.set_num_threads(1)
@@ -71,7 +71,7 @@ def arrays_of_a_step(name: str) -> list[Array]:
     model, x, y = build_gpt() if name == "gpt" else build_resnet()
     tensors: list[torch.Tensor] = []
     for module in model.modules():
-        module.register_forward_hook(lambda module, taken, given: tensors.append(given))
+        module.register_forward_hook(lambda module, inputs, output: tensors.append(output))
     torch.nn.functional.cross_entropy(model(x), y).backward()
     for parameter in model.parameters():
         tensors += [parameter, parameter.grad]
@@ -79,7 +79,7 @@ def arrays_of_a_step(name: str) -> list[Array]:
 
 
 def of_all(arrays: list[Array]) -> None:
-    """The nine of many arrays, as the writer takes them."""
+    """Compute the nine of many arrays, as the writer does."""
     for array in arrays:
         if not can_join(array):
             statistics(array, NINE)

@@ -1,4 +1,4 @@
-"""What a hook costs a training step: a small residual network and a small GPT on one core, with and without.
+"""The cost of a hook in a training step: a small residual network and a small GPT on one core, with and without.
 
 Every case is a process of its own, in turns, so that a busy moment of the machine hits all alike. Besides the time of a
 step, which is what counts, it prints who works for it: the CPU time that the training's own thread takes more than
@@ -33,7 +33,7 @@ NINE = {"reductions": ["min", "max", "mean", "std", "variance", "sum", "prod"], 
 
 
 def build_resnet():
-    """A model, and a batch for it."""
+    """Return a model, and a batch for it."""
     import torch
     from torch import nn
 
@@ -61,7 +61,7 @@ def build_resnet():
 
 
 def build_gpt(width=128, heads=4, layers=4, length=64, vocabulary=65, texts=12):
-    """A model, and a batch for it."""
+    """Return a model, and a batch for it."""
     import torch
     from torch import nn
 
@@ -188,8 +188,8 @@ def compare(model: str, cases: list[str], rounds: int, how: list[str]) -> None:
     line(MODELS[model], f"{statistics.median(bare):.1f} ms without")
     for case, found in ratios.items():
         median, mean, own, others = map(statistics.median, zip(*found, strict=True))
-        told = f"{median:.2f}x (mean {mean:.2f}x) CPU +{own:.1f} ms, writer {others:.1f} ms"
-        line(f"  {AIMS[case][0]}", told, AIMS[case][1])
+        text = f"{median:.2f}x (mean {mean:.2f}x) CPU +{own:.1f} ms, writer {others:.1f} ms"
+        line(f"  {AIMS[case][0]}", text, AIMS[case][1])
 
 
 def _measure(model: str, case: str, how: list[str]) -> list[float]:

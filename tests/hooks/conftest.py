@@ -1,4 +1,4 @@
-"""What the tests of hooks share: errors inside a hook are raised, and no hook outlives its test."""
+"""Fixtures for the tests of hooks: errors inside a hook are raised, and no hook outlives its test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def out(tmp_path: Path) -> str:
 
 @pytest.fixture
 def make_hook(out: str) -> Iterator[Callable[..., Any]]:
-    """Make a hook that saves each step into `out`, unless told otherwise; it is closed after the test."""
+    """Make a PyTorch hook that saves each step to `out`, unless configured otherwise; it is closed after the test."""
     import tensortrial.hooks.pytorch as tt
 
     made: list[Any] = []

@@ -14,7 +14,7 @@ from tensortrial.hooks.core.recorder import Recorder
 
 
 class Hook(BaseHook):
-    """What the hooks of all frameworks share."""
+    """The methods that the hooks of all frameworks share."""
 
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:

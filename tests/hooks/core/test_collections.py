@@ -1,4 +1,4 @@
-"""Which tensors a hook saves, and in what form."""
+"""The collections of a hook: which tensors it saves, and in what form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trained(hook: Any, net: Any = None) -> Any:
 
 
 class TestWhich:
-    def test_regexes_distinguish_case(self, make_hook: Any) -> None:
+    def test_regexes_are_case_sensitive(self, make_hook: Any) -> None:
         assert trained(make_hook(include_regex="^net_")).tensor_names() == [LOSS]
 
     def test_include_collections_may_be_a_string(self, make_hook: Any) -> None:
@@ -37,7 +37,7 @@ class TestWhich:
         assert hook.recorder.collections.saved_names == ["biases", "losses", "weights"]
         assert len(trained(hook).tensor_names()) == 5
 
-    def test_modules_may_be_told_before_they_are_registered_or_later(self, make_hook: Any) -> None:
+    def test_modules_may_be_added_to_a_collection_before_or_after_they_are_registered(self, make_hook: Any) -> None:
         hook, net = make_hook(include_collections=["modules"]), seeded()
         hook.get_collection("modules").add_module_tensors(net)
         hook.register_module(net)
@@ -49,7 +49,7 @@ class TestWhich:
         assert trial.tensor("Net_output_0").steps() == [0, 1]
         assert trial.tensor("relu_input_0").steps() == trial.tensor("relu_output_0").steps() == [1]
 
-    def test_collections_may_grow_while_training(self, make_hook: Any) -> None:
+    def test_a_collection_that_grows_while_training_matches_more(self, make_hook: Any) -> None:
         hook, net = make_hook(include_regex="^fc1_output"), seeded()
         hook.register_module(net)
         train(net, 1)
@@ -75,7 +75,7 @@ class TestWhich:
 
 
 class TestForm:
-    def test_is_the_union_over_the_collections_that_are_due(self, make_hook: Any) -> None:
+    def test_a_tensor_is_saved_in_the_union_of_the_forms_of_its_due_collections(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights", "one", "two"], reduction_config=tt.ReductionConfig(["max"]))
         hook.add_collection(tt.Collection("one", "fc1.weight", reduction_config=tt.ReductionConfig(norms=["l1"])))
         raw = tt.ReductionConfig(["min"], save_raw_tensor=True)
@@ -88,7 +88,7 @@ class TestForm:
             tensor.value(0)
         assert tensor.value(1).shape == (16, 64)
 
-    def test_a_large_step_is_handed_over_in_parts(self, make_hook: Any) -> None:
+    def test_a_large_step_goes_to_the_writer_in_parts(self, make_hook: Any) -> None:
         hook = make_hook()
         for i in range(12):
             hook.save_tensor(f"t{i}", np.full((1 << 18,), i, np.float32))
@@ -115,11 +115,11 @@ class TestRefused:
         with pytest.raises(ConfigurationError, match=near):
             make()
 
-    def test_a_bad_regex_of_a_collection_names_both(self, make_hook: Any) -> None:
+    def test_a_bad_regex_is_refused_with_its_collection(self, make_hook: Any) -> None:
         with pytest.raises(InvalidCollectionConfiguration, match=r"mine.*'\(unclosed'"):
             make_hook().get_collection("mine").include("(unclosed")
 
-    def test_what_is_not_a_module_or_a_collection(self, make_hook: Any) -> None:
+    def test_a_value_that_is_not_a_module_or_a_collection_is_refused(self, make_hook: Any) -> None:
         hook = make_hook()
         for method in (hook.register_module, hook.register_hook, hook.register_loss):
             with pytest.raises(ConfigurationError, match=r"torch\.nn\.Module, not str"):

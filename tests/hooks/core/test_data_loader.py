@@ -30,7 +30,7 @@ def test_a_trial_is_read_in_the_workers_of_a_data_loader(trial: Trial, start: st
     assert trial.steps() == [*range(8)]
 
 
-def test_a_trial_is_cloned(trial: Trial) -> None:
+def test_a_trial_can_be_cloned(trial: Trial) -> None:
     copied = clone(trial, safe=False)
     assert copied is not trial
     assert copied.steps() == trial.steps()

@@ -60,9 +60,9 @@ def launch(program: str, folder: Path, size: int = 2) -> None:
     with ExitStack() as stack:
         processes = []
         for rank in range(size):
-            place = folder / f"rank{rank}"
-            place.mkdir()
-            process = start(BEGINNING + program + ENDING, place, RANK=str(rank), **common)
+            directory = folder / f"rank{rank}"
+            directory.mkdir()
+            process = start(BEGINNING + program + ENDING, directory, RANK=str(rank), **common)
             stack.enter_context(process)
             stack.callback(process.kill)
             processes.append(process)
@@ -82,7 +82,7 @@ class TestData:
     go_on(net, loss, 3)
     """
 
-    def test_all_workers_save(self, tmp_path: Path) -> None:
+    def test_all_workers_of_ddp_save_with_include_workers_all(self, tmp_path: Path) -> None:
         launch(self.PROGRAM.replace("WORKERS", "all"), tmp_path)
         trial = create_trial(tmp_path / "run")
         assert trial.num_workers == 2
@@ -99,7 +99,7 @@ class TestData:
         assert loss.value(1, worker="worker_0") != loss.value(1, worker="worker_1")
 
     @pytest.mark.slow
-    def test_one_worker_saves(self, tmp_path: Path) -> None:
+    def test_one_worker_of_ddp_saves_by_default(self, tmp_path: Path) -> None:
         launch(self.PROGRAM.replace("WORKERS", "one"), tmp_path)
         trial = create_trial(tmp_path / "run")
         assert trial.num_workers == 1
@@ -114,7 +114,7 @@ class TestData:
 class TestShards:
     """FSDP2."""
 
-    def test_are_saved_as_each_worker_holds_them(self, tmp_path: Path) -> None:
+    def test_shards_are_saved_as_each_worker_holds_them(self, tmp_path: Path) -> None:
         program = """
     from torch.distributed.fsdp import fully_shard
     net = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10), nn.Linear(10, 10), nn.Linear(10, 1))
@@ -174,7 +174,7 @@ class TestShards:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("workers", ["one", "all"])
-    def test_are_put_together_on_request(self, tmp_path: Path, workers: str) -> None:
+    def test_full_tensors_saves_shards_as_a_whole(self, tmp_path: Path, workers: str) -> None:
         launch(self.WHOLE.replace("WORKERS", workers) + self.ONCE_MORE, tmp_path)
         trial = create_trial(tmp_path / "run")
         assert trial.steps() == [0, 1, 2]
@@ -187,15 +187,15 @@ class TestShards:
         assert len(trial.tensor("0_output_0").workers(1)) == {"one": 1, "all": 2}[workers]
 
     @pytest.mark.slow
-    def test_are_put_together_by_all_after_an_error_of_one(self, tmp_path: Path) -> None:
-        # Otherwise the others would wait for it for ever.
+    def test_all_workers_gather_shards_also_after_an_error_of_one(self, tmp_path: Path) -> None:
+        # Otherwise the others would wait for it forever.
         launch(self.WHOLE.replace("WORKERS", "one") + self.AFTER_AN_ERROR, tmp_path)
         assert create_trial(tmp_path / "run").steps() == [0, 1]
 
 
 @pytest.mark.distributed
 class TestCompiled:
-    """torch.compile below and above what distributes."""
+    """torch.compile inside and outside of DistributedDataParallel and FSDP2."""
 
     PROGRAM = """
     from torch._dynamo.utils import counters
@@ -227,7 +227,7 @@ class TestCompiled:
     """
 
     @pytest.mark.slow
-    def test_gives_all_that_it_gives_uncompiled(self, tmp_path: Path) -> None:
+    def test_compiled_distributed_models_save_the_same_as_uncompiled_ones(self, tmp_path: Path) -> None:
         launch(self.PROGRAM, tmp_path)
         expected = {"Net_input_0", "Net_output_0"}
         expected |= {f"{module}_{kind}_0" for module in ("fc1", "relu", "fc2") for kind in ("input", "output")}
@@ -256,7 +256,7 @@ class TestRank:
         ],
         ids=str,
     )
-    def test_is_what_the_launcher_says(
+    def test_the_rank_is_that_of_the_launcher(
         self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: Rank
     ) -> None:
         for name in list(os.environ):
@@ -266,7 +266,9 @@ class TestRank:
             monkeypatch.setenv(name, value)
         assert rank_from_environment() == expected
 
-    def test_other_workers_save_nothing_where_one_does(self, make_hook: Any, out: str, monkeypatch: Any) -> None:
+    def test_other_workers_save_nothing_where_one_worker_saves(
+        self, make_hook: Any, out: str, monkeypatch: Any
+    ) -> None:
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
         hook = make_hook()
@@ -291,7 +293,7 @@ class TestRank:
         assert trial.loaded_all_steps()
         assert [float(trial.tensor("x").value(0, worker=worker)) for worker in trial.workers()] == [0, 1]
 
-    def test_two_processes_of_one_name_are_told(self, make_hook: Any, out: str) -> None:
+    def test_two_processes_with_one_name_get_an_error(self, make_hook: Any, out: str) -> None:
         first, second = make_hook(), tt.Hook(out)
         first.save_scalar("x", 1)
         with pytest.raises(RunError):

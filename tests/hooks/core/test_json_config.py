@@ -51,7 +51,7 @@ def when(config: Any, mode: Any = modes.TRAIN) -> tuple[Any, ...]:
 
 
 class TestEveryKey:
-    def test_of_a_hook(self, hook_of: Any) -> None:
+    def test_every_key_of_a_hook_is_read(self, hook_of: Any) -> None:
         parameters = {
             "dry_run": "True",
             "save_all": "true",
@@ -73,7 +73,7 @@ class TestEveryKey:
         assert tt.get_hook() is hook
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_of_a_mode(self, hook_of: Any, mode: str) -> None:
+    def test_every_key_with_a_mode_is_read(self, hook_of: Any, mode: str) -> None:
         prefixed = {f"{mode}.{key}": value for key, value in WHEN.items()}
         hook = hook_of(
             HookParameters=prefixed,
@@ -89,7 +89,7 @@ class TestEveryKey:
             assert when(collection, each) == ((70, [1, 2], 3, 9) if mine else (500, [], 0, None))
         assert hook.get_collection("biases").save_config == hook.save_config
 
-    def test_of_a_collection(self, hook_of: Any) -> None:
+    def test_every_key_of_a_collection_is_read(self, hook_of: Any) -> None:
         parameters = {
             "include_regex": ["relu"],
             "save_histogram": "True",
@@ -110,7 +110,7 @@ class TestEveryKey:
         assert hook.recorder.collections.saved_names == ["losses", "mine"]
 
     @pytest.mark.parametrize("empty", [None, {}])
-    def test_may_be_missing(self, hook_of: Any, empty: Any) -> None:
+    def test_every_key_may_be_missing(self, hook_of: Any, empty: Any) -> None:
         hook = hook_of(HookParameters=empty, CollectionConfigurations=None)
         assert when(hook.save_config) == (500, [], 0, None)
         assert hook.reduction_config == tt.ReductionConfig()
@@ -122,7 +122,7 @@ class TestEveryKey:
 
 
 class TestLayers:
-    def test_from_low_to_high(self, hook_of: Any) -> None:
+    def test_a_later_layer_overrides_an_earlier_one(self, hook_of: Any) -> None:
         hook = hook_of(
             HookParameters={"save_interval": 1, "start_step": 1, "train.save_interval": 2, "eval.start_step": 2},
             CollectionConfigurations=[
@@ -147,21 +147,21 @@ class TestWhere:
         monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", write({"HookParameters": {"save_interval": 3}}))
         assert when(read_configuration().arguments["save_config"])[0] == 3
 
-    def test_the_argument_is_above_the_variable(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_argument_overrides_the_variable(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", "/nowhere")
         assert read_configuration(write({})).arguments["include_workers"] == "one"
 
-    def test_sagemakers_place_is_the_last(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_sagemakers_path_is_the_default(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_config, "DEFAULT_PATH", write({"HookParameters": {"save_interval": 4}}))
         assert when(read_configuration().arguments["save_config"])[0] == 4
 
-    def test_s3_where_there_is_no_local_path(self, write: Any) -> None:
+    def test_s3_is_used_without_a_local_path(self, write: Any) -> None:
         path = write({"LocalPath": None, "S3OutputPath": "s3://bucket/run"})
         assert read_configuration(path).arguments["out_dir"] == "s3://bucket/run"
 
 
 class TestRefused:
-    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"nowhere\.json.*cannot be read"):
             read_configuration(str(tmp_path / "nowhere.json"))
 
@@ -187,7 +187,7 @@ class TestRefused:
         ],
         ids=str,
     )
-    def test_what_makes_no_sense_names_the_file(self, write: Any, document: Any, message: str) -> None:
+    def test_the_error_of_a_bad_file_names_it(self, write: Any, document: Any, message: str) -> None:
         with pytest.raises(ConfigurationError, match=message) as caught:
             read_configuration(write(document))
         assert "hook.json" in str(caught.value)
@@ -199,14 +199,16 @@ class TestRefused:
             ({"dry_run": "True"}, "unknown key 'dry_run'"),
         ],
     )
-    def test_a_collections_unknown_key_names_the_collection(self, write: Any, parameters: Any, message: str) -> None:
+    def test_an_unknown_key_of_a_collection_is_refused_with_its_name(
+        self, write: Any, parameters: Any, message: str
+    ) -> None:
         entry = {"CollectionName": "mine", "CollectionParameters": parameters}
         with pytest.raises(InvalidCollectionConfiguration, match=message) as caught:
             read_configuration(write({"CollectionConfigurations": [entry]}))
         assert caught.value.name == "mine"
         assert str(caught.value).startswith("collection 'mine': unknown key")
 
-    def test_a_bad_regex(self, write: Any) -> None:
+    def test_a_bad_regex_is_refused_with_its_collection(self, write: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"'\(relu'"):
             tt.Hook.create_from_json_file(write({"HookParameters": {"include_regex": "(relu"}}))
         entry = {"CollectionName": "mine", "CollectionParameters": {"include_regex": "(relu"}}
@@ -215,11 +217,11 @@ class TestRefused:
         assert tt.get_hook() is None
 
 
-def test_metadata_is_kept_as_json_has_it(tmp_path: Path) -> None:
+def test_metadata_is_kept_as_json(tmp_path: Path) -> None:
     import numpy as np
     import torch
 
-    given = {
+    metadata = {
         "lr": np.float32(0.5),
         "layers": np.array([3, 4]),
         "decay": torch.tensor(0.25),
@@ -227,7 +229,7 @@ def test_metadata_is_kept_as_json_has_it(tmp_path: Path) -> None:
         "at": tmp_path,
         7: {"deep": (np.int64(1),)},
     }
-    with_metadata = tt.Hook(tmp_path / "run", metadata=given)
+    with_metadata = tt.Hook(tmp_path / "run", metadata=metadata)
     with_metadata.register_module(torch.nn.Linear(2, 2))
     with_metadata.save_scalar("loss", 1.0)
     with_metadata.close()

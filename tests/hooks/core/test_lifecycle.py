@@ -1,4 +1,4 @@
-"""A hook from its making to the end of its process, however that ends."""
+"""The life of a hook, from its constructor to the end of its process."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestTheRunIsClosed:
         ],
         ids=["end", "exception", "exit", "forgotten"],
     )
-    def test_at_exit(self, tmp_path: Path, ending: str, status: int) -> None:
+    def test_the_run_is_closed_at_exit(self, tmp_path: Path, ending: str, status: int) -> None:
         program = f"""{BEGINNING}
     hook, net, loss = begin(flush_seconds=1000)
     train(net, 3, loss)
@@ -84,7 +84,7 @@ class TestTheRunIsClosed:
         assert end_of(tmp_path / "run")["failure"] is None
         assert ("of the user" in done.stderr) == (status == 1)
 
-    def test_by_sigterm_which_still_ends_the_process(self, tmp_path: Path) -> None:
+    def test_the_run_is_closed_by_sigterm_which_still_ends_the_process(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     hook, net, loss = begin(flush_seconds=1000)
     train(net, 3, loss)
@@ -102,7 +102,7 @@ class TestTheRunIsClosed:
         assert len(trial.tensor(LOSS).steps()) > 3
 
     @pytest.mark.slow
-    def test_by_sigterm_whenever_it_comes(self, tmp_path: Path) -> None:
+    def test_the_run_is_closed_by_sigterm_at_any_moment(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     hook, net, loss = begin(flush_seconds=0)
     print("ready", flush=True)
@@ -121,7 +121,7 @@ class TestTheRunIsClosed:
                 assert process.wait(timeout=30) == -signal.SIGTERM
             assert create_trial(folder / "run").loaded_all_steps()
 
-    def test_not_in_the_place_of_the_users_handler(self, tmp_path: Path) -> None:
+    def test_the_users_handler_of_sigterm_is_not_replaced(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     hook, net, loss = begin(flush_seconds=1000)
@@ -195,7 +195,7 @@ class TestWithoutAnEnd:
 
 
 class TestFailures:
-    """What goes wrong inside a hook stays there."""
+    """Errors inside a hook, which do not reach training."""
 
     @pytest.fixture(autouse=True)
     def lenient(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ class TestFailures:
         assert "Traceback" in caplog.text
         assert create_trial(small_disk / "run").tensor(LOSS).steps(show_incomplete_steps=True)[:2] == [0, 1]
 
-    def test_a_place_that_stops_taking_files_is_told_at_the_end(
+    def test_a_folder_that_becomes_unwritable_is_logged_at_the_end(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         hook, net, loss = self.hooked(tmp_path / "run", save_all=True)
@@ -258,7 +258,7 @@ class TestFailures:
         # The traceback in it keeps this frame, and so the trial, beyond the end of DuckDB.
         caplog.clear()
 
-    def test_strict_raises_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_strict_mode_raises_an_error_inside_a_hook(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TENSORTRIAL_STRICT", "1")
         hook, net, loss = self.hooked(tmp_path / "run")
         train(net, 1, loss)
@@ -270,7 +270,9 @@ class TestFailures:
             hook.close()
         hook.close()
 
-    def test_of_one_captured_tensor_leaves_the_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_one_tensor_that_cannot_be_captured_does_not_stop_the_others(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, net, loss = self.hooked(tmp_path / "run", include_regex="_output_")
         for _ in range(2):
             train(net, 1, loss)
@@ -282,7 +284,9 @@ class TestFailures:
         assert not trial.has_tensor("meta_output_output_0")
         assert end_of(tmp_path / "run")["failure"] is None
 
-    def test_a_model_that_never_runs_is_told_at_the_end(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_model_that_never_runs_is_logged_at_the_end(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, *_ = self.hooked(tmp_path / "run")
         hook.save_scalar("x", 1)
         hook.close()
@@ -291,7 +295,7 @@ class TestFailures:
 
 
 def net_like(steps: int) -> Any:
-    """A model that was trained for some steps."""
+    """Return a model that was trained for some steps."""
     net = seeded()
     train(net, steps)
     return net
@@ -299,7 +303,7 @@ def net_like(steps: int) -> Any:
 
 class TestMemory:
     @pytest.mark.parametrize("options", [{}, {"save_all": True}], ids=["losses", "save_all"])
-    def test_does_not_grow(self, tmp_path: Path, options: Any) -> None:
+    def test_memory_does_not_grow_with_the_steps(self, tmp_path: Path, options: Any) -> None:
         hook = tt.Hook(tmp_path / "run", save_config=tt.SaveConfig(save_interval=1), **options)
         net, loss = seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)

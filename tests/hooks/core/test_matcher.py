@@ -1,4 +1,4 @@
-"""Which collections a tensor belongs to: the same as by trying each pattern, and without trying each."""
+"""The collections of a tensor: the same as by trying each pattern, without trying each."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def by_trying(collections: list[Collection], name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_matches_what_it_matches_by_search(name: str) -> None:
+def test_a_name_matches_the_same_collections_as_by_search(name: str) -> None:
     collections = [Collection(pattern or "empty", [pattern]) for pattern in PATTERNS]
     found = [each.name for each in Matcher(collections).matching(name)]
     assert found == by_trying(collections, name)
@@ -85,9 +85,11 @@ def test_a_name_matches_what_it_matches_by_search(name: str) -> None:
     st.lists(st.sets(st.sampled_from(NAMES)), max_size=6),
     st.lists(st.sampled_from(NAMES) | st.text("ab_relu", max_size=12), max_size=5),
 )
-def test_any_patterns_and_names(patterns: list[list[str]], given_names: list[set[str]], names: list[str]) -> None:
-    collections = [Collection(f"p{place}", filter(compiles, each)) for place, each in enumerate(patterns)]
-    collections += [Collection(f"n{place}", tensor_names=each) for place, each in enumerate(given_names)]
+def test_any_names_match_any_patterns_as_by_search(
+    patterns: list[list[str]], tensor_names: list[set[str]], names: list[str]
+) -> None:
+    collections = [Collection(f"p{index}", filter(compiles, each)) for index, each in enumerate(patterns)]
+    collections += [Collection(f"n{index}", tensor_names=each) for index, each in enumerate(tensor_names)]
     matcher = Matcher(collections)
     for name in names:
         assert [each.name for each in matcher.matching(name)] == by_trying(collections, name)
@@ -101,7 +103,7 @@ def compiles(pattern: str) -> bool:
     return True
 
 
-def test_what_is_added_later_matches_as_well() -> None:
+def test_patterns_that_are_added_later_match() -> None:
     collections = [Collection(f"c{number}", tensor_names=[f"name{number}"]) for number in range(100)]
     matcher = Matcher(collections)
     assert [each.name for each in matcher.matching("name7")] == ["c7"]
@@ -113,7 +115,7 @@ def test_what_is_added_later_matches_as_well() -> None:
     assert [each.name for each in matcher.matching("name7")] == ["c3"]
 
 
-def test_a_class_may_match_in_a_way_of_its_own() -> None:
+def test_a_class_that_overrides_matches_is_called() -> None:
     class Short(Collection):
         def matches(self, tensor_name: str) -> bool:
             return len(tensor_name) < 3
@@ -123,7 +125,7 @@ def test_a_class_may_match_in_a_way_of_its_own() -> None:
     assert [each.name for each in matcher.matching("abc")] == ["all"]
 
 
-def test_of_thousands_of_patterns_a_few_are_tried() -> None:
+def test_only_a_few_of_thousands_of_patterns_are_tried() -> None:
     matcher = Matcher([Collection(f"c{number}", f"^layer_{number}/") for number in range(5000)])
     for number in random.Random(1).sample(range(5000), 100):
         name = f"layer_{number}/weight"

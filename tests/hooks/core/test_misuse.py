@@ -1,4 +1,4 @@
-"""Calls with arguments that make no sense: each is logged once and saves nothing, and the hook stays on."""
+"""Calls with wrong arguments: each is logged once and saves nothing, and the hook stays on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONE = "lone \ud800"
 
 
 class Odd:
-    """Raises whatever is done to it."""
+    """A value that raises an error at every use."""
 
     def __float__(self) -> float:
         raise RuntimeError("no number")
@@ -93,7 +93,7 @@ def test_a_wrong_call_is_raised_in_strict_mode(out: str, call: Callable[[Any], o
 
 
 @pytest.mark.usefixtures("lenient")
-def test_a_captured_tensor_whose_name_cannot_be_saved_leaves_the_others(
+def test_a_captured_tensor_whose_name_cannot_be_saved_does_not_stop_the_others(
     out: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = Hook(out, save_all=True, save_config={"save_interval": 1})
@@ -110,7 +110,7 @@ def test_a_captured_tensor_whose_name_cannot_be_saved_leaves_the_others(
 
 
 @pytest.mark.usefixtures("lenient")
-def test_a_program_of_endless_mistakes_fills_no_memory(out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_mistakes_do_not_fill_the_memory(out: str, caplog: pytest.LogCaptureFixture) -> None:
     hook = Hook(out)
     for number in range(1500):
         hook.save_scalar(f"x{number}", None)
@@ -122,7 +122,7 @@ class TestACollectionsName:
     @pytest.mark.parametrize(
         "name", [LONE, "nul \0", "line\nfeed", "escape \x1b[2J", "", " ", None, 5, ["x"]], ids=repr
     )
-    def test_that_cannot_be_one_is_refused_at_the_call(self, out: str, name: Any, tmp_path: Path) -> None:
+    def test_a_bad_collection_name_is_refused_at_the_call(self, out: str, name: Any, tmp_path: Path) -> None:
         hook = Hook(out)
         with pytest.raises(InvalidCollectionConfiguration):
             hook.get_collection(name)
@@ -138,17 +138,17 @@ class TestACollectionsName:
         assert trial.sql("select count(*) from collections where name = 'default'").fetchall() == [(1,)]
 
     @pytest.mark.parametrize("names", [5, [5], [None]], ids=repr)
-    def test_that_is_no_text_is_refused_when_the_hook_is_made(self, out: str, names: Any) -> None:
+    def test_a_collection_name_that_is_no_text_is_refused_when_the_hook_is_made(self, out: str, names: Any) -> None:
         with pytest.raises(ConfigurationError):
             Hook(out, include_collections=names)
 
-    def test_is_refused_in_a_file_of_configuration(self, tmp_path: Path) -> None:
+    def test_a_bad_collection_name_is_refused_in_a_json_file(self, tmp_path: Path) -> None:
         path = tmp_path / "hook.json"
         path.write_text(json.dumps({"LocalPath": "run", "CollectionConfigurations": [{"CollectionName": LONE}]}))
         with pytest.raises(InvalidCollectionConfiguration, match=r"lone surrogate.*hook\.json"):
             read_configuration(str(path))
 
-    def test_of_any_language_is_fine(self, out: str) -> None:
+    def test_a_collection_name_may_be_of_any_language(self, out: str) -> None:
         hook = Hook(out)
         hook.get_collection("é 勾配 😀").include("x")
         hook.save_tensor("x", np.ones(2), "é 勾配 😀")
@@ -157,7 +157,7 @@ class TestACollectionsName:
 
 
 @pytest.mark.usefixtures("lenient")
-def test_no_collection_to_write_means_the_default(out: str) -> None:
+def test_a_tensor_without_collections_to_write_is_in_default(out: str) -> None:
     hook = Hook(out)
     hook.save_tensor("x", np.ones(2), [])
     hook.close()

@@ -37,7 +37,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         (MASTER, "worker", 0, Rank(1, 2)),
     ],
 )
-def test_a_chief_comes_before_the_workers(
+def test_the_chief_is_numbered_before_the_workers(
     monkeypatch: pytest.MonkeyPatch, cluster: Any, task: str, index: Any, expected: Rank
 ) -> None:
     config = {"cluster": cluster, "task": {"type": task, "index": index}}
@@ -50,6 +50,6 @@ def test_a_chief_comes_before_the_workers(
 @pytest.mark.parametrize(
     "config", ["", "{}", "[]", "not JSON", '{"cluster": {}, "task": {"type": "worker", "index": 0}}', '{"task": 3}']
 )
-def test_a_configuration_without_a_cluster_says_nothing(monkeypatch: pytest.MonkeyPatch, config: str) -> None:
+def test_a_tf_config_without_a_cluster_is_ignored(monkeypatch: pytest.MonkeyPatch, config: str) -> None:
     monkeypatch.setenv("TF_CONFIG", config)
     assert rank_from_environment() == Rank(0, 1)

@@ -51,8 +51,8 @@ if __name__ == "__main__":
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_the_rank_is_that_of_the_first_step(tmp_path: Path) -> None:
-    """Of processes that torch.multiprocessing has spawned, which make their hooks before the process group."""
+def test_the_rank_of_a_hook_is_found_at_its_first_step(tmp_path: Path) -> None:
+    """Processes of torch.multiprocessing, which make their hooks before the process group."""
     with start(PROGRAM, tmp_path, TENSORTRIAL_STRICT="1") as process:
         try:
             _, err = process.communicate(timeout=240)
@@ -84,7 +84,9 @@ def test_the_rank_is_that_of_the_first_step(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_launchers_set(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: Rank) -> None:
+def test_the_rank_follows_from_the_variables_of_launchers(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: Rank
+) -> None:
     words = ("RANK", "LOCAL_", "GROUP_", "NODE_", "WORLD_SIZE", "OMPI_", "HOROVOD_", "SLURM_", "PMI_", "MV2_", "TF_")
     for name in list(os.environ):
         if name.startswith(words):

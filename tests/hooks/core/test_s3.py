@@ -1,4 +1,4 @@
-"""A training job that saves to a real S3-compatible server, and one whose bucket turns it away."""
+"""A training job that saves to a real S3-compatible server, and one whose bucket refuses the writes."""
 
 from __future__ import annotations
 

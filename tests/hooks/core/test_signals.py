@@ -30,7 +30,7 @@ BEGINNING = """
 BLOCKED = """
     def block():
         print("ready", flush=True)
-        # A lock that this thread has already: waits inside C for ever, whatever signals arrive.
+        # A lock that this thread has already: waits inside C forever, also after signals.
         lock = ctypes.create_string_buffer(64)
         libc = ctypes.CDLL(None)
         libc.pthread_mutex_lock(lock)
@@ -49,7 +49,7 @@ def end(process: subprocess.Popen[str], times: int = 1) -> str:
 
 
 class TestAProcessThatIsInsideC:
-    def test_ends_by_sigterm_with_its_run_closed(self, tmp_path: Path) -> None:
+    def test_a_process_inside_c_ends_by_sigterm_with_its_run_closed(self, tmp_path: Path) -> None:
         with start(f"{BEGINNING}{BLOCKED}\n    hook = begin()\n    block()\n", tmp_path) as process:
             assert end(process) == ""
         assert process.returncode == -signal.SIGTERM
@@ -58,7 +58,7 @@ class TestAProcessThatIsInsideC:
         assert trial.tensor("x").steps() == [0, 1, 2]
         assert trial.loaded_all_steps()
 
-    def test_ends_while_it_holds_the_hooks_lock(self, tmp_path: Path) -> None:
+    def test_a_process_that_holds_the_hooks_lock_ends_by_sigterm(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}{BLOCKED}
     import tensortrial.hooks.core.sigterm as sigterm
     sigterm.GRACE_SECONDS = 2.0
@@ -73,7 +73,7 @@ class TestAProcessThatIsInsideC:
         assert create_trial(tmp_path / "run").tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
 
     @pytest.mark.distributed
-    def test_ends_inside_a_collective_that_never_completes(self, tmp_path: Path) -> None:
+    def test_a_process_inside_an_endless_collective_ends_by_sigterm(self, tmp_path: Path) -> None:
         pytest.importorskip("torch")
         program = f"""{BEGINNING}
     import torch
@@ -103,7 +103,7 @@ class TestAProcessThatIsInsideC:
 
 class TestAHandlerOfTheUsers:
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_decides_how_the_process_ends(self, tmp_path: Path, when: str) -> None:
+    def test_the_users_handler_decides_how_the_process_ends(self, tmp_path: Path, when: str) -> None:
         install = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
         before, after = (install, "") if when == "before" else ("", install)
         program = f"""{BEGINNING}
@@ -119,7 +119,7 @@ class TestAHandlerOfTheUsers:
         assert process.returncode == 7
         assert create_trial(tmp_path / "run").loaded_all_steps()
 
-    def test_goes_on_training_with_what_was_recorded_published(self, tmp_path: Path) -> None:
+    def test_training_goes_on_after_the_users_handler_with_the_steps_published(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     signal.signal(signal.SIGTERM, lambda *_: None)
     hook = begin()
@@ -137,7 +137,7 @@ class TestAHandlerOfTheUsers:
         assert trial.tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
         assert not trial.loaded_all_steps()
 
-    def test_may_call_the_one_that_was_there_before(self, tmp_path: Path) -> None:
+    def test_the_users_handler_may_call_the_previous_one(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     hook = begin()
     before = signal.getsignal(signal.SIGTERM)
@@ -156,7 +156,7 @@ class TestAHandlerOfTheUsers:
         assert process.returncode == -signal.SIGTERM
         assert create_trial(tmp_path / "run").loaded_all_steps()
 
-    def test_is_left_alone_when_the_hook_closes(self, out: str) -> None:
+    def test_the_users_handler_stays_when_the_hook_closes(self, out: str) -> None:
         def handler(number: int, frame: object) -> None:
             pass
 
@@ -207,7 +207,7 @@ def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path)
     assert trial.loaded_all_steps()
 
 
-def test_the_first_process_of_a_container_goes_on_as_without_a_hook(tmp_path: Path) -> None:
+def test_the_first_process_of_a_container_ignores_sigterm_as_without_a_hook(tmp_path: Path) -> None:
     program = f"""{BEGINNING}
     hook = begin()
     assert os.getpid() == 1
@@ -227,7 +227,7 @@ def test_the_first_process_of_a_container_goes_on_as_without_a_hook(tmp_path: Pa
     assert create_trial(tmp_path / "run").tensor("x").steps() == [0, 1, 2, 3]
 
 
-def test_a_closed_hook_leaves_nothing_behind(out: str) -> None:
+def test_a_closed_hook_leaves_no_handler_behind(out: str) -> None:
     threads, files = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
     for number in range(20):
         hook = Hook(f"{out}{number}")
@@ -261,7 +261,7 @@ def test_a_child_that_is_terminated_right_after_the_fork_ends(out: str) -> None:
 
 
 def status_of(child: int) -> int:
-    """Wait for a child's end; after a minute it is killed. Return its exit code, as subprocess gives it."""
+    """Wait for a child's end; after a minute it is killed. Return its exit code, as subprocess does."""
     deadline = time.monotonic() + 60
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -288,13 +288,13 @@ POOLS = f"""{BEGINNING}
 """
 
 
-def test_pools_of_processes_end(tmp_path: Path) -> None:
+def test_pools_of_processes_end_with_a_hook(tmp_path: Path) -> None:
     assert run(POOLS, tmp_path, POOLS="10").returncode == 0
 
 
 @pytest.mark.slow
-def test_2000_pools_of_processes_end(tmp_path: Path) -> None:
-    # A pool mostly waits: its threads look every tenth of a second whether it ends.
+def test_2000_pools_of_processes_end_with_a_hook(tmp_path: Path) -> None:
+    # A pool mostly waits: its threads check every tenth of a second whether it ends.
     folders = [tmp_path / str(number) for number in range(10)]
     for folder in folders:
         folder.mkdir()
@@ -329,7 +329,7 @@ LOADER = f"""{BEGINNING}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "persistent workers"])
-def test_data_loaders_end(tmp_path: Path, persistent: bool) -> None:
+def test_data_loaders_end_with_a_hook(tmp_path: Path, persistent: bool) -> None:
     pytest.importorskip("torch")
     with start(LOADER.replace("PERSISTENT", str(persistent)), tmp_path, LOADERS="40") as process:
         try:

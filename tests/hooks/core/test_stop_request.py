@@ -33,7 +33,7 @@ finally:
 
 
 class AtStepFive(Rule):
-    """Fires once."""
+    """A rule that fires once."""
 
     def invoke_at_step(self, step: int) -> bool:
         if step == 5:
@@ -59,7 +59,7 @@ def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     assert 5 < len(steps) < 1000
     assert trial.sql("select rule, step, sentence from findings").fetchall() == [("AtStepFive", 5, "five is enough")]
 
-    # Whoever resumes the run does not mean to be stopped by an old request.
+    # A resumed run is not stopped by an old request.
     subprocess.run([*command, "resume"], check=True, capture_output=True, timeout=60)
     trial.refresh()
     assert len(trial.steps(modes.TRAIN)) == len(steps) + 3

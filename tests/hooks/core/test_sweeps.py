@@ -1,4 +1,4 @@
-"""Many runs in one process: a closed one leaves nothing behind."""
+"""Many runs in one process: a closed run leaves no memory, threads or files behind."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ if find_spec("xgboost"):
     ("framework", "runs"),
     [("pytorch", 6), *(pytest.param(name, 100, marks=pytest.mark.slow) for name in JOBS)],
 )
-def test_a_closed_run_leaves_nothing(tmp_path: Path, framework: str, runs: int) -> None:
+def test_a_closed_run_leaves_no_memory_or_threads_behind(tmp_path: Path, framework: str, runs: int) -> None:
     program = f"RUNS = {runs}\n{JOBS[framework]}{MEASURE}"
     with start(program, tmp_path, TENSORTRIAL_STRICT="1", MALLOC_ARENA_MAX="2") as process:
         try:

@@ -1,5 +1,7 @@
-"""Event files of a hook, as TensorBoard's own reader sees them. What every framework's hook writes, the conformance
-tests ask."""
+"""Event files of a hook, as TensorBoard's own reader sees them.
+
+The conformance tests check what the hook of every framework writes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def run(hook: Any, steps: int = 3, mode: Any = modes.TRAIN) -> list[float]:
     return train(model, steps, loss)
 
 
-def test_numbers_histograms_and_distributions(make_hook: Callable[..., Any], out: str) -> None:
+def test_tensorboard_reads_scalars_histograms_and_distributions(make_hook: Callable[..., Any], out: str) -> None:
     hook = make_hook(export_tensorboard=True, include_collections=["weights"])
     losses = run(hook)
     hook.save_scalar("accuracy", 0.5, timestamp=1_700_000_000.25)
@@ -59,7 +61,7 @@ def test_numbers_histograms_and_distributions(make_hook: Callable[..., Any], out
     assert [basis_point for basis_point, _ in distribution] == [0, 668, 1587, 3085, 5000, 6915, 8413, 9332, 10000]
 
 
-def test_statistics_are_numbers_named_after_their_tensor(make_hook: Callable[..., Any], out: str) -> None:
+def test_statistics_are_scalars_named_after_their_tensor(make_hook: Callable[..., Any], out: str) -> None:
     hook = make_hook(export_tensorboard=True, include_collections=["gradients"])
     hook.get_collection("gradients").reduction_config = tt.ReductionConfig(norms=["l2"], reductions=["sum"])
     hook.get_collection("losses").save_histogram = False
@@ -74,7 +76,7 @@ def test_statistics_are_numbers_named_after_their_tensor(make_hook: Callable[...
     assert histogram.sum_squares == pytest.approx(gradient.reduction_value(1, "l2", modes.TRAIN) ** 2)
 
 
-def test_each_worker_of_several_has_a_folder(
+def test_each_of_several_workers_has_its_own_folder(
     make_hook: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -93,7 +95,7 @@ def test_each_worker_of_several_has_a_folder(
         assert [each.step for each in found.Scalars(LOSS)] == [0, 1, 2]
 
 
-def test_a_resumed_run_goes_on_in_the_same_folder(make_hook: Callable[..., Any], out: str) -> None:
+def test_a_resumed_run_continues_in_the_same_folder(make_hook: Callable[..., Any], out: str) -> None:
     for _ in range(2):
         hook = make_hook(export_tensorboard=True, resume=True)
         run(hook, 2)
@@ -103,7 +105,7 @@ def test_a_resumed_run_goes_on_in_the_same_folder(make_hook: Callable[..., Any],
     assert [each.step for each in read_by_tensorboard(folder).Scalars(LOSS)] == [0, 1, 2, 3]
 
 
-def test_what_is_flushed_can_be_read_while_training_goes_on(make_hook: Callable[..., Any], out: str) -> None:
+def test_flushed_steps_can_be_read_during_training(make_hook: Callable[..., Any], out: str) -> None:
     hook = make_hook(export_tensorboard=True, flush_seconds=0)
     run(hook)
     hook.flush()
@@ -127,7 +129,9 @@ def test_a_disk_that_breaks_ends_the_event_files_and_nothing_else(
     assert "the disk is full" in record.message
 
 
-def test_in_an_object_store_files_grow_and_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_files_in_an_object_store_are_rewritten_and_then_followed_by_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(event_file, "_FULL_BYTES", 200)
     storage = open_storage("memory://events-of-a-test")
     file = EventFile(storage, "train")
@@ -144,7 +148,7 @@ def test_in_an_object_store_files_grow_and_follow_each_other(monkeypatch: pytest
     assert found == [bytes([number]) * 50 for number in range(10)]
 
 
-def test_in_an_object_store(make_hook: Callable[..., Any], tmp_path: Path) -> None:
+def test_event_files_are_written_to_an_object_store(make_hook: Callable[..., Any], tmp_path: Path) -> None:
     hook = make_hook("memory://run-with-events", export_tensorboard=True, flush_seconds=0)
     run(hook)
     hook.close()
@@ -154,7 +158,7 @@ def test_in_an_object_store(make_hook: Callable[..., Any], tmp_path: Path) -> No
     assert [each.step for each in read_by_tensorboard(tmp_path).Scalars(LOSS)] == [0, 1, 2]
 
 
-def test_from_a_json_file(tmp_path: Path) -> None:
+def test_a_json_file_configures_event_files(tmp_path: Path) -> None:
     parameters = {"export_tensorboard": "true", "tensorboard_dir": str(tmp_path / "events"), "save_interval": "1"}
     path = tmp_path / "hook.json"
     path.write_text(json.dumps({"LocalPath": str(tmp_path / "run"), "HookParameters": parameters}))
@@ -164,7 +168,7 @@ def test_from_a_json_file(tmp_path: Path) -> None:
     assert list(steps_of_tags(tmp_path / "events" / "train")) == [LOSS]
 
 
-def test_a_folder_without_being_asked_to_write_there(
+def test_tensorboard_dir_alone_is_a_warning(
     make_hook: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_hook(tensorboard_dir=str(tmp_path / "events"))
@@ -172,7 +176,7 @@ def test_a_folder_without_being_asked_to_write_there(
     assert not (tmp_path / "events").exists()
 
 
-def test_a_file_that_another_process_began_is_left_alone(tmp_path: Path) -> None:
+def test_an_event_file_of_another_process_is_not_changed(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     first, second = EventFile(storage, "train"), EventFile(storage, "train")
     for each in (first, second, first):
@@ -182,7 +186,7 @@ def test_a_file_that_another_process_began_is_left_alone(tmp_path: Path) -> None
     second.close()
 
 
-def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+def test_a_tensorboard_dir_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train").write_bytes(b"")
     with pytest.raises(StorageError, match="cannot write"):
         EventFile(open_storage(tmp_path), "train").append([b""])

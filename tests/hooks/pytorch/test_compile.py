@@ -1,4 +1,4 @@
-"""Models, and parts of them, that torch.compile compiles: all is captured, and no graph is broken."""
+"""Models, and parts of them, that torch.compile compiles: all tensors are captured, without a graph break."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
 
 EVERY_THIRD = tt.SaveConfig(save_interval=3)
 
-# torch looks for gradients where there are none when it compiles a second part of a model, and ignores the warning.
+# When torch compiles a second part of a model, it reads gradients that are None, and ignores the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 
@@ -44,13 +44,13 @@ def compiled(what: Any, **options: Any) -> Any:
 
 
 def graphs() -> int:
-    """How many were compiled; none of them may be a part of a broken one."""
+    """Return the number of compiled graphs, after a check that there was no graph break."""
     assert not counters["graph_break"]
     return counters["stats"]["unique_graphs"]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the hook logged; torch traces its compiler through the same log."""
+    """Return what the hook logged; torch traces its compiler through the same log."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("tensortrial")]
 
 
@@ -69,7 +69,7 @@ def check_same(out: str, expected: dict[tuple[str, int], Any]) -> None:
 
 @pytest.fixture
 def expected(make_hook: Any, tmp_path: Path) -> dict[tuple[str, int], Any]:
-    """What is saved of four steps without a compiler."""
+    """Return what is saved of four steps without a compiler."""
     out = str(tmp_path / "eager")
     hook, net, loss = make_hook(out, save_all=True, save_config=EVERY_THIRD), seeded(), nn.CrossEntropyLoss()
     hook.register_module(net)
@@ -104,7 +104,7 @@ def compile_last(hook: Any, net: Any) -> Any:
 
 class TestWhole:
     @pytest.mark.parametrize("how", [wrap_first, register_first, compile_first, compile_last])
-    def test_gives_all_that_it_gives_uncompiled(
+    def test_a_compiled_model_saves_the_same_as_uncompiled(
         self,
         make_hook: Any,
         out: str,
@@ -122,7 +122,7 @@ class TestWhole:
         assert graphs() == 2
         assert warnings(caplog) == []
 
-    def test_has_its_own_graph_alone_where_nothing_inside_is_saved(self, make_hook: Any, out: str) -> None:
+    def test_a_model_has_only_its_own_graph_if_nothing_inside_is_saved(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "gradients"], save_config=EVERY_THIRD)
         net = wrap_first(hook, seeded())
         train(net, 4)
@@ -130,7 +130,7 @@ class TestWhole:
         assert graphs() == 1
         assert create_trial(out).tensor("gradient/Net_fc1.weight").steps() == [0, 3]
 
-    def test_gives_the_same_in_one_graph_with_the_loss(
+    def test_a_model_compiled_with_its_loss_saves_the_same_in_one_graph(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, expected: dict[tuple[str, int], Any]
     ) -> None:
         hook, net, loss = make_hook(save_all=True, save_config=EVERY_THIRD), seeded(), nn.CrossEntropyLoss()
@@ -147,7 +147,7 @@ class TestWhole:
         assert graphs() == 2
         assert warnings(caplog) == []
 
-    def test_gives_what_starts_to_match_later(self, make_hook: Any, out: str) -> None:
+    def test_a_tensor_that_matches_later_is_saved_from_then_on(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_regex="fc1_output")
         net = wrap_first(hook, seeded())
         train(net, 2)
@@ -156,10 +156,10 @@ class TestWhole:
         hook.close()
         trial = create_trial(out)
         assert trial.tensor("fc1_output_0").steps() == [0, 1, 2, 3]
-        # The compiler looks at the step that begins, which is when the change is seen.
+        # Compiled code checks the switch when a step begins, which is when the change takes effect.
         assert trial.tensor("fc2_output_0").steps() == [2, 3]
 
-    def test_keeps_modes_and_held_steps_apart(self, make_hook: Any, out: str) -> None:
+    def test_compiled_code_follows_modes_and_held_steps(self, make_hook: Any, out: str) -> None:
         modes = {tt.modes.TRAIN: tt.SaveConfigMode(save_interval=3), tt.modes.EVAL: tt.SaveConfigMode(save_interval=1)}
         hook, net = make_hook(include_regex="fc1_output", save_config=tt.SaveConfig(modes)), seeded()
         hook.register_module(net)
@@ -180,14 +180,14 @@ class TestWhole:
         assert create_trial(out).tensor("fc1_output_1").steps() == [8]
         assert graphs() == 2
 
-    def test_can_be_copied_while_it_is_hooked(self, make_hook: Any) -> None:
+    def test_a_compiled_model_can_be_copied_while_it_is_registered(self, make_hook: Any) -> None:
         hook = make_hook(save_all=True)
         net = compile_last(hook, seeded())
         train(net, 1)
         twin = copy.deepcopy(net)
         assert train(compiled(twin), 2) == pytest.approx(train(net, 2))
 
-    def test_stops_where_a_rule_asks_for_it(self, make_hook: Any, out: str) -> None:
+    def test_compiled_training_stops_when_a_rule_requests_it(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(save_all=True), seeded()
         hook.register_module(net)
         forward = compiled(lambda x: net(x) * 2)
@@ -199,7 +199,9 @@ class TestWhole:
 
 
 class TestPart:
-    def test_gives_what_the_others_give(self, make_hook: Any, out: str, expected: dict[tuple[str, int], Any]) -> None:
+    def test_a_compiled_part_saves_the_same_as_uncompiled(
+        self, make_hook: Any, out: str, expected: dict[tuple[str, int], Any]
+    ) -> None:
         hook, net, loss = make_hook(save_all=True, save_config=EVERY_THIRD), seeded(), nn.CrossEntropyLoss()
         net.fc1.compile(backend="aot_eager", fullgraph=True)
         net.fc2 = compiled(net.fc2)
@@ -211,7 +213,7 @@ class TestPart:
         graphs()
 
     @pytest.mark.parametrize("first", [True, False], ids=["compiled first", "registered first"])
-    def test_shares_its_graphs_with_others_of_its_class(self, make_hook: Any, out: str, first: bool) -> None:
+    def test_modules_of_one_class_share_their_graphs(self, make_hook: Any, out: str, first: bool) -> None:
         class Block(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -242,7 +244,7 @@ class TestPart:
             x = x + torch.from_numpy(value)
         assert graphs() == 2
 
-    def test_that_runs_again_in_backward_is_saved_once(self, make_hook: Any, out: str) -> None:
+    def test_a_part_that_runs_again_in_backward_is_saved_once(self, make_hook: Any, out: str) -> None:
         class Checkpointed(Net):
             def forward(self, x: Any) -> Any:
                 return self.fc2(checkpoint(lambda x: self.relu(self.fc1(x)), x, use_reentrant=False))
@@ -256,7 +258,7 @@ class TestPart:
         assert not trial.has_tensor("fc1_output_1")
         assert graphs() == 1
 
-    def test_gives_dictionaries_and_dataclasses(self, make_hook: Any, out: str) -> None:
+    def test_dictionaries_and_dataclasses_of_a_compiled_part_are_saved(self, make_hook: Any, out: str) -> None:
         class Inner(Net):
             def forward(self, x: Any, *, scale: Any) -> Any:
                 logits = super().forward(x)
@@ -272,16 +274,16 @@ class TestPart:
                 return result.logits + rest[0]
 
         found = []
-        for place in (out, f"{out}-compiled"):
-            hook, net = make_hook(place, save_all=True), seeded(Outer)
-            net = wrap_first(hook, net) if place != out else register_first(hook, net)._orig_mod
+        for folder in (out, f"{out}-compiled"):
+            hook, net = make_hook(folder, save_all=True), seeded(Outer)
+            net = wrap_first(hook, net) if folder != out else register_first(hook, net)._orig_mod
             net(batches(1)[0][0]).sum().backward()
             hook.close()
-            found.append(place)
+            found.append(folder)
         assert {"inner_output_logits", "inner_output_more_hidden_0", "inner_input_scale"} <= {n for n, _ in values(out)}
         check_same(found[1], values(out))
 
-    def test_gives_its_gradients_to_a_compiled_backward(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_a_compiled_backward_are_saved(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["gradients"])
         net = wrap_first(hook, seeded())
         x = batches(1)[0][0]
@@ -292,7 +294,7 @@ class TestPart:
         graphs()
 
     @pytest.mark.slow
-    def test_gives_the_same_with_the_real_compiler(self, tmp_path: Path) -> None:
+    def test_the_inductor_backend_saves_the_same(self, tmp_path: Path) -> None:
         program = """
             import torch
             from support.training import seeded, train
@@ -320,7 +322,7 @@ class Result:
 
 
 class TestWhatCannotBeCaptured:
-    def test_is_told_where_it_was_compiled_before(
+    def test_a_part_that_was_compiled_before_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         hook, net = make_hook(save_all=True), compiled(seeded())
@@ -331,7 +333,9 @@ class TestWhatCannotBeCaptured:
         assert ["modules inside Net is not captured" in text for text in warnings(caplog)] == [True], warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
-    def test_is_told_in_a_branch_of_the_graph(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_branch_of_the_graph_is_a_warning(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         class Branches(Net):
             def forward(self, x: Any) -> Any:
                 hidden = torch.cond(x.sum() > 0, lambda x: self.fc1(x), lambda x: self.fc1(-x), (x,))
@@ -346,7 +350,7 @@ class TestWhatCannotBeCaptured:
         assert trial.tensor("fc2_output_0").steps() == [0, 1]
         assert not trial.has_tensor("fc1_output_0")
 
-    def test_is_told_under_vmap(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_compiled_vmap_is_a_warning(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
         class Mapped(Net):
             def forward(self, x: Any) -> Any:
                 return self.fc2(torch.relu(torch.func.vmap(self.fc1)(x)))
@@ -358,7 +362,9 @@ class TestWhatCannotBeCaptured:
         assert ["inside vmap" in text for text in warnings(caplog)] == [True]
         assert create_trial(out).tensor("fc2_output_0").steps() == [0, 1]
 
-    def test_is_told_of_a_backward_inside(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_backward_inside_compiled_code_is_a_warning(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, net = make_hook(save_all=True), seeded()
         hook.register_module(net)
 
@@ -375,7 +381,7 @@ class TestWhatCannotBeCaptured:
         assert ["gradients of Net are not captured" in text for text in warnings(caplog)] == [True]
         assert create_trial(out).tensor("fc1_output_0").steps() == [0, 1, 2]
 
-    def test_is_told_with_a_torch_that_has_no_effects(
+    def test_a_torch_without_operators_with_effects_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(torch_compile, "_operator", None)
@@ -386,7 +392,9 @@ class TestWhatCannotBeCaptured:
         assert any("has no operators with effects" in text for text in warnings(caplog)), warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
-    def test_is_told_of_a_step_that_was_not_foreseen(self, make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_step_that_becomes_due_too_late_is_a_warning(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, net = make_hook(save_all=True, save_config=tt.SaveConfig(save_interval=100)), seeded()
         hook.register_module(net)
         forward = compiled(lambda x: net(x) * 2)
@@ -400,7 +408,7 @@ class TestWhatCannotBeCaptured:
 
 
 class TestSwitch:
-    def test_is_off_once_no_hook_listens(self, make_hook: Any) -> None:
+    def test_the_switch_is_off_once_all_hooks_are_closed(self, make_hook: Any) -> None:
         hook = make_hook(save_all=True)
         net = wrap_first(hook, seeded())
         train(net, 2)

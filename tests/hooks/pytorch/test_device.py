@@ -1,4 +1,4 @@
-"""Statistics and values that travel from a device later. Here the device is the CPU, which needs no stream."""
+"""Statistics and values that are sent from a device later. Here the device is the CPU, which needs no stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1")
 
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Takes every tensor for one on a device, and counts the copies to the host."""
+    """A Capture that treats every tensor as one on a device, and counts the copies to the host."""
     sent: list[int] = []
     to_host = device._to_host
     monkeypatch.setattr(Capture, "_is_host", lambda self, tensor: False)
@@ -33,7 +33,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class TestBatch:
-    def test_takes_the_values_of_the_moment(self) -> None:
+    def test_a_batch_has_the_values_of_the_moment(self) -> None:
         batch, tensor = Batch(), torch.ones(4)
         mean = batch.add(MEAN, tensor)
         tensor.fill_(5)
@@ -43,7 +43,7 @@ class TestBatch:
         assert mean == {"mean": 1}
         assert both == {"max": 5, "l1": 20}
 
-    def test_reduces_before_it_holds_too_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_batch_reduces_before_it_holds_too_many_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(device, "_BATCH_BYTES", 100)
         batch = Batch()
         found = [batch.add(MEAN, torch.full((20,), float(i))) for i in range(7)]
@@ -53,7 +53,7 @@ class TestBatch:
         batch.ready()
         assert found == [{"mean": i} for i in range(7)]
 
-    def test_can_be_waited_for_by_several_threads(self) -> None:
+    def test_several_threads_may_wait_for_a_batch(self) -> None:
         batch = Batch()
         found = [batch.add(BOTH, torch.full((3,), float(i))) for i in range(100)]
         threads = [threading.Thread(target=batch.ready) for _ in range(4)]
@@ -64,7 +64,7 @@ class TestBatch:
         assert found == [{"max": i, "l1": 3 * i} for i in range(100)]
 
 
-def test_statistics_of_a_step_travel_in_one_copy(make_hook: Any, out: str, tmp_path: Any, far: list[int]) -> None:
+def test_statistics_of_a_step_are_sent_in_one_copy(make_hook: Any, out: str, tmp_path: Any, far: list[int]) -> None:
     form = tt.ReductionConfig(reductions=["mean", "max"], norms=["l2"])
     hook = make_hook(include_collections=["weights", "gradients"], include_regex="fc1_output", reduction_config=form)
     net = seeded()
@@ -90,7 +90,7 @@ def test_statistics_of_a_step_travel_in_one_copy(make_hook: Any, out: str, tmp_p
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_statistics_arrive_although_nobody_sends_them(make_hook: Any, out: str, far: list[int], raw: bool) -> None:
+def test_statistics_arrive_without_a_call_of_send(make_hook: Any, out: str, far: list[int], raw: bool) -> None:
     # With raw values, so large that the writer takes a part of the step while it still runs.
     form = tt.ReductionConfig(reductions=["mean"], save_raw_tensor=raw)
     hook, net = make_hook(save_all=True, reduction_config=form), seeded(lambda: nn.Linear(64, 40_000))

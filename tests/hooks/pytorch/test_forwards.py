@@ -1,4 +1,4 @@
-"""Which forwards begin a step, however a model is called: wrapped, in parts, or by something that traces it."""
+"""The forwards that begin a step, if a model is wrapped, called in parts, or traced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hooked(make_hook: Any, net: Any = None, **options: Any) -> tuple[Any, Any]:
 
 
 class Redirected(nn.Module):
-    """What Lightning does: the wrapper's forward enters the module again, with another method in forward's place."""
+    """A wrapper like Lightning's: its forward calls the module again, whose forward is another method meanwhile."""
 
     def __init__(self, module: nn.Module, method: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class WithStep(Net):
 
 class TestNested:
     @pytest.mark.parametrize("interval", [1, 2])
-    def test_forwards_of_one_model_are_one_step(self, make_hook: Any, out: str, interval: int) -> None:
+    def test_nested_forwards_of_one_model_are_one_step(self, make_hook: Any, out: str, interval: int) -> None:
         hook, net = hooked(make_hook, seeded(WithStep), save_config={"save_interval": interval})
         wrapper = Redirected(net, "training_step")
         for x, y in batches(4):
@@ -64,7 +64,7 @@ class TestNested:
         for name in ("WithStep_fc1.weight", "gradient/WithStep_fc1.weight", "fc1_output_0"):
             assert trial.tensor(name).steps() == expected
 
-    def test_forward_after_an_interrupted_one_begins_a_step(self, make_hook: Any, out: str) -> None:
+    def test_a_forward_after_an_interrupted_one_begins_a_step(self, make_hook: Any, out: str) -> None:
         class Interrupted(Net):
             def forward(self, x: Any) -> Any:
                 if x.sum() == 0:
@@ -78,7 +78,7 @@ class TestNested:
         hook.close()
         assert create_trial(out).tensor("Interrupted_output_0").steps() == [1, 2]
 
-    def test_model_inside_another_of_its_class_begins_its_own(self, make_hook: Any, out: str) -> None:
+    def test_a_model_inside_another_of_its_class_begins_its_own_step(self, make_hook: Any, out: str) -> None:
         class Outer(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -146,7 +146,7 @@ def test_a_model_that_is_wrapped_later_begins_one_step_a_batch(tmp_path: Path) -
 
 
 class TestParts:
-    def test_in_a_held_step_save_the_models_parameters(
+    def test_parts_in_a_held_step_save_the_models_parameters(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Wrapper(nn.Module):
@@ -175,7 +175,7 @@ class TestParts:
         assert trial.tensor("gradient/Wrapper_net.fc1.weight").steps() == [0, 1]
         assert caplog.messages == []
 
-    def test_of_several_models_are_taken_before_the_first_update(self, make_hook: Any, out: str) -> None:
+    def test_parameters_of_several_models_are_those_before_the_first_update(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         other = seeded(lambda: nn.Linear(64, 10))
         hook.register_module(other)
@@ -207,7 +207,7 @@ WAYS = {
 class TestTorchScript:
     @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
     @pytest.mark.parametrize("way", WAYS)
-    def test_compiles_a_registered_model_and_leaves_no_step(
+    def test_scripting_a_registered_model_begins_no_step(
         self, make_hook: Any, out: str, way: str, closed: bool
     ) -> None:
         hook, net = hooked(make_hook, layers())
@@ -222,7 +222,7 @@ class TestTorchScript:
         assert trial.tensor("Sequential_output_0").steps() == ([0] if closed else [0, 1])
         assert not [name for name in trial.tensor_names(step=1) if name.endswith("_1")]
 
-    def test_leaves_the_callbacks_of_others_to_themselves(self, make_hook: Any) -> None:
+    def test_scripting_leaves_other_callbacks_alone(self, make_hook: Any) -> None:
         _, net = hooked(make_hook)
         calls = []
         net.register_forward_hook(lambda *_: calls.append(1))
@@ -231,7 +231,7 @@ class TestTorchScript:
         net(X)
         assert calls == [1]
 
-    def test_part_of_a_model_is_passed_over(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_a_scripted_part_of_a_model_is_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
         net = seeded()
         net.fc1 = torch.jit.script(net.fc1)
         hook, _ = hooked(make_hook, net)
@@ -243,7 +243,7 @@ class TestTorchScript:
         assert not trial.has_tensor("fc1_output_0")
         assert len([each for each in caplog.messages if "TorchScript" in each]) == 1
 
-    def test_model_can_be_hooked_in_held_steps(self, make_hook: Any, out: str) -> None:
+    def test_a_scripted_model_is_saved_in_held_steps(self, make_hook: Any, out: str) -> None:
         net = torch.jit.script(layers())
         hook, _ = hooked(make_hook, net)
         with hook.step():
@@ -251,7 +251,7 @@ class TestTorchScript:
         hook.close()
         assert len([name for name in create_trial(out).tensor_names() if name.endswith("0.weight")]) == 2
 
-    def test_export_to_onnx_leaves_no_step(self, make_hook: Any, out: str, tmp_path: Path) -> None:
+    def test_export_to_onnx_begins_no_step(self, make_hook: Any, out: str, tmp_path: Path) -> None:
         pytest.importorskip("onnx")
         hook, net = hooked(make_hook)
         net(X)
@@ -260,7 +260,7 @@ class TestTorchScript:
         assert create_trial(out).tensor("Net_output_0").steps() == [0]
 
 
-def test_a_vmapped_forward_is_no_step(make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forward_inside_vmap_begins_no_step(make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
     hook, net = hooked(make_hook, nn.Sequential(nn.Linear(64, 10)))
     net(X)
     with caplog.at_level(logging.WARNING):

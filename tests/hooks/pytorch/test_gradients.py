@@ -1,4 +1,4 @@
-"""Gradients: which of them a step saves, whatever consumes, scales, swaps or renames them."""
+"""The gradients that a step saves, also if they are consumed, scaled, swapped or renamed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ def loss_of(net: Any, batch: int = 0) -> Any:
 
 
 def expected_gradient(steps: int = 1) -> Any:
-    """The gradient of the last of some steps, by plain PyTorch."""
+    """Return the gradient of the last of some steps, by plain PyTorch."""
     twin = seeded()
     train(twin, steps)
     return array(twin.fc1.weight.grad)
 
 
 @pytest.mark.parametrize("to_none", [True, False])
-def test_an_optimizer_in_backward_leaves_gradients_as_they_were(make_hook: Any, out: str, to_none: bool) -> None:
+def test_gradients_are_saved_before_an_optimizer_in_backward_consumes_them(
+    make_hook: Any, out: str, to_none: bool
+) -> None:
     net = seeded()
     optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
 
@@ -57,7 +59,7 @@ def test_an_optimizer_in_backward_leaves_gradients_as_they_were(make_hook: Any, 
     assert all(len(p._post_accumulate_grad_hooks) == 1 for p in net.parameters())
 
 
-def test_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, out: str) -> None:
+def test_gradients_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, out: str) -> None:
     torch.manual_seed(0)
     generator, discriminator = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 1))
     ways = [torch.optim.Adam(net.parameters(), lr=0.1) for net in (generator, discriminator)]
@@ -86,7 +88,7 @@ def test_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, out: str) 
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
-def test_that_come_after_an_update_are_of_the_next(make_hook: Any, out: str, make: Any) -> None:
+def test_gradients_after_an_update_are_not_saved_in_its_step(make_hook: Any, out: str, make: Any) -> None:
     hook, net = hooked(make_hook)
     optimizers = [make(net.parameters(), lr=0.1, **{how: True}) for how in ("foreach", "fused")]
     by_hand = type("ByHand", (), {"step": lambda self: net.fc1.weight.data.mul_(0.9), "zero_grad": net.zero_grad})()
@@ -105,7 +107,7 @@ def test_that_come_after_an_update_are_of_the_next(make_hook: Any, out: str, mak
 
 
 class TestSavedByACall:
-    def test_are_those_of_the_moment(self, make_hook: Any, out: str) -> None:
+    def test_save_gradients_saves_those_of_the_moment(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         loss_of(net).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 0.01)
@@ -116,7 +118,7 @@ class TestSavedByACall:
         hook.close()
         assert same(create_trial(out).tensor(GRADIENT).value(0), expected)
 
-    def test_are_of_the_model_that_is_named(self, make_hook: Any, out: str) -> None:
+    def test_save_gradients_saves_those_of_the_named_model(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         other = seeded(lambda: nn.Linear(64, 10))
         hook.register_module(other)
@@ -130,7 +132,7 @@ class TestSavedByACall:
         assert same(trial.tensor(GRADIENT).value(0), expected)
         assert same(trial.tensor("gradient/Linear_weight").value(0), array(other.weight.grad))
 
-    def test_need_a_step_at_which_they_are_due(self, make_hook: Any, out: str) -> None:
+    def test_save_gradients_saves_only_at_due_steps(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook, save_config={"save_interval": 2})
         hook.save_gradients()
         for _ in range(3):
@@ -143,7 +145,7 @@ class TestSavedByACall:
 
 class TestScaled:
     def train(self, net: Any, scaler: Any, after_backward: Any = lambda: None) -> list[Any]:
-        """Train by a scaled loss, and give the gradients that the scaler hands to the optimizer."""
+        """Train with a scaled loss, and return the gradients that the scaler passes to the optimizer."""
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         seen = []
         for batch in range(3):
@@ -156,7 +158,7 @@ class TestScaled:
             scaler.update(1000.0)
         return seen
 
-    def test_are_saved_as_the_optimizer_gets_them(self, make_hook: Any, out: str) -> None:
+    def test_scaled_gradients_are_saved_as_the_optimizer_gets_them(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024)
         hook.register_scaler(scaler)
@@ -165,7 +167,7 @@ class TestScaled:
         gradient = create_trial(out).tensor(GRADIENT)
         assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
 
-    def test_are_unscaled_once_by_whatever_call(self, make_hook: Any, out: str) -> None:
+    def test_scaled_gradients_are_unscaled_once(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024)
         hook.register_scaler(scaler)
@@ -180,7 +182,7 @@ class TestScaled:
         gradient = create_trial(out).tensor(GRADIENT)
         assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
 
-    def test_by_a_scaler_that_is_off_or_new_stay(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_a_scaler_that_is_off_or_new_are_not_changed(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         for scaler in (torch.amp.GradScaler("cpu", enabled=False), torch.amp.GradScaler("cpu")):
             hook.register_scaler(scaler)
@@ -189,7 +191,7 @@ class TestScaled:
         hook.close()
         assert same(create_trial(out).tensor(GRADIENT).value(1), array(net.fc1.weight.grad))
 
-    def test_by_something_else_are_refused(self, make_hook: Any) -> None:
+    def test_a_value_that_is_not_a_scaler_is_refused(self, make_hook: Any) -> None:
         with pytest.raises(ConfigurationError, match="GradScaler"):
             make_hook().register_scaler(1024)
 
@@ -213,7 +215,7 @@ class TestSwapped:
         net.double()
         assert net.fc1.weight.dtype == torch.float64
 
-    def test_are_saved_after_it(self, make_hook: Any, out: str) -> None:
+    def test_gradients_are_saved_after_a_swap(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         net.double().load_state_dict(Net().double().state_dict())
         for _ in range(2):
@@ -227,7 +229,7 @@ class TestSwapped:
 
 
 class TestExchanged:
-    def test_go_by_the_new_name_of_a_parametrized_weight(self, make_hook: Any, out: str) -> None:
+    def test_gradients_have_the_new_name_of_a_parametrized_weight(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook)
         train(net, 1)
         parametrizations.weight_norm(net.fc1)
@@ -238,7 +240,7 @@ class TestExchanged:
         originals = [f"Net_fc1.parametrizations.weight.original{i}" for i in range(2)]
         assert at_1 == {*originals, *(f"gradient/{name}" for name in originals)}
 
-    def test_go_by_the_new_name_of_the_same_parameter(self, make_hook: Any, out: str) -> None:
+    def test_gradients_have_the_new_name_of_the_same_parameter(self, make_hook: Any, out: str) -> None:
         class Twice(nn.Module):
             def forward(self, x: Any) -> Any:
                 return 2 * x
@@ -255,7 +257,7 @@ class TestExchanged:
         name = "gradient/Net_fc1.parametrizations.weight.original"
         assert same(trial.tensor(name).value(1), array(weight.grad))
 
-    def test_of_a_module_that_was_taken_out_are_not_the_models(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_a_removed_module_are_not_the_models(self, make_hook: Any, out: str) -> None:
         net = seeded(lambda: nn.Sequential(nn.Linear(64, 10), nn.Linear(10, 10)))
         hook, _ = hooked(make_hook, net)
         train(net, 1)
@@ -267,7 +269,7 @@ class TestExchanged:
         assert trial.tensor("gradient/Sequential_0.weight").steps() == [0, 1]
         assert trial.tensor("gradient/Sequential_1.weight").steps() == [0]
 
-    def test_of_lazy_modules_are_saved_from_the_first_step_on(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_lazy_modules_are_saved_from_the_first_step_on(self, make_hook: Any, out: str) -> None:
         net = seeded(lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(10)))
         hook, _ = hooked(make_hook, net)
         loss_of(net).backward()

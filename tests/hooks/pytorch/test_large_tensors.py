@@ -1,4 +1,4 @@
-"""What a large tensor costs: one copy of it."""
+"""The memory that a large tensor takes: one copy of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print((peak() - before) / large.nbytes)
 
 
 @pytest.mark.slow
-def test_saving_a_large_tensor_takes_its_size_once(tmp_path: Path) -> None:
+def test_saving_a_large_tensor_takes_the_memory_of_one_copy(tmp_path: Path) -> None:
     with start(PROGRAM, tmp_path, TENSORTRIAL_STRICT="1") as process:
         out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err

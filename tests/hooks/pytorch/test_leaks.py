@@ -1,4 +1,4 @@
-"""What a hook leaves behind: nothing, neither in memory nor on a model."""
+"""A closed hook leaves no memory and no callbacks behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensortrial import create_trial  # noqa: E402
 
 
 def callbacks_of(model: Any) -> list[object]:
-    """All that is registered with a model and its parameters."""
+    """Return all callbacks of a model and its parameters."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
     found = [each for module in model.modules() for kind in kinds for each in getattr(module, kind)]
     return found + [each for p in model.parameters() for each in p._post_accumulate_grad_hooks or ()]

@@ -1,4 +1,4 @@
-"""What else is done with a model while it is hooked: it is copied, saved, run in threads, and wrapped."""
+"""Registered models that are copied, saved, run in threads, or wrapped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COPIES = {
 
 class TestCopies:
     @pytest.mark.parametrize("how", COPIES)
-    def test_run_and_are_not_hooked(self, make_hook: Any, out: str, how: str) -> None:
+    def test_copies_of_a_model_run_without_a_hook(self, make_hook: Any, out: str, how: str) -> None:
         hook, net, loss = hooked(make_hook)
         train(net, 1, loss)
         twin = COPIES[how](net)
@@ -63,7 +63,7 @@ class TestCopies:
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1, 2, 3]
         assert not any(isinstance(each, BeginStep) for each in twin._forward_pre_hooks.values())
 
-    def test_can_be_hooked_in_turn(self, make_hook: Any, out: str) -> None:
+    def test_copies_of_a_model_can_be_registered(self, make_hook: Any, out: str) -> None:
         hook, net, loss = hooked(make_hook)
         twin = copy.deepcopy(net)
         hook.register_module(twin)
@@ -74,7 +74,7 @@ class TestCopies:
         assert trial.tensor("Net_1_output_0").steps() == [0]
         assert trial.tensor("Net_output_0").steps() == [1]
 
-    def test_load_where_this_package_is_missing(self, make_hook: Any, tmp_path: Path) -> None:
+    def test_copies_of_a_model_load_without_this_package(self, make_hook: Any, tmp_path: Path) -> None:
         _, net, loss = hooked(make_hook, nn.Sequential(nn.Linear(64, 10)))
         train(net, 1, loss)
         torch.save(net, tmp_path / "net.pt")
@@ -86,13 +86,13 @@ class TestCopies:
         """
         subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
-    def test_state_is_without_traces(self, make_hook: Any) -> None:
+    def test_the_state_of_a_model_has_no_traces_of_a_hook(self, make_hook: Any) -> None:
         _, net, _ = hooked(make_hook)
         assert list(net.state_dict()) == list(Net().state_dict())
 
 
 class TestThreads:
-    def test_may_run_a_model_at_once(self, make_hook: Any, out: str) -> None:
+    def test_threads_may_run_a_model_at_the_same_time(self, make_hook: Any, out: str) -> None:
         hook, net, _ = hooked(make_hook)
         barrier, failures = threading.Barrier(4), []
 
@@ -120,7 +120,7 @@ class TestThreads:
 
 
 class TestModules:
-    def test_registered_with_the_loss_inside(self, make_hook: Any, out: str) -> None:
+    def test_a_loss_may_be_inside_the_registered_model(self, make_hook: Any, out: str) -> None:
         class WithLoss(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -137,7 +137,7 @@ class TestModules:
         hook.close()
         assert create_trial(out).tensor(LOSS).steps() == [0, 1]
 
-    def test_of_several_losses(self, make_hook: Any, out: str) -> None:
+    def test_several_losses_may_be_registered(self, make_hook: Any, out: str) -> None:
         hook, net, first = hooked(make_hook, save_all=False)
         second, other = nn.CrossEntropyLoss(), nn.MSELoss()
         for loss in (first, second, other):
@@ -152,7 +152,7 @@ class TestModules:
 
     @pytest.mark.parametrize("reentrant", [True, False])
     @pytest.mark.parametrize("whole", [True, False], ids=["whole", "part"])
-    def test_with_checkpointed_activations_are_saved_once(
+    def test_modules_with_checkpointed_activations_are_saved_once(
         self, make_hook: Any, out: str, reentrant: bool, whole: bool
     ) -> None:
         class Checkpointed(Net):

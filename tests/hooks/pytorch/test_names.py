@@ -1,4 +1,4 @@
-"""What the tensors of a PyTorch model are called, and that their values are the right ones."""
+"""The names of the tensors of a PyTorch model, and their values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def value(out: str, name: str, step: int = 0) -> np.ndarray:
 
 
 class TestNames:
-    def test_all_of_a_small_model(self, make_hook: Any, out: str) -> None:
+    def test_the_names_of_a_small_model_are_those_of_smdebug(self, make_hook: Any, out: str) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
         hook.register_loss(loss)
@@ -47,7 +47,7 @@ class TestNames:
             "CrossEntropyLoss_output_0",
         }
 
-    def test_of_the_built_in_collections(self, make_hook: Any, out: str) -> None:
+    def test_the_built_in_collections_have_the_tensors_of_their_kind(self, make_hook: Any, out: str) -> None:
         hook, loss = make_hook(include_collections=["weights", "biases", "gradients"]), nn.CrossEntropyLoss()
         net = seeded()
         hook.register_module(net)
@@ -59,7 +59,7 @@ class TestNames:
         assert names(out, collection="gradients") == {f"gradient/Net_{name}" for name in PARAMETERS}
         assert names(out, collection="losses") == {"CrossEntropyLoss_output_0"}
 
-    def test_of_buffers_on_request(self, make_hook: Any, out: str) -> None:
+    def test_buffers_are_saved_if_configured(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["buffers"]), nn.Sequential(nn.Linear(64, 4), nn.BatchNorm1d(4))
         hook.register_module(net)
         evaluate(net)
@@ -72,7 +72,7 @@ class TestNames:
         assert same(value(out, "Sequential_1.running_mean", 1), before)
         assert value(out, "Sequential_1.num_batches_tracked").dtype == np.int64
 
-    def test_of_a_module_that_runs_twice(self, make_hook: Any, out: str) -> None:
+    def test_a_module_that_runs_twice_has_numbered_outputs(self, make_hook: Any, out: str) -> None:
         class Twice(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -88,14 +88,14 @@ class TestNames:
         assert names(out, step=1) == {"fc_input_0", "fc_input_1", "fc_output_0", "fc_output_1"}
         assert same(value(out, "fc_input_1", 1), value(out, "fc_output_0", 1))
 
-    def test_of_structured_results_and_keyword_inputs(self, make_hook: Any, out: str) -> None:
+    def test_structured_results_and_keyword_inputs_are_named_by_their_keys(self, make_hook: Any, out: str) -> None:
         @dataclasses.dataclass
         class Result:
             logits: Any
             hidden: Any
 
         class ModelOutput(collections.OrderedDict):  # type: ignore[type-arg]
-            """As transformers has it: a dictionary with attributes."""
+            """A dictionary with attributes, as in transformers."""
 
         class Inner(nn.Module):
             def forward(self, x: Any, mask: Any = None) -> Any:
@@ -127,14 +127,14 @@ class TestNames:
         assert names(out) == first | again | middle | root | {"Outer_output_logits", "Outer_output_loss"}
         assert value(out, "inner_input_mask").dtype == bool
 
-    def test_of_tuples_count_up(self, make_hook: Any, out: str) -> None:
+    def test_members_of_tuples_are_numbered(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_regex="_output_"), nn.LSTM(8, 4)
         hook.register_module(net)
         net(torch.zeros(3, 2, 8))
         hook.close()
         assert names(out) == {"LSTM_output_0", "LSTM_output_1", "LSTM_output_2"}
 
-    def test_of_two_models_of_one_class(self, make_hook: Any, out: str) -> None:
+    def test_two_models_of_one_class_have_different_names(self, make_hook: Any, out: str) -> None:
         hook, first, second = make_hook(save_all=True), seeded(), seeded()
         hook.register_module(first)
         hook.register_module(second)
@@ -150,7 +150,7 @@ class TestNames:
         assert "fc1_output_1" not in found
         assert len(create_trial(out).steps()) == 1
 
-    def test_of_a_module_that_two_models_share(self, make_hook: Any, out: str) -> None:
+    def test_a_module_that_two_models_share_has_one_name(self, make_hook: Any, out: str) -> None:
         shared = nn.Linear(64, 64)
         hook, one, two = make_hook(include_regex="_output_"), nn.Sequential(shared), nn.Sequential(shared)
         hook.register_module(one)
@@ -161,7 +161,7 @@ class TestNames:
         hook.close()
         assert names(out) == {"Sequential_output_0", "Sequential_1_output_0", "0_output_0", "0_output_1"}
 
-    def test_of_recorded_values(self, make_hook: Any, out: str) -> None:
+    def test_recorded_values_are_named_as_outputs(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_regex="^probe"), seeded()
         hook.register_module(net)
         for x, y in batches(2):
@@ -173,7 +173,7 @@ class TestNames:
         assert names(out, step=1) == {"nll_loss_output_0", "probe_output_0", "probe_output_1"}
         assert names(out, collection="losses") == {"nll_loss_output_0"}
 
-    def test_of_tied_parameters_are_the_first_ones(self, make_hook: Any, out: str) -> None:
+    def test_tied_parameters_have_their_first_name(self, make_hook: Any, out: str) -> None:
         hook, net = (
             make_hook(include_collections=["weights", "gradients"]),
             nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)),
@@ -185,7 +185,7 @@ class TestNames:
         assert names(out, collection="weights") == {"Sequential_0.weight"}
         assert "gradient/Sequential_1.weight" not in names(out)
 
-    def test_of_parametrized_weights(self, make_hook: Any, out: str) -> None:
+    def test_parametrized_weights_are_weights(self, make_hook: Any, out: str) -> None:
         net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(64, 10)))
         hook = make_hook(include_collections=["weights"])
         hook.register_module(net)
@@ -194,7 +194,7 @@ class TestNames:
         assert names(out, collection="weights") == {f"Sequential_0.parametrizations.weight.original{i}" for i in (0, 1)}
 
     @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile], ids=["DataParallel", "compile"])
-    def test_have_no_prefix_of_wrappers(self, make_hook: Any, out: str, wrap: Any) -> None:
+    def test_names_have_no_prefix_of_wrappers(self, make_hook: Any, out: str, wrap: Any) -> None:
         hook, net = make_hook(save_all=True), seeded()
         wrapped = wrap(net) if wrap is nn.DataParallel else torch.compile(net, backend="eager")
         hook.register_module(wrapped)
@@ -205,7 +205,7 @@ class TestNames:
         assert {"Net_output_0", "Net_input_0", *(f"gradient/Net_{n}" for n in PARAMETERS)} <= found
         assert not [name for name in found if "module" in name or "_orig_mod" in name]
 
-    def test_keep_a_module_that_happens_to_be_called_module(self, make_hook: Any, out: str) -> None:
+    def test_a_module_that_the_user_called_module_keeps_its_name(self, make_hook: Any, out: str) -> None:
         net = nn.Module()
         net.module = nn.Linear(64, 10)
         net.forward = lambda x: net.module(x)
@@ -217,7 +217,7 @@ class TestNames:
 
 
 class TestValues:
-    def test_are_those_of_the_same_training_by_hand(self, make_hook: Any, out: str) -> None:
+    def test_values_are_those_of_the_same_training_by_hand(self, make_hook: Any, out: str) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
         hook.register_loss(loss)
@@ -246,28 +246,28 @@ class TestValues:
         "dtype",
         ["float16", "float64", "bfloat16", "complex64", "bool", "uint8", "int64", "float8_e4m3fn", "float8_e5m2"],
     )
-    def test_of_every_dtype(self, make_hook: Any, out: str, dtype: str) -> None:
-        given = (torch.arange(12).reshape(3, 4) % 3).to(getattr(torch, dtype))
+    def test_values_of_every_dtype_are_saved(self, make_hook: Any, out: str, dtype: str) -> None:
+        value = (torch.arange(12).reshape(3, 4) % 3).to(getattr(torch, dtype))
         hook, net = make_hook(include_regex="_input_"), nn.Identity()
         hook.register_module(net)
-        net(given.t())
+        net(value.t())
         hook.close()
         found = value(out, "Identity_input_0")
         assert found.dtype == np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
-        expected = given.t().to(torch.complex64 if given.is_complex() else torch.float64).numpy()
+        expected = value.t().to(torch.complex64 if value.is_complex() else torch.float64).numpy()
         assert found.shape == (4, 3)
         assert np.array_equal(found.astype(expected.dtype), expected)
 
-    def test_of_lazy_conjugates_and_negations(self, make_hook: Any, out: str) -> None:
+    def test_values_of_lazy_conjugates_and_negations_are_saved(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_regex="_input_"), nn.Identity()
         hook.register_module(net)
-        given = torch.tensor([1 + 2j, 3 - 1j])
-        net((given.conj(), given.conj().imag))
+        value = torch.tensor([1 + 2j, 3 - 1j])
+        net((value.conj(), value.conj().imag))
         hook.close()
         assert same(value(out, "Identity_input_0"), np.array([1 - 2j, 3 + 1j], np.complex64))
         assert same(value(out, "Identity_input_1"), np.array([-2, 1], np.float32))
 
-    def test_of_sparse_gradients_are_dense(self, make_hook: Any, out: str) -> None:
+    def test_sparse_gradients_are_saved_dense(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["gradients"]), nn.Embedding(10, 4, sparse=True)
         hook.register_module(net)
         net(torch.tensor([1, 1, 7])).sum().backward()
@@ -276,19 +276,19 @@ class TestValues:
         assert found.shape == (10, 4)
         assert found[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 0, 1, 0, 0]
 
-    def test_are_those_before_a_caller_changes_them(self, make_hook: Any, out: str) -> None:
+    def test_values_are_those_before_the_caller_changes_them(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_regex="_output_"), nn.Identity()
         hook.register_module(net)
-        given = torch.zeros(4)
-        net(given)
-        given += 1
-        hook.save_tensor("mine", given)
-        given += 1
+        value = torch.zeros(4)
+        net(value)
+        value += 1
+        hook.save_tensor("mine", value)
+        value += 1
         hook.close()
         assert not value(out, "Identity_output_0").any()
         assert value(out, "mine").tolist() == [1, 1, 1, 1]
 
-    def test_of_frozen_parameters_that_are_freed_later(self, make_hook: Any, out: str) -> None:
+    def test_parameters_that_are_unfrozen_later_are_saved(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"]), seeded()
         net.fc1.weight.requires_grad_(False)
         hook.register_module(net)
@@ -300,7 +300,7 @@ class TestValues:
         assert trial.tensor("Net_fc1.weight").steps() == [0, 1, 2, 3]
         assert trial.tensor("gradient/Net_fc1.weight").steps() == [2, 3]
 
-    def test_of_exchanged_parameters_and_modules(self, make_hook: Any, out: str) -> None:
+    def test_replaced_parameters_and_modules_are_saved(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"], include_regex="^fc2_output"), seeded()
         hook.register_module(net)
         train(net, 1)
@@ -319,7 +319,7 @@ class TestValues:
         assert gradient.steps() == [0, 1]
         assert not np.all(gradient.value(1) == 1)
 
-    def test_of_a_lazy_module_come_once_it_has_any(self, make_hook: Any, out: str) -> None:
+    def test_parameters_of_a_lazy_module_are_saved_once_they_have_values(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"]), nn.Sequential(nn.LazyLinear(10))
         hook.register_module(net)
         evaluate(net)
@@ -329,7 +329,7 @@ class TestValues:
         assert trial.tensor("Sequential_0.weight").steps() == [0, 1, 2]
         assert trial.tensor("gradient/Sequential_0.weight").steps() == [1, 2]
 
-    def test_of_parameters_within_a_held_step_are_the_first(self, make_hook: Any, out: str) -> None:
+    def test_parameters_in_a_held_step_have_their_first_values(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights"]), seeded()
         hook.register_module(net)
         before = array(net.fc1.weight)
@@ -341,14 +341,14 @@ class TestValues:
 
 class TestTrainingIsNotChanged:
     @pytest.mark.parametrize("options", [{}, {"save_all": True}], ids=["attached", "save_all"])
-    def test_losses_are_equal_to_the_bit(self, make_hook: Any, options: Any) -> None:
+    def test_losses_with_a_hook_are_bitwise_equal(self, make_hook: Any, options: Any) -> None:
         plain = train(seeded(), 20)
         hook, net, loss = make_hook(**options), seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
         hook.register_loss(loss)
         assert train(net, 20, loss) == plain
 
-    def test_inference_mode_and_double_backward_work(self, make_hook: Any, out: str) -> None:
+    def test_inference_mode_and_double_backward_work_with_a_hook(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(save_all=True), seeded()
         hook.register_module(net)
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Stages of a pipeline: one step a batch, and the gradients that the optimizer gets."""
+"""The stages of a pipeline: one step a batch, and the gradients that the optimizer gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's statistics are numpy's, on every dtype, and never wait for the device."""
+"""Statistics by torch equal those by numpy, for every dtype, and never wait for the device."""
 
 from __future__ import annotations
 
@@ -76,19 +76,19 @@ NUMBERS = st.one_of(SPECIAL, st.floats(-100, 100, width=32))
 @pytest.mark.parametrize("dtype", dtypes(FLOATS), ids=str)
 @QUICK
 @given(values=st.lists(NUMBERS, max_size=40))
-def test_floats(dtype: Any, values: list[float]) -> None:
+def test_statistics_of_floats_are_numpys(dtype: Any, values: list[float]) -> None:
     check([torch.tensor(values, dtype=torch.float64).to(dtype)])
 
 
 @pytest.mark.parametrize("dtype", dtypes(INTEGERS), ids=str)
 @QUICK
 @given(values=st.lists(st.integers(0, 255), max_size=40))
-def test_integers(dtype: Any, values: list[int]) -> None:
+def test_statistics_of_integers_are_numpys(dtype: Any, values: list[int]) -> None:
     check([torch.tensor(values, dtype=torch.int64).to(dtype)])
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
-def test_complex(dtype: Any) -> None:
+def test_statistics_of_complex_numbers_are_numpys(dtype: Any) -> None:
     bad = torch.tensor([complex(math.inf, math.nan), 3 + 4j, 0])
     check(
         [
@@ -118,13 +118,13 @@ def test_many_tensors_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 64])
-def test_parts_of_a_large_tensor_join_without_a_seam(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def test_statistics_of_a_large_tensor_do_not_depend_on_its_parts(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(torch_reductions, "_CHUNK", chunk)
     check([normal(100), normal(100, seed=1) + 1e6, normal(7), normal(13, 11).T, normal(100, seed=2) * 1e-3])
     check([torch.tensor([1.0, math.nan] * 40), torch.tensor([1.0, 0.0, -2.0, math.inf, 5.0] * 14)])
 
 
-def test_every_memory_layout() -> None:
+def test_statistics_do_not_depend_on_the_memory_layout() -> None:
     base = normal(6, 7, 8)
     check(
         [
@@ -144,19 +144,19 @@ def test_a_transposed_tensor_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30, 3e38])
-def test_the_ends_of_float32(scale: float) -> None:
+def test_statistics_of_the_largest_and_smallest_float32_are_numpys(scale: float) -> None:
     check([torch.full((5000,), scale), normal(1000).clamp(-1, 1) * scale])
 
 
-def test_a_small_spread_around_a_large_mean() -> None:
+def test_the_variance_of_a_small_spread_around_a_large_mean_is_numpys() -> None:
     check([normal(200_000) + 1e6])
 
 
-def test_the_product_never_overflows_half_way() -> None:
+def test_a_product_does_not_overflow_before_its_end() -> None:
     check([torch.cat([torch.full((5000,), 0.5), torch.full((5010,), 2.0)]), 1 + normal(5001) * 1e-3, normal(9) * 3])
 
 
-def test_the_medians_by_sorting_as_on_a_gpu() -> None:
+def test_medians_by_sorting_as_on_a_gpu_are_numpys() -> None:
     for values in (normal(3, 10), normal(2, 11), torch.tensor([[1.0, math.nan, 3.0]]), torch.tensor([[1, 2, 4, 9]])):
         by_selection = torch_reductions._median(values, torch.float64)
         by_sorting = torch_reductions._middle_of_sorted(values, torch.float64)
@@ -164,7 +164,7 @@ def test_the_medians_by_sorting_as_on_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_without_float64_as_on_mps(scale: float) -> None:
+def test_statistics_without_float64_as_on_mps_are_close_to_numpys(scale: float) -> None:
     values = normal(2000).clamp(-5, 5) * scale
     names = ["min", "max", "median", "l1", "l2", "mean", "abs_mean", "abs_max", "zero_count"]
     found = torch_reductions._of_real([values], names, torch.float32)
@@ -176,7 +176,7 @@ def test_without_float64_as_on_mps(scale: float) -> None:
     assert [zeros[name].item() for name in ("l2", "std", "prod")] == [0.0, 0.0, 0.0]
 
 
-def test_names() -> None:
+def test_statistics_have_several_names_and_unknown_ones_are_refused() -> None:
     assert device_statistics([torch.tensor([3.0, 4.0])], ["l2_norm", "min", "l2"]).tolist() == [[5.0, 3.0, 5.0]]
     assert device_statistics([], ["min", "l2"]).shape == (0, 2)
     assert device_statistics([torch.ones(3)], []).shape == (1, 0)
@@ -192,7 +192,7 @@ def test_a_packed_dtype_has_no_statistics() -> None:
     assert torch.isnan(device_statistics([packed], STATISTICS)).all()
 
 
-def test_no_gradient_is_recorded_and_nothing_is_changed() -> None:
+def test_statistics_record_no_gradient_and_change_nothing() -> None:
     weight = normal(5, 5).requires_grad_()
     before = weight.detach().clone()
     found = device_statistics([weight, weight * 2], STATISTICS)
@@ -202,7 +202,7 @@ def test_no_gradient_is_recorded_and_nothing_is_changed() -> None:
         assert device_statistics([normal(3)], ["sum"]).shape == (1, 1)
 
 
-def test_nothing_is_read_back_from_the_device() -> None:
+def test_statistics_do_not_read_from_the_device() -> None:
     # The meta device has shapes and no values, so any branch on a value, and any copy to the host, is an error there.
     tensors = [
         torch.empty(shape, device="meta", dtype=dtype)
@@ -214,7 +214,7 @@ def test_nothing_is_read_back_from_the_device() -> None:
     assert found.shape == (len(tensors), len(STATISTICS))
 
 
-def test_it_agrees_with_numpy_on_the_tensors_own_memory() -> None:
+def test_statistics_agree_with_numpy_on_the_same_memory() -> None:
     values = normal(1000)
     own: np.ndarray[Any, Any] = values.numpy()
     assert device_statistics([values], ["l2"]).item() == pytest.approx(statistics(own, ("l2",))["l2"], rel=1e-12)

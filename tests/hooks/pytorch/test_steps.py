@@ -1,4 +1,4 @@
-"""When a hook saves: save configurations, modes, counters, and where a step begins and ends."""
+"""The steps that a hook saves: save configurations, modes, counters, and where a step begins and ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def steps(out: str, name: str = LOSS, mode: Any = modes.GLOBAL) -> list[int]:
 
 
 class TestSaveConfig:
-    def test_of_a_mode_counts_its_own_steps(self, make_hook: Any, out: str) -> None:
+    def test_a_save_config_of_a_mode_counts_the_steps_of_the_mode(self, make_hook: Any, out: str) -> None:
         every = {
             modes.TRAIN: tt.SaveConfigMode(save_interval=2),
             modes.EVAL: tt.SaveConfigMode(save_steps=[1], end_step=0),
@@ -58,7 +58,7 @@ class TestSaveConfig:
         assert [trial.mode(step) for step in (2, 4, 8)] == [modes.TRAIN, modes.EVAL, modes.PREDICT]
         assert trial.global_step(modes.TRAIN, 4) == 7
 
-    def test_of_a_collection_overrides_the_hooks(self, make_hook: Any, out: str) -> None:
+    def test_a_save_config_of_a_collection_overrides_the_hooks(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "biases", "custom"])
         hook.get_collection("weights").save_config = tt.SaveConfig(save_interval=3)
         hook.get_collection("biases").save_config = {modes.EVAL: tt.SaveConfigMode(save_interval=2)}
@@ -74,7 +74,7 @@ class TestSaveConfig:
         assert steps(out, "fc1_output_0", modes.TRAIN) == [2]
         assert steps(out, LOSS) == [0, 1, 2, 3]
 
-    def test_may_change_while_training(self, make_hook: Any, out: str) -> None:
+    def test_a_save_config_may_change_while_training(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         net, loss = seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
@@ -92,7 +92,7 @@ class TestSaveConfig:
         [{"save_interval": 0}, {"save_interval": 2.5}, {"start_step": 5, "end_step": 5}, {"save_steps": ["x"]}, 7,
          {modes.TRAIN: {"interval": 1}}, {"training": {"save_interval": 1}}],
     )  # fmt: skip
-    def test_that_makes_no_sense_is_refused(self, out: str, config: Any) -> None:
+    def test_a_bad_save_config_is_refused(self, out: str, config: Any) -> None:
         with pytest.raises(ConfigurationError):
             tt.Hook(
                 out,
@@ -103,7 +103,7 @@ class TestSaveConfig:
 
 
 class TestModes:
-    def test_gradients_are_of_training_only(self, make_hook: Any, out: str) -> None:
+    def test_gradients_are_saved_in_training_only(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["gradients"], save_all=True)
         net = trained(hook, 1, modes.TRAIN)
         for mode in (modes.EVAL, modes.PREDICT, modes.GLOBAL):
@@ -113,7 +113,7 @@ class TestModes:
         assert steps(out, "gradient/Net_fc1.weight") == [0, 3]
         assert steps(out, WEIGHT) == [0, 1, 2, 3]
 
-    def test_are_members_names_or_numbers(self, make_hook: Any) -> None:
+    def test_a_mode_is_a_member_a_name_or_a_number(self, make_hook: Any) -> None:
         hook = make_hook()
         for mode in (modes.EVAL, "eval", 2):
             hook.set_mode(mode)
@@ -121,7 +121,7 @@ class TestModes:
 
 
 class TestSteps:
-    def test_are_closed_by_the_next_by_set_mode_and_by_close(self, make_hook: Any, out: str) -> None:
+    def test_a_step_is_closed_by_the_next_by_set_mode_and_by_close(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         net, loss = seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
@@ -137,7 +137,7 @@ class TestSteps:
         assert trial.tensor(LOSS).steps() == [0, 1, 2]
         assert trial.loaded_all_steps()
 
-    def test_hold_several_forwards(self, make_hook: Any, out: str) -> None:
+    def test_a_held_step_has_several_forwards(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["gradients"])
         net, loss = seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
@@ -159,7 +159,7 @@ class TestSteps:
         assert same(trial.tensor("gradient/Net_fc1.weight").value(1), array(twin.fc1.weight.grad))
         assert steps(out, "CrossEntropyLoss_output_1") == [0, 1]
 
-    def test_that_hold_go_on_in_another_mode(self, make_hook: Any, out: str) -> None:
+    def test_a_held_step_continues_in_another_mode(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["biases"])
         net = seeded()
         hook.register_module(net)
@@ -169,7 +169,7 @@ class TestSteps:
         hook.close()
         assert steps(out, "Net_fc1.bias", modes.EVAL) == [0]
 
-    def test_that_hold_end_with_an_exception(self, make_hook: Any, out: str) -> None:
+    def test_a_held_step_ends_with_an_exception(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         step = hook.step()
         step.__enter__()
@@ -181,7 +181,7 @@ class TestSteps:
 
 
 class TestSavedByACall:
-    def test_belongs_to_the_next_step_where_none_is_open(self, make_hook: Any, out: str) -> None:
+    def test_a_value_saved_by_a_call_belongs_to_the_next_step_if_none_is_open(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         net = trained(hook, 2, modes.TRAIN)
         hook.set_mode(modes.EVAL)
@@ -198,14 +198,14 @@ class TestSavedByACall:
         # No step begins any more; what was saved is a step of its own.
         assert trial.tensor("rate").steps(modes.TRAIN) == trial.tensor("momentum").steps(modes.TRAIN) == [2]
 
-    def test_of_one_name_keeps_the_last_value_of_the_step(self, make_hook: Any, out: str) -> None:
+    def test_values_of_one_name_keep_the_last_one_of_the_step(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         for number in range(3):
             hook.save_scalar("x", number)
         hook.close()
         assert create_trial(out).tensor("x").value(0) == 2
 
-    def test_takes_tensors_arrays_and_nested_lists(self, make_hook: Any, out: str) -> None:
+    def test_save_tensor_takes_tensors_arrays_and_nested_lists(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         hook.save_tensor("tensors", [torch.ones(2), torch.zeros(2, requires_grad=True)])
         hook.save_tensor("numbers", ((1, 2), (3, 4)))

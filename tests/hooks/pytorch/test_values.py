@@ -1,4 +1,4 @@
-"""Odd values: each is saved or left out by itself, and everything else goes on."""
+"""Unusual values: each is saved or left out, without an effect on other values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ X = batches(1)[0][0]
 
 @pytest.fixture
 def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors inside a hook are logged, as in training."""
+    """Log errors inside a hook, as in a real job."""
     monkeypatch.delenv("TENSORTRIAL_STRICT")
 
 
-class Giving(nn.Module):
-    """A layer, and beside it a module that gives what the test wants."""
+class Returning(nn.Module):
+    """A layer, next to a module that returns a value of the test."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -47,14 +47,14 @@ class Constant(nn.Module):
 
 
 def run_with(make_hook: Any, out: str, value: Any, **options: Any) -> Any:
-    """Train two steps with a module that gives this value, and check that all else is there."""
-    hook, net = make_hook(save_all=True, **options), seeded(lambda: Giving(value))
+    """Train two steps with a module that returns this value, and check that all other tensors are saved."""
+    hook, net = make_hook(save_all=True, **options), seeded(lambda: Returning(value))
     hook.register_module(net)
     train(net, 2)
     assert hook.recorder.active
     hook.close()
     trial = create_trial(out)
-    for name in ("layer_output_0", "Giving_layer.weight", "gradient/Giving_layer.weight"):
+    for name in ("layer_output_0", "Returning_layer.weight", "gradient/Returning_layer.weight"):
         assert trial.tensor(name).steps() == [0, 1]
     assert trial.loaded_all_steps()
     return trial
@@ -110,25 +110,25 @@ class TestNested:
             return torch.nested.nested_tensor(members, layout=layout)
 
     @pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
-    def test_tensors_are_saved_as_values_and_lengths(self, make_hook: Any, out: str, layout: Any) -> None:
+    def test_nested_tensors_are_saved_as_values_and_lengths(self, make_hook: Any, out: str, layout: Any) -> None:
         value = self.nested((2, 3), (4, 3), layout=layout)
         trial = run_with(make_hook, out, value)
         assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 4]
         assert same(trial.tensor("odd_output_0").value(1), array(torch.cat(value.unbind())))
 
-    def test_tensors_of_one_shape_are_put_one_after_another(self, make_hook: Any, out: str) -> None:
+    def test_nested_tensors_of_one_shape_are_concatenated(self, make_hook: Any, out: str) -> None:
         trial = run_with(make_hook, out, self.nested((2, 3), (2, 3), layout=torch.strided))
         assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 2]
         assert trial.tensor("odd_output_0").shape(1) == (4, 3)
 
     @pytest.mark.usefixtures("lenient")
-    def test_tensors_that_differ_in_two_axes_are_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_nested_tensors_that_differ_in_two_axes_are_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
         trial = run_with(make_hook, out, self.nested((2, 3), (4, 5), layout=torch.strided))
         assert not trial.has_tensor("odd_output_0")
         assert len(logged(caplog)) == 1
 
     @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-    def test_tensors_of_an_encoders_fast_path_are_saved(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_nested_tensors_of_an_encoders_fast_path_are_saved(self, make_hook: Any, out: str, caplog: Any) -> None:
         layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True).eval()
         hook = make_hook(save_all=True)
@@ -170,28 +170,28 @@ class Opaque(Int8):
 
 class TestQuantized:
     def hooked(self, make_hook: Any, weight: Any) -> Any:
-        hook, net = make_hook(save_all=True), seeded(lambda: Giving(torch.zeros(1)))
+        hook, net = make_hook(save_all=True), seeded(lambda: Returning(torch.zeros(1)))
         net.frozen = nn.Parameter(weight, requires_grad=False)
         hook.register_module(net)
         train(net, 2)
         hook.close()
         return hook
 
-    def test_weights_of_a_class_are_saved_as_what_they_stand_for(self, make_hook: Any, out: str) -> None:
+    def test_quantized_weights_of_a_class_are_saved_dequantized(self, make_hook: Any, out: str) -> None:
         weight = Int8(torch.arange(6, dtype=torch.int8).reshape(2, 3), 0.5)
         self.hooked(make_hook, weight)
-        assert same(create_trial(out).tensor("Giving_frozen").value(1), array(weight.dequantize()))
+        assert same(create_trial(out).tensor("Returning_frozen").value(1), array(weight.dequantize()))
 
     @pytest.mark.usefixtures("lenient")
-    def test_weights_that_cannot_be_read_are_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_quantized_weights_that_cannot_be_read_are_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
         self.hooked(make_hook, Opaque(torch.zeros(2, 3, dtype=torch.int8), 0.5))
         trial = create_trial(out)
-        assert trial.tensor("gradient/Giving_layer.weight").steps() == [0, 1]
-        assert not trial.has_tensor("Giving_frozen")
+        assert trial.tensor("gradient/Returning_layer.weight").steps() == [0, 1]
+        assert not trial.has_tensor("Returning_frozen")
         assert len(logged(caplog)) == 1
 
     @pytest.mark.filterwarnings("ignore")  # what torch says of quantized tensors
-    def test_tensors_of_torch_are_saved_as_what_they_stand_for(self, make_hook: Any, out: str) -> None:
+    def test_quantized_tensors_of_torch_are_saved_dequantized(self, make_hook: Any, out: str) -> None:
         value = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.25, 0, torch.qint8)
         assert run_with(make_hook, out, value).tensor("odd_output_0").value(1).tolist() == [0.5, 1]
 
@@ -209,7 +209,7 @@ class TestQuantized:
 
 
 @pytest.mark.usefixtures("lenient")
-def test_a_default_device_is_not_the_hooks(make_hook: Any, out: str) -> None:
+def test_the_hook_does_not_use_the_default_device(make_hook: Any, out: str) -> None:
     torch.set_default_device("meta")
     try:
         hook = make_hook(save_all=True, reduction_config=STATISTICS)
@@ -235,7 +235,7 @@ def test_a_default_device_is_not_the_hooks(make_hook: Any, out: str) -> None:
 
 
 @pytest.mark.usefixtures("lenient")
-def test_what_is_no_tensor_is_left_out_of_the_users_calls(make_hook: Any, out: str, caplog: Any) -> None:
+def test_a_value_that_is_no_tensor_is_left_out_of_a_call(make_hook: Any, out: str, caplog: Any) -> None:
     class Unreadable:
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             raise LookupError("not now")
@@ -257,7 +257,7 @@ def test_what_is_no_tensor_is_left_out_of_the_users_calls(make_hook: Any, out: s
 
 
 @pytest.mark.usefixtures("lenient")
-def test_values_of_jax_are_saved_or_left_out(make_hook: Any, out: str) -> None:
+def test_arrays_of_jax_are_saved_or_left_out(make_hook: Any, out: str) -> None:
     jax = pytest.importorskip("jax")
     hook = make_hook()
     jax.jit(lambda x: hook.save_tensor("tracer", x))(jax.numpy.ones(2))
