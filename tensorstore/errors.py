@@ -1,69 +1,79 @@
 """Every error that tensortrial raises on purpose, in one tree.
 
-TensorTrialError
-├── UnavailableError                    what was asked for is not in the run (yet); ask for something else, or wait
-│   ├── TensorUnavailable               (KeyError) no tensor of this name was saved
-│   ├── TensorUnavailableForStep        (KeyError) the tensor exists, but not at this step, or not in this form
-│   ├── ShapeUnavailableForStep         (KeyError) the same, for its shape
-│   ├── StepUnavailable                 (LookupError) the step was skipped and will never be there
-│   ├── StepNotYetAvailable             (LookupError) the step may still come
-│   ├── NoMoreData                      the job has ended before the step
-│   └── InvalidWorker                   (KeyError) no such worker wrote this
-├── RunError                            the run as a whole cannot be opened, or cannot be written to
-│   ├── RunNotFound                     (FileNotFoundError) nothing is at the path
-│   ├── NotARun                         (ValueError) something else is at the path
-│   ├── MissingCollectionFiles          (FileNotFoundError) a run is there, but no worker ever began
-│   ├── UnknownFormat                   (ValueError) written by a later release
-│   ├── RunExists                       (FileExistsError) out_dir holds a run already
-│   ├── WorkerClaimed                   (FileExistsError) another process writes as this worker
-│   ├── RunInUse                        (FileExistsError) the run cannot be resumed while a process writes to it
-│   ├── RunTakenOver                    another process has taken the run over
-│   └── RunStalled                      (TimeoutError) no new step came for as long as the caller waits
-├── FileError                           one file of the run is bad; the rest stays readable
-│   ├── CorruptFile                     (ValueError) torn, foreign or malicious
-│   ├── MissingChunk                    (FileNotFoundError) the index names a chunk that is not there
-│   ├── AlreadyPublished                (FileExistsError) a published file is never overwritten
-│   └── StorageError                    (OSError) the file system or the object store refused
-├── ConfigurationError                  (ValueError) what the hook or the reader was told makes no sense
-│   ├── InvalidCollectionConfiguration  a collection that can never match, or an unknown key
-│   ├── InvalidRuleParameter            a rule has no such parameter, or does not take this value
-│   ├── UnknownRule                     (KeyError) no built-in rule has this name
-│   └── UnsupportedValue                (TypeError too) a value or a dtype that the format cannot hold
-├── QueryError                          (ValueError) SQL that cannot be run; the message is DuckDB's
-│   ├── QueryRefused                    (PermissionError) SQL that is not one SELECT on the run's views
-│   └── QueryLimit                      a limit was reached; the message names it
-│       ├── QueryTimeout                (TimeoutError) the query took longer than its timeout
-│       ├── QueryMemoryExceeded         (MemoryError) the query needs more memory than the engine may use
-│       └── TemporaryDiskExceeded       (MemoryError) the same, and more temporary disk
-├── StatisticsNotSaved                  (LookupError) a named query needs a statistic that the runs do not have
-├── EngineOutOfMemory                   (MemoryError) the engine cannot get the memory that opening a run takes
-├── MissingExtra                        (ImportError) an optional dependency is not installed
-└── RuleError
-    ├── RuleEvaluationConditionMet      a rule fired; not a failure
-    └── InsufficientInformationForRuleInvocation
+A builtin in parentheses is one that the error also inherits from, apart from those of its parent.
 
-Beside the tree stands TrainingStopped (SystemExit): a training process ends by it when a rule asked it to stop.
+TensorTrialError
+├── UnavailableError (LookupError)          the run does not hold this, or not yet: choose something else, or wait
+│   ├── TensorUnavailable (KeyError)            no tensor of this name was saved
+│   ├── TensorUnavailableForStep (KeyError)     the tensor exists, but not at this step, or not in this form
+│   ├── ShapeUnavailableForStep (KeyError)      the shape of the tensor is not known at this step
+│   ├── StepUnavailable                         the step was skipped and will never be saved
+│   ├── StepNotYetAvailable                     the step may still be saved
+│   ├── NoMoreData                              the job ended before the step
+│   └── InvalidWorker (KeyError)                no worker of this name saved the tensor
+├── RunError                                the run as a whole cannot be opened, or cannot be written to
+│   ├── RunNotFound (FileNotFoundError)         nothing is at the path
+│   ├── NotARun (ValueError)                    the files at the path are not a run
+│   ├── MissingCollectionFiles (FileNotFoundError)  the run exists, but no worker has begun
+│   ├── UnknownFormat (ValueError)              a later release wrote the run
+│   ├── RunExists (FileExistsError)             out_dir holds a run already
+│   ├── WorkerClaimed (FileExistsError)         another process writes as this worker
+│   ├── RunInUse (FileExistsError)              the run cannot be resumed while a process writes to it
+│   ├── RunTakenOver (PermissionError)          another process has taken the run over
+│   └── RunStalled (TimeoutError)               no new step came for as long as the caller waits
+├── RunClosed (ValueError)                  a trial, or many runs, were used after they were closed
+├── FileError                               one file of the run is damaged; the rest stays readable
+│   ├── CorruptFile (ValueError)                the file is truncated, foreign or malicious
+│   ├── MissingChunk (FileNotFoundError)        the index names a chunk that is missing
+│   ├── AlreadyPublished (FileExistsError)      a published file is never overwritten
+│   └── StorageError (OSError)                  the file system or the object store refused
+├── ConfigurationError (ValueError)         a setting or an argument is wrong
+│   ├── InvalidCollectionConfiguration          a collection can never match, or has an unknown key
+│   ├── InvalidRuleParameter                    a rule has no such parameter, or does not accept this value
+│   ├── UnknownRule (KeyError)                  no built-in rule has this name
+│   ├── UnknownQuery (KeyError)                 no named query has this name
+│   ├── InvalidQueryParameter                   a named query lacks a parameter, or does not accept this one
+│   └── UnsupportedValue (TypeError)            the format cannot hold this value or dtype
+├── QueryError (ValueError)                 the SQL cannot be run; the message is DuckDB's
+│   ├── QueryRefused (PermissionError)          the SQL is not one SELECT on the run's views
+│   └── QueryLimit                              the query was stopped by a limit, which the message names
+│       ├── QueryTimeout (TimeoutError)             the query took longer than its timeout
+│       ├── QueryMemoryExceeded (MemoryError)       the query needs more memory than the engine may use
+│       └── TemporaryDiskExceeded (MemoryError)     the query needs more temporary disk than the engine may use
+├── StatisticsNotSaved (LookupError)        a named query needs a statistic that the runs do not hold
+├── EngineOutOfMemory (MemoryError)         the engine cannot get the memory that opening a run takes
+├── ExportError (OSError)                   the target of an export refused, or cannot be reached
+│   └── TableMismatch (ValueError)              the target holds the table with other columns
+├── MissingExtra (ImportError)              an optional dependency is not installed
+└── RuleError                               something that concerns a rule
+    ├── RuleEvaluationConditionMet              a rule fired; not a failure
+    └── InsufficientInformationForRuleInvocation (LookupError)  the run does not hold what a rule needs
+
+Outside the tree is TrainingStopped (SystemExit): a training process ends by it when a rule requested a stop.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+_FEW = 3
+"""More names than this are no suggestion, but all that there are."""
+
 
 class TensorTrialError(Exception):
-    """Root of the tree: `except TensorTrialError` catches whatever this package raises on purpose."""
+    """Root of the tree: `except TensorTrialError` catches every error that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default the message would be passed to __init__ again; errors travel between processes as they are.
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
     def __str__(self) -> str:
-        # KeyError would show the repr of its message; every error here speaks in plain sentences.
+        # KeyError would show the repr of its message; every message here is a plain sentence.
         return str(self.args[0]) if self.args else ""
 
 
-class UnavailableError(TensorTrialError):
-    """What was asked for is not in the run, or not yet."""
+class UnavailableError(TensorTrialError, LookupError):
+    """The run does not hold the tensor, the step or the worker, or not yet."""
 
 
 class TensorUnavailable(UnavailableError, KeyError):
@@ -75,7 +85,7 @@ class TensorUnavailable(UnavailableError, KeyError):
 
 
 class TensorUnavailableForStep(UnavailableError, KeyError):
-    """The tensor `tname` was not saved at `step` of `mode`, or not in the form asked for, and never will be."""
+    """The tensor `tname` was not saved at `step` of `mode`, or not in the requested form, and never will be."""
 
     def __init__(self, tname: str, step: int, mode: Any = None, has_reductions: bool = False, hint: str = "") -> None:
         self.tname, self.step, self.mode, self.has_reductions = tname, step, mode, has_reductions
@@ -92,7 +102,7 @@ class ShapeUnavailableForStep(UnavailableError, KeyError):
         super().__init__(f"the shape of tensor {tname!r} is not available at step {step}{_of(mode)}")
 
 
-class StepUnavailable(UnavailableError, LookupError):
+class StepUnavailable(UnavailableError):
     """The step was skipped: no tensor will ever be available for it."""
 
     def __init__(self, step: int, mode: Any = None) -> None:
@@ -100,8 +110,8 @@ class StepUnavailable(UnavailableError, LookupError):
         super().__init__(f"step {step}{_of(mode)} was not saved and will not be")
 
 
-class StepNotYetAvailable(UnavailableError, LookupError):
-    """The step has not been seen yet; it may still come."""
+class StepNotYetAvailable(UnavailableError):
+    """The step has not been saved yet; it may still be."""
 
     def __init__(self, step: int, mode: Any = None, hint: str = "") -> None:
         self.step, self.mode = step, mode
@@ -113,17 +123,18 @@ class NoMoreData(UnavailableError):
 
     def __init__(self, step: int | None = None, mode: Any = None, last_step: int | None = None) -> None:
         self.step, self.mode, self.last_step = step, mode, last_step
-        asked = "" if step is None else f" before step {step}{_of(mode)}"
+        before = "" if step is None else f" before step {step}{_of(mode)}"
         last = "it saved no step" if last_step is None else f"its last step is {last_step}"
-        super().__init__(f"the job has ended{asked}: {last}")
+        super().__init__(f"the job has ended{before}: {last}")
 
 
 class InvalidWorker(UnavailableError, KeyError):
-    """No worker of the name `worker` saved what was asked for."""
+    """No worker of the name `worker` saved the tensor."""
 
     def __init__(self, worker: str, known: list[str] | None = None) -> None:
         self.worker, self.known = worker, list(known or ())
-        super().__init__(f"no worker {worker!r} saved this; there is {', '.join(self.known) or 'no worker'}")
+        choice = f"choose one of: {', '.join(self.known)}" if self.known else "no worker has saved anything"
+        super().__init__(f"unknown worker {worker!r}; {choice}")
 
 
 class RunError(TensorTrialError):
@@ -174,7 +185,7 @@ class RunInUse(RunError, FileExistsError):
         )
 
 
-class RunTakenOver(RunError):
+class RunTakenOver(RunError, PermissionError):
     """This process may not write to the run any more: `process` resumed it with force=True, or after this process had
     not renewed its lease for too long."""
 
@@ -184,14 +195,14 @@ class RunTakenOver(RunError):
 
 
 class RunClosed(TensorTrialError, ValueError):
-    """A trial, or many runs, were asked after they were closed."""
+    """A trial, or many runs, were used after they were closed."""
 
     def __init__(self) -> None:
-        super().__init__("this was closed, and answers nothing any more: open it again by create_trial or open_runs")
+        super().__init__("this was closed and can no longer be read; open it again with create_trial or open_runs")
 
 
 class FileError(TensorTrialError):
-    """One file of a run is bad; the rest stays readable. `path` says which."""
+    """The file `path` of a run is damaged; the rest stays readable."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -199,11 +210,11 @@ class FileError(TensorTrialError):
 
 
 class CorruptFile(FileError, ValueError):
-    """The file is torn, or is not what its name says."""
+    """The file is truncated, or is not what its name says."""
 
 
 class MissingChunk(FileError, FileNotFoundError):
-    """The index names a chunk of values that is not there."""
+    """The index names a chunk of values that is missing."""
 
 
 class AlreadyPublished(FileError, FileExistsError):
@@ -215,11 +226,11 @@ class StorageError(FileError, OSError):
 
 
 class ConfigurationError(TensorTrialError, ValueError):
-    """What the hook or the reader was told makes no sense."""
+    """A setting or an argument is wrong; the message says which, and what is accepted."""
 
 
 class InvalidCollectionConfiguration(ConfigurationError):
-    """The collection `name` can never match a tensor, or was configured with something unknown."""
+    """The collection `name` can never match a tensor, or has a key that is unknown."""
 
     def __init__(self, name: str, message: str = "it has no include_regex, no tensor names and no modules") -> None:
         self.name = name
@@ -227,7 +238,7 @@ class InvalidCollectionConfiguration(ConfigurationError):
 
 
 class InvalidRuleParameter(ConfigurationError):
-    """The rule `rule` has no parameter `parameter`, or does not take `value` for it; `accepted` says what it takes."""
+    """The rule `rule` has no parameter `parameter`, or does not accept `value`; `accepted` says what it accepts."""
 
     def __init__(self, rule: str, parameter: str, value: Any, accepted: str) -> None:
         self.rule, self.parameter, self.value, self.accepted = rule, parameter, value, accepted
@@ -239,7 +250,7 @@ class UnknownRule(ConfigurationError, KeyError):
 
     def __init__(self, rule: str, near: list[str]) -> None:
         self.rule, self.near = rule, near
-        super().__init__(f"no rule {rule!r}; did you mean {' or '.join(map(repr, near))}?")
+        super().__init__(f"unknown rule {rule!r}; did you mean {' or '.join(map(repr, near))}?")
 
 
 class UnsupportedValue(ConfigurationError, TypeError):
@@ -301,15 +312,17 @@ class TemporaryDiskExceeded(QueryLimit, MemoryError):
 
 
 class UnknownQuery(ConfigurationError, KeyError):
-    """There is no named query `query`; `near` are names like it."""
+    """No named query has the name `query`; `near` are names like it."""
 
     def __init__(self, query: str, near: list[str]) -> None:
         self.query, self.near = query, near
-        super().__init__(f"no query {query!r}; there is {', '.join(near)}")
+        few = len(near) <= _FEW
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if few else f"known queries: {', '.join(near)}"
+        super().__init__(f"unknown query {query!r}; {hint}")
 
 
 class InvalidQueryParameter(ConfigurationError):
-    """The named query `query` lacks the parameter `parameter`, has none of this name, or cannot take the value."""
+    """The named query `query` needs the parameter `parameter`, has no such parameter, or does not accept its value."""
 
     def __init__(self, query: str, parameter: str, message: str) -> None:
         self.query, self.parameter = query, parameter
@@ -325,17 +338,21 @@ class ExportError(TensorTrialError, OSError):
 
 
 class TableMismatch(ExportError, ValueError):
-    """The table `table` is in the target already, with other columns; `difference` has one line for each."""
+    """The target holds the table `table` with other columns; `difference` has one line for each."""
 
     def __init__(self, target: str, table: str, difference: list[str]) -> None:
         self.table, self.difference = table, difference
         lines = "".join(f"\n  {line}" for line in difference)
-        super().__init__(target, f"the table {table} is there with other columns, and is left as it is:{lines}")
+        super().__init__(
+            target,
+            f"the table {table} exists with other columns and was not changed; rename it, or choose another "
+            f"target:{lines}",
+        )
 
 
 class StatisticsNotSaved(TensorTrialError, LookupError):
-    """A named query needs a statistic that no row of the runs has. `query`, `statistic`, `tensors` (which it looks at),
-    `rows` (how many there are), `raw` (how many of these have a raw value)."""
+    """The named query `query` needs `statistic` of `tensors`, and none of their `rows` has it; `raw` of them have a raw
+    value."""
 
     def __init__(self, query: str, statistic: str, tensors: str, rows: int, raw: int) -> None:
         lacks = f"none of {rows} rows has it" if rows else "none were saved"
@@ -370,7 +387,7 @@ class RuleEvaluationConditionMet(RuleError):
         super().__init__(f"the condition of rule {rule_name} was met at step {step}")
 
 
-class InsufficientInformationForRuleInvocation(RuleError):
+class InsufficientInformationForRuleInvocation(RuleError, LookupError):
     """The run does not hold what the rule `rule_name` needs."""
 
     def __init__(self, rule_name: str, message: str) -> None:
@@ -379,11 +396,12 @@ class InsufficientInformationForRuleInvocation(RuleError):
 
 
 class TrainingStopped(SystemExit):
-    """A rule asked for the training of the run at `path` to stop, for `reason`.
+    """A rule requested that the training of the run at `path` stop, for `reason`.
 
-    It ends the training process as `sys.exit` would: no `except Exception` of a training loop holds it up, `finally`
-    blocks run, and the hook closes its run. The exit status is 3, so that nothing that comes after a good training is
-    done, and a launcher of many processes ends the others. A program that wants to go on after training catches it.
+    It ends the training process as `sys.exit` would: no `except Exception` of a training loop stops it, `finally`
+    blocks run, and the hook closes its run. The exit status is 3, so that a script does not go on as after a good
+    training, and a launcher of many processes ends the others. A program that wants to go on after training catches
+    it.
     """
 
     def __init__(self, path: str, reason: str) -> None:

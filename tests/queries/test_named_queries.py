@@ -154,7 +154,7 @@ def test_what_is_not_finite_is_seen_in_statistics(tmp_path: Path) -> None:
 
 
 def test_an_unknown_query_or_engine_gets_names_that_are_near() -> None:
-    with pytest.raises(UnknownQuery, match="no query 'loses'; there is losses"):
+    with pytest.raises(UnknownQuery, match="unknown query 'loses'; did you mean 'losses'"):
         tensortrial.query("nowhere", "loses")
     with pytest.raises(ConfigurationError, match="no dialect 'postgresql' of SQL is known; there is postgres"):
         tensortrial.query_text("losses", "postgresql")
@@ -192,6 +192,6 @@ class TestTheCommandLine:
         assert "run LIKE 'lr=%'" in printed
 
     def test_says_what_is_wrong(self, asked: tuple[Path, Answers]) -> None:
-        assert "there is losses" in self.run("loses", asked[0], status=1).stderr
+        assert "did you mean 'losses'" in self.run("loses", asked[0], status=1).stderr
         assert "must be given" in self.run("compare_runs", asked[0], status=1).stderr
         assert "at least one RUN" in self.run("losses", status=2).stderr
