@@ -5,7 +5,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 VENV_MIN := .venv-min
 PY_MIN := $(VENV_MIN)/bin/python
-PINS_MIN := duckdb==1.5.5 pyarrow==25.0.1 numpy==1.26.4
 CEPH := ceph-mon ceph-osd ceph-mgr radosgw ceph-common
 POSTGRESQL := postgresql postgresql-client
 JAVA := openjdk-17-jre-headless
@@ -15,6 +14,8 @@ BENCH_ARGS ?=
 # Processes that share the default tests; some tests watch the clock, so no more than there are cores.
 TEST_JOBS ?= 2
 EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
+# pyproject.toml has ranges, for users; constraints/ has, for each environment here, the versions that its tests run with.
+PINNED = --quiet --constraint constraints/$(1).txt
 
 # The folders at the root are packages of another name (see pyproject.toml): keep the root off sys.path, so that nobody
 # imports them by accident.
@@ -44,9 +45,9 @@ env: build/env-links  ## Make .venv: the store, its tests, PyTorch, XGBoost, S3 
 
 # The stamps are in build/ because the editable install is there too: a link tree of one link a file, the only layout in
 # which import, pytest, mypy and the wheel agree on the names. A file added or removed asks for new links, not an edit.
-build/env: pyproject.toml $(VENV)/pyvenv.cfg
+build/env: pyproject.toml constraints/main.txt $(VENV)/pyvenv.cfg
 	$(PY) -m pip install --quiet 'setuptools>=77'
-	$(PY) -m pip install $(EDITABLE) -e '.[test,lint]'
+	$(PY) -m pip install $(call PINNED,main) $(EDITABLE) -e '.[test,lint]'
 	@touch $@
 
 build/env-links: build/env build/files
@@ -61,62 +62,65 @@ build/files: FORCE
 .PHONY: FORCE
 FORCE:
 
-# The oldest versions that the core supports, without any framework. It gets the wheel.
-build/env-min: pyproject.toml $(VENV_MIN)/pyvenv.cfg
+# The oldest versions that the core supports, without any framework. They are there first, and the wheel, which is
+# installed as a user would, with no constraints, may change none of them.
+build/env-min: pyproject.toml constraints/min.txt $(VENV_MIN)/pyvenv.cfg
 	@mkdir -p build
-	$(PY_MIN) -m pip install --quiet build 'setuptools>=77'
+	$(PY_MIN) -m pip install $(call PINNED,min) build 'setuptools>=77' duckdb numpy pyarrow
 	@touch $@
 
 build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks queries -name '*.py' -o -name '*.sql')
 	rm -rf build/wheel-min
 	$(PY_MIN) -m build --no-isolation --outdir build/wheel-min . > build/wheel-min.log || { cat build/wheel-min.log; exit 1; }
 	wheel=$$(ls build/wheel-min/*.whl); \
-	$(PY_MIN) -m pip install --quiet $(PINS_MIN) "$$wheel[test-core]"; \
+	$(PY_MIN) -m pip freeze --exclude tensortrial > build/wheel-min.before; \
+	$(PY_MIN) -m pip install --quiet "$$wheel[test-core]"; \
 	$(PY_MIN) -m pip install --quiet --no-deps --force-reinstall "$$wheel"
+	$(PY_MIN) -m pip freeze > build/wheel-min.after
+	! grep --invert-match --line-regexp --fixed-strings --file build/wheel-min.after build/wheel-min.before
 	@touch $@
 
 # TensorFlow is 1.5 GB, so it joins .venv only when asked for.
 .PHONY: env-tf
 env-tf: env build/env-tf  ## Add TensorFlow, Keras 3 and JAX to .venv
 
-build/env-tf: pyproject.toml build/env
-	$(PY) -m pip install --quiet '$(shell sed -nE 's/^tensorflow = \["(.*)"\]/\1/p' pyproject.toml)' jax==0.10.2
+build/env-tf: build/env
+	$(PY) -m pip install $(call PINNED,main) tensorflow-cpu jax
 	@touch $@
 
-# Frameworks that cannot share .venv have one of their own: pins, then the store on top of them.
+# Frameworks that cannot share .venv have one of their own.
 VENV_TF215 := .venv-tf215
-PINS_TF215 := tensorflow-cpu==2.15.1 tensorflow-estimator==2.15.0 numpy==1.26.4 duckdb==2.0.0 pyarrow==25.0.1 scikit-learn==1.9.1
-PINS_HOROVOD := $(PINS_TF215) horovod==0.28.1 cloudpickle psutil pyyaml
+PACKAGES_TF215 := tensorflow-cpu tensorflow-estimator scikit-learn
 VENV_MXNET := .venv-mxnet
-PINS_MXNET := mxnet==1.9.1 numpy==1.23.5 duckdb==2.0.0 pyarrow==25.0.1 scikit-learn==1.7.2
+PACKAGES_MXNET := mxnet scikit-learn
 
 .PHONY: env-tf215 env-mxnet
 env-tf215: build/env-tf215-links  ## Make .venv-tf215: TensorFlow 2.15, with Keras 2 and tf.estimator
 env-mxnet: build/env-mxnet-links  ## Make .venv-mxnet: MXNet 1.9
 
-build/env-tf215: PINS := $(PINS_TF215)
-build/env-mxnet: PINS := $(PINS_MXNET)
-build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml .venv-%/pyvenv.cfg
+build/env-tf215: PACKAGES := $(PACKAGES_TF215)
+build/env-mxnet: PACKAGES := $(PACKAGES_MXNET)
+build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml constraints/%.txt .venv-%/pyvenv.cfg
 	@mkdir -p build
-	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77' $(PINS)
-	.venv-$*/bin/python -m pip install $(EDITABLE) $(PINS) -e '.[test-core]'
+	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77'
+	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) $(PACKAGES) -e '.[test-core]'
 	@touch $@
 
 build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% build/files
 	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
-# Horovod is built here, which takes five minutes. Its setup.py imports TensorFlow, and what is beside it.
+# Horovod is built here, which takes five minutes. Its setup.py imports TensorFlow, and what is next to it.
 .PHONY: env-horovod
 env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 with Horovod, which it builds
 
-build/env-horovod: pyproject.toml .venv-horovod/pyvenv.cfg
+build/env-horovod: pyproject.toml constraints/horovod.txt constraints/tf215.txt .venv-horovod/pyvenv.cfg
 	@mkdir -p build
-	.venv-horovod/bin/python -m pip install --quiet 'setuptools>=77,<80' wheel 'cmake<4' $(filter-out horovod%,$(PINS_HOROVOD))
+	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml setuptools wheel
 	env -u PYTHONSAFEPATH PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
 	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
-	    .venv-horovod/bin/python -m pip install --quiet --no-build-isolation --no-deps $(filter horovod%,$(PINS_HOROVOD))
-	.venv-horovod/bin/python -m pip install $(EDITABLE) $(PINS_TF215) -e '.[test-core]'
+	    .venv-horovod/bin/python -m pip install $(call PINNED,horovod) --no-build-isolation --no-deps horovod
+	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
 build/env-horovod-links: build/env-horovod build/files
@@ -125,46 +129,44 @@ build/env-horovod-links: build/env-horovod build/files
 
 # smdebug itself, for one slow test that compares every value of a run it wrote with the imported one.
 VENV_SMDEBUG := .venv-smdebug
-PINS_SMDEBUG := smdebug==1.0.34 requests pandas psutil 'numpy<2.3' 'setuptools<80' torch==2.13.0
 
 .PHONY: env-smdebug
 env-smdebug: build/env-smdebug  ## Make .venv-smdebug; TENSORTRIAL_SMDEBUG_PYTHON=.venv-smdebug/bin/python makes the tests use it
 
-build/env-smdebug: $(VENV_SMDEBUG)/pyvenv.cfg
+build/env-smdebug: constraints/smdebug.txt $(VENV_SMDEBUG)/pyvenv.cfg
 	@mkdir -p build
-	$(VENV_SMDEBUG)/bin/python -m pip install --quiet $(PINS_SMDEBUG)
+	$(VENV_SMDEBUG)/bin/python -m pip install $(call PINNED,smdebug) numpy pandas psutil requests setuptools smdebug torch
 	@touch $@
 
 # Spark is 0.5 GB, so it joins .venv only when asked for.
 .PHONY: env-spark
 env-spark: env build/env-spark  ## Add Apache Spark to .venv
 
-build/env-spark: pyproject.toml build/env
-	$(PY) -m pip install --quiet $(shell sed -nE 's/^spark = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
+build/env-spark: build/env
+	$(PY) -m pip install $(call PINNED,main) 'tensortrial[spark]'
 	@touch $@
 
-# Models that nobody here wrote join .venv only when asked for. The pins of torchvision, which timm needs, are for CUDA.
+# Models that nobody here wrote join .venv only when asked for. torchvision, which timm needs, comes for CUDA only.
 .PHONY: env-models
 env-models: env-tf build/env-models  ## Add transformers and peft to .venv, with TensorFlow and Keras
 
-build/env-models: pyproject.toml build/env-tf
-	$(PY) -m pip install --quiet $(shell sed -nE 's/^models = \[(.*)\]/\1/p' pyproject.toml | tr -d , | tr '"' "'")
+build/env-models: build/env-tf
+	$(PY) -m pip install $(call PINNED,main) 'tensortrial[models]'
 	@touch $@
 
-# Emulators of warehouses, each with pins that .venv cannot have; programs of the tests ask them, and exports, for which
-# the store is installed on top.
-PINS_FAKESNOW := fakesnow==0.12.1 'snowflake-connector-python[pandas]<5' pyarrow
-PINS_BQEMULATOR := bqemulator==1.4.0 duckdb==1.5.5 duckdb-extensions duckdb-extension-spatial==1.5.5 google-cloud-bigquery pyarrow
+# Emulators of warehouses, each with versions that .venv cannot have. The tests export into them and query them.
+PACKAGES_FAKESNOW := fakesnow 'snowflake-connector-python[pandas]'
+PACKAGES_BQEMULATOR := bqemulator duckdb-extensions duckdb-extension-spatial google-cloud-bigquery
 
 .PHONY: env-emulators
 env-emulators: build/env-fakesnow-links build/env-bqemulator-links  ## Make .venv-fakesnow and .venv-bqemulator: emulators of Snowflake and BigQuery
 
-build/env-fakesnow: PINS := $(PINS_FAKESNOW)
-build/env-bqemulator: PINS := $(PINS_BQEMULATOR)
-build/env-fakesnow build/env-bqemulator: build/env-%: pyproject.toml .venv-%/pyvenv.cfg
+build/env-fakesnow: PACKAGES := $(PACKAGES_FAKESNOW)
+build/env-bqemulator: PACKAGES := $(PACKAGES_BQEMULATOR)
+build/env-fakesnow build/env-bqemulator: build/env-%: pyproject.toml constraints/%.txt .venv-%/pyvenv.cfg
 	@mkdir -p build
-	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77' $(PINS)
-	.venv-$*/bin/python -m pip install $(EDITABLE) $(PINS) -e '.[test-core]'
+	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77'
+	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) $(PACKAGES) -e '.[test-core]'
 	@touch $@
 
 build/env-fakesnow-links build/env-bqemulator-links: build/env-%-links: build/env-% build/files
@@ -183,10 +185,10 @@ endef
 .PHONY: env-bench
 env-bench: build/env-bench-links  ## Make .venv-bench: what the benchmark of peers compares with
 
-build/env-bench: pyproject.toml .venv-bench/pyvenv.cfg
+build/env-bench: pyproject.toml constraints/bench.txt .venv-bench/pyvenv.cfg
 	@mkdir -p build
 	.venv-bench/bin/python -m pip install --quiet 'setuptools>=77'
-	.venv-bench/bin/python -m pip install $(EDITABLE) -e '.[bench]'
+	.venv-bench/bin/python -m pip install $(call PINNED,bench) $(EDITABLE) -e '.[bench]'
 	@touch $@
 
 build/env-bench-links: build/env-bench build/files
@@ -199,15 +201,23 @@ VENV_DOCS := .venv-docs
 .PHONY: env-docs
 env-docs: build/env-docs-links  ## Make .venv-docs: what builds the documentation
 
-build/env-docs: pyproject.toml $(VENV_DOCS)/pyvenv.cfg
+build/env-docs: pyproject.toml constraints/docs.txt $(VENV_DOCS)/pyvenv.cfg
 	@mkdir -p build
 	$(VENV_DOCS)/bin/python -m pip install --quiet 'setuptools>=77'
-	$(VENV_DOCS)/bin/python -m pip install $(EDITABLE) -e '.[docs]'
+	$(VENV_DOCS)/bin/python -m pip install $(call PINNED,docs) $(EDITABLE) -e '.[docs]'
 	@touch $@
 
 build/env-docs-links: build/env-docs build/files
 	$(VENV_DOCS)/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
+
+# Edit or delete lines of a file first, and make its environment: what is installed then is what it says afterwards.
+.PHONY: constraints
+constraints: env-models env-spark env-tf215 env-mxnet env-docs  ## Write the versions that are installed here into constraints/
+	for name in main tf215 mxnet docs; do \
+	    venv=.venv-$$name; [ $$name != main ] || venv=.venv; file=constraints/$$name.txt; \
+	    { grep '^#' $$file; $$venv/bin/python -m pip freeze --exclude-editable | sed -E 's/[+][a-z0-9.]+$$//'; } > $$file.new; \
+	    mv $$file.new $$file; done
 
 .PHONY: servers
 servers:  ## Install the servers that the tests start, by apt-get, if they are missing: an S3 server (Ceph's), PostgreSQL
