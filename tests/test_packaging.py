@@ -148,6 +148,51 @@ def test_the_installed_wheel_works_and_leaves_another_tensorstore_alone(wheel: P
     assert "Usage" in run(venv.folder / "bin" / "tensortrial", "--help", cwd=tmp_path)
 
 
+def write_stub_wheel(folder: Path, name: str, version: str) -> Path:
+    """Write a wheel of that name and version, with nothing in it and no requirements."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    wheel = folder / f"{info.removesuffix('.dist-info')}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+# The oldest versions that pyproject.toml allows.
+OLDEST = {"duckdb": "1.5.5", "fsspec": "2023.1.0", "google-crc32c": "1.5.0", "numpy": "1.23.5", "pyarrow": "25.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "installed"),
+    [
+        ("", {}),
+        ("[tensorflow,torch,xgboost]", {"tensorflow": "2.15.0", "torch": "2.6.0", "xgboost": "3.2.0"}),
+        ("[mxnet]", {"mxnet": "1.9.1"}),
+    ],
+)
+def test_an_installation_changes_no_version_that_is_installed(
+    extra: str, installed: dict[str, str], wheel: Path, tmp_path: Path
+) -> None:
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", tmp_path / "venv" / "bin" / "python")
+    offered = tmp_path / "offered"
+    offered.mkdir()
+    versions = {**OLDEST, **installed}
+    old = [write_stub_wheel(tmp_path, name, version) for name, version in versions.items()]
+    run(*pip, "install", "--no-index", *old, cwd=tmp_path)
+    for name in (*versions, "ml_dtypes"):
+        write_stub_wheel(offered, name, "9999.0")  # newer than everything installed; ml_dtypes is missing there
+
+    isolated = ("--no-index", "--find-links", offered)
+    run(*pip, "install", *isolated, f"{wheel}{extra}", cwd=tmp_path)
+
+    frozen = json.loads(run(*pip, "list", "--format", "json", cwd=tmp_path))
+    after = {each["name"]: each["version"] for each in frozen}
+    assert {name: after.pop(name) for name in versions} == versions
+    assert set(after) == {"ml_dtypes", "tensortrial"}
+
+
 def test_the_editable_install_adds_no_other_top_level_name(source: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     shutil.copytree(source, tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
