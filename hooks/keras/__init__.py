@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Keras takes seconds to import, and sessions, which stand on modules of this package, need none of it.
+    # Keras takes seconds to import, and sessions, which use modules of this package, do not need it.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(".hook", __name__), name)

@@ -1,4 +1,4 @@
-"""What the Keras hook asks of the backend that Keras runs on: arrays of tensors, and whether a step is a graph."""
+"""What differs between the backends of Keras: arrays of tensors, graphs, and loss scales."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tensortrial.dtypes import Array
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import MissingExtra, UnsupportedValue
 
 from ..core.user_values import array_of, text_of
 
@@ -19,18 +19,18 @@ except AttributeError as exc:
     raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
 IS_TENSORFLOW = BACKEND == "tensorflow"
-# JAX has their values with the step that runs, and not in the variables.
+# On JAX the step that runs holds the values, not the variables.
 HAS_VARIABLES = BACKEND in ("tensorflow", "torch")
 
 
 def versions() -> dict[str, str]:
-    """The versions of Keras and of what it runs on."""
+    """Return the versions of Keras and of its backend."""
     module = sys.modules.get(BACKEND)
     return {"keras": keras.__version__, **({BACKEND: module.__version__} if module else {})}
 
 
 def to_array(tensor: Any) -> Array:
-    """The tensor in host memory; of TensorFlow's, on a CPU, the very bytes, which nobody can change."""
+    """Return the tensor in host memory. A TensorFlow tensor on a CPU is not copied, because it is immutable."""
     if IS_TENSORFLOW:
         return text_of(np.asarray(tensor))
     found: Array = keras.ops.convert_to_numpy(tensor)
@@ -38,10 +38,10 @@ def to_array(tensor: Any) -> Array:
 
 
 def variable_array(variable: Any) -> Array:
-    """The value that a variable has now.
+    """Return the value that a variable has now.
 
-    TensorFlow's variables write over their memory only while nobody else holds it, so that of a CPU is taken as it is;
-    that of other backends is copied.
+    TensorFlow overwrites the memory of a variable only while nobody else refers to it, so a value on a CPU is not
+    copied. The values of other backends are.
     """
     if not IS_TENSORFLOW:
         return np.array(to_array(variable.read_value() if hasattr(variable, "read_value") else variable))
@@ -50,12 +50,25 @@ def variable_array(variable: Any) -> Array:
 
 
 def user_array(value: Any) -> Array:
-    """An array of what a user passes for a tensor. Raises UnsupportedValue."""
+    """Return a tensor, or what a user passes for one, as an array.
+
+    Raises:
+        UnsupportedValue: The value cannot be converted.
+    """
+    check_dense(value)
     return array_of(value, to_array if hasattr(value, "shape") else np.asarray)
 
 
+def check_dense(value: Any) -> None:
+    """Raise UnsupportedValue for a ragged or a sparse tensor: it is no array, but consists of several."""
+    if hasattr(value, "nested_row_splits") or hasattr(value, "dense_shape"):
+        raise UnsupportedValue(
+            f"a {type(value).__name__} is not one array; log a number, or save its parts by hook.save_tensor"
+        )
+
+
 def graph() -> Any:
-    """The graph that is being built; None where code runs eagerly."""
+    """Return the graph that is being built, or None where code runs eagerly."""
     if not IS_TENSORFLOW:
         return None
     import tensorflow as tf
@@ -64,12 +77,12 @@ def graph() -> Any:
 
 
 def kept(tensor: Any) -> Any:
-    """The tensor as it is now. A graph's, and TensorFlow's eager ones, never change; others are written over."""
+    """Return the tensor with its present values: a copy, except on TensorFlow, whose tensors are immutable."""
     return tensor if IS_TENSORFLOW else np.array(to_array(tensor))
 
 
 def dense(gradient: Any) -> Any:
-    """A gradient as a tensor of its variable's shape; that of an embedding comes as the rows it concerns."""
+    """Return a gradient as a tensor of its variable's shape. The gradient of an embedding holds only some rows."""
     if not IS_TENSORFLOW:
         return gradient
     import tensorflow as tf
@@ -78,9 +91,9 @@ def dense(gradient: Any) -> Any:
 
 
 def unscaled(value: Any, scale: Any) -> Any:
-    """A loss or a gradient without the scale that mixed precision multiplied it by.
+    """Return a loss or a gradient divided by the scale of mixed precision.
 
-    Half precision becomes single: gradients are scaled because they would be too small for it otherwise.
+    Float16 becomes float32: gradients are scaled because they would be too small for float16 otherwise.
     """
     if IS_TENSORFLOW:
         import tensorflow as tf
@@ -94,7 +107,7 @@ def unscaled(value: Any, scale: Any) -> Any:
 
 
 class Unscaled:
-    """The same of a tensor of a graph, computed only where it is read."""
+    """A loss or a gradient of a graph without its scale, computed only where it is read."""
 
     def __init__(self, value: Any, scale: Any) -> None:
         self._value, self._scale = value, scale
@@ -104,8 +117,10 @@ class Unscaled:
 
 
 def loss_scale(optimizer: Any) -> Any:
-    """What an optimizer multiplies the loss by now, and divides the gradients by that are applied; None if by
-    nothing. It may be a variable."""
+    """Return the factor of mixed precision, by which an optimizer multiplies the loss and divides the gradients.
+
+    It may be a variable. None if the optimizer does not scale.
+    """
     if hasattr(optimizer, "get_scaled_loss"):
         return optimizer.loss_scale
     if hasattr(optimizer, "initial_scale"):
@@ -114,6 +129,6 @@ def loss_scale(optimizer: Any) -> Any:
 
 
 def unconverted(function: Any) -> Any:
-    """Tell autograph to call the function as it is, and to go on converting what the function calls."""
+    """Mark a function so that autograph leaves it as it is, but converts what it calls."""
     function.autograph_info__ = {}
     return function

@@ -1,4 +1,4 @@
-"""What is captured of the steps of a Keras model: its variables, and what the step itself brings."""
+"""What a Keras hook captures of a model's steps: its variables, and the tensors that a step computes."""
 
 from __future__ import annotations
 
@@ -15,49 +15,50 @@ from ..core.recorder import logger
 from ..core.replicas import LeadingRecorder
 from .backend import HAS_VARIABLES, to_array, variable_array
 from .collection import Collection
-from .layer_outputs import Taps
 from .names import Names, is_built, optimizer_variables
-from .step_functions import Captured, EagerStep, Function, GraphStep, is_graph
+from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
+from .step_tensors import StepTensors
 from .strategy import value_of
 
-# More sets of names that fall due together than this are traced as one, of all that is ever saved.
+# Each set of names that are due together is traced on its own. From the fifth set on, one trace serves all names that
+# are ever saved.
 _MOST_TRACES = 4
 _EVERYTHING = frozenset({"everything that is ever saved"})
-# What comes from Keras' own logs, and from variables: it takes no look into the step.
+# These come from Keras' own logs, and from variables, so the step itself need not be observed.
 _LOGS = frozenset({CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS})
 _VARIABLES = frozenset({CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.OPTIMIZER_VARIABLES})
 
 
 class Capture:
-    """Names what a model has, reads its variables, and decides what runs each step: the model's own function, or one
-    that brings what is due besides."""
+    """The capture of one hook. It names the tensors of a model, reads its variables, and chooses what runs each step:
+    the model's own function, or one that also collects the tensors that are due."""
 
     def __init__(self, recorder: LeadingRecorder) -> None:
         self.recorder = recorder
         self.optimizers: list[Any] = []
-        """Those that were wrapped, whatever the model has."""
-        self.blind = False
-        """Whether the model's steps cannot be looked into."""
+        """Wrapped optimizers. That of the model need not be among them."""
+        self.is_limited = False
+        """Whether the tensors that the model's steps compute cannot be collected."""
         self._names: Names | None = None
-        self._held: dict[str, tuple[Plan, list[Array]] | None] = {}
-        self._held_at: Step | None = None
-        self._chosen: Captured | None = None
-        self._told: set[str] = set()
+        self._variables: dict[str, tuple[Plan, list[Array]] | None] = {}
+        self._captured_at: Step | None = None
+        self._chosen: CapturingStep | None = None
+        self._warned: set[str] = set()
 
     @property
     def names(self) -> Names:
-        """Of the model that was looked at last."""
+        """The names of the current model."""
         assert self._names is not None
         return self._names
 
-    def tell(self, sentence: str) -> None:
-        """Say once what cannot be done."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def warn_once(self, sentence: str) -> None:
+        """Log a warning unless the same was logged before."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             logger.warning("%s", sentence)
 
-    def look_at(self, model: Any) -> None:
-        """Name what the model has now: it may be another one than last time, or have been changed."""
+    def refresh_names(self, model: Any) -> None:
+        """Name the layers and variables that the model has now. It may have changed, or be another one."""
         names = Names(model)
         collections = self.recorder.collections
         if self._names is None or not names.same(self._names):
@@ -71,43 +72,46 @@ class Capture:
                     collection.resolve(names)
 
     def forget(self) -> None:
-        """Hold nothing of any model."""
+        """Release all models and optimizers."""
         self.optimizers.clear()
-        self._names = self._chosen = self._held_at = None
-        self._held = {}
+        self._names = self._chosen = self._captured_at = None
+        self._variables = {}
 
     # Variables.
 
-    def hold_variables(self) -> None:
-        """Take the variables as they are before the step's update. They are recorded once the step has run: at the end
-        of data of unknown length there is none. Of several batches in one step, the first counts."""
-        if self._held_at is self.recorder.step:
-            return
-        self._held_at = self.recorder.step
-        self._held = {}
-        self._hold_variables()
+    def capture_variables(self) -> None:
+        """Capture the variables before the step updates them.
 
-    def release_variables(self) -> None:
-        """The step has run: record its variables."""
-        for plan, arrays in filter(None, self._held.values()):
+        They are recorded after the step, because at the end of data of unknown length no step follows. If one step has
+        several batches, the first counts.
+        """
+        if self._captured_at is self.recorder.step:
+            return
+        self._captured_at = self.recorder.step
+        self._variables = {}
+        self._capture_variables()
+
+    def record_variables(self) -> None:
+        """Record the captured variables, after the step."""
+        for plan, arrays in filter(None, self._variables.values()):
             for recorder, array in zip(self.recorder.all, arrays, strict=True):
                 recorder.record(plan, array, owned=True)
-        self._held = dict.fromkeys(self._held)
+        self._variables = dict.fromkeys(self._variables)
 
-    def _hold_variables(self) -> None:
+    def _capture_variables(self) -> None:
         if not HAS_VARIABLES:
             return
         named = [(weight.name, weight.variable) for weight in self.names.weights]
         for name, variable in [*named, *optimizer_variables(self._optimizers(self.names.model))]:
             plan = self.recorder.plan(name)
-            if plan is not None and name not in self._held:
+            if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
-                self._held[name] = plan, [variable_array(each) for each in values]
+                self._variables[name] = plan, [variable_array(each) for each in values]
 
     # Steps.
 
-    def choose(self, function: Function, source: Any) -> Captured | None:
-        """What runs the step that has begun, on what `source` gives: None for the model's own function."""
+    def choose(self, function: StepFunction, source: Any) -> CapturingStep | None:
+        """Return what runs the open step, on the next batch of `source`; None for the model's own function."""
         self._chosen = None
         # Losses and metrics come from Keras' logs.
         if self.recorder.saving and self.recorder.due - _LOGS:
@@ -115,72 +119,72 @@ class Capture:
         return self._chosen
 
     @guarded
-    def _prepare(self, function: Function, source: Any) -> None:
+    def _prepare(self, function: StepFunction, source: Any) -> None:
         function.built = function.built or is_built(function.model)
         if not function.built:
             self._build(function, source)
-        if self.blind:
+        if self.is_limited:
             return
         if is_graph(function.model):
             self._chosen = self._traced(function, source)
         elif self.recorder.due - _LOGS - _VARIABLES or self._due_names(function):
-            self._chosen = EagerStep(function.own, *self._parts(function, _EVERYTHING))
+            self._chosen = EagerStep(function.original, *self._parts(function, _EVERYTHING))
         if (
-            function.kind == "train"
+            function.phase == "train"
             and CollectionKeys.OPTIMIZER_VARIABLES in self.recorder.due
-            and not function.captured
+            and not function.capturing
         ):
-            # An optimizer makes its variables when it is first applied.
+            # An optimizer creates its variables when it is first applied.
             self._build(function, source)
-        # Tracing may have made variables that have not been trained yet.
-        self._hold_variables()
+        # Tracing may have created variables that have not been trained yet.
+        self._capture_variables()
 
-    def _build(self, function: Function, source: Any) -> None:
-        """Have the variables made that the model makes only when it first runs: by tracing the step, once, which does
-        not run it."""
-        if function.asked_to_build:
+    def _build(self, function: StepFunction, source: Any) -> None:
+        """Create the variables that the model creates only in its first step, by tracing the step once without running
+        it."""
+        if function.build_attempted:
             return
-        function.asked_to_build = True
+        function.build_attempted = True
         model = function.model
-        if is_graph(model) and not self.blind:
-            GraphStep(model, function.kind, *self._parts(function, frozenset())).prepare(source)
-            self.look_at(model)
+        if is_graph(model) and not self.is_limited:
+            GraphStep(model, function.phase, *self._parts(function, frozenset())).trace(source)
+            self.refresh_names(model)
             function.names = self.names
-            function.captured.clear()
+            function.capturing.clear()
         elif not function.names.weights:
-            self.tell(
-                "the model is built by its first batch, of which only losses and metrics are saved; call "
-                "model.build(input_shape) before `fit` to have all"
+            self.warn_once(
+                "only losses and metrics are saved of the first batch, because it builds the model; to save all "
+                "tensors, call model.build(input_shape) before `fit`"
             )
 
-    def _traced(self, function: Function, source: Any) -> Captured | None:
+    def _traced(self, function: StepFunction, source: Any) -> CapturingStep | None:
         key = self._due_names(function)
-        if not key and (function.seen or not self._may_be_more(function)):
+        if not key and (function.seen or not self._awaits_unknown(function)):
             return None
-        if key not in function.captured:
-            if len({id(each) for each in function.captured.values()}) >= _MOST_TRACES:
+        if key not in function.capturing:
+            if len({id(each) for each in function.capturing.values()}) >= _MOST_TRACES:
                 key = _EVERYTHING
-            if key not in function.captured:
-                step = GraphStep(function.model, function.kind, *self._parts(function, key))
-                step.prepare(source)
+            if key not in function.capturing:
+                step = GraphStep(function.model, function.phase, *self._parts(function, key))
+                step.trace(source)
                 self._check_gradients(function)
-                # By now it is known what else the step brings.
+                # Now the names of all tensors of the step are known.
                 found = self._due_names(function)
-                function.captured[key] = function.captured[found or key] = step if found else None
-        return function.captured[key]
+                function.capturing[key] = function.capturing[found or key] = step if found else None
+        return function.capturing[key]
 
-    def _parts(self, function: Function, key: frozenset[str]) -> tuple[Taps, list[Any], Any]:
-        """What a captured step is made of."""
+    def _parts(self, function: StepFunction, key: frozenset[str]) -> tuple[StepTensors, list[Any], Any]:
+        """Return the arguments of a CapturingStep."""
         recorder = self.recorder
 
         def wanted(name: str) -> bool:
             function.seen.add(name)
             return recorder.plan(name) is not None or (key is _EVERYTHING and recorder.may_save([name]))
 
-        return Taps(recorder, function.names, wanted), self._optimizers(function.model), self._save
+        return StepTensors(recorder, function.names, wanted), self._optimizers(function.model), self._save
 
     def _optimizers(self, model: Any) -> list[Any]:
-        """The model's own, and those that were wrapped for a train_step that uses others."""
+        """Return the model's own optimizer, and wrapped ones that its train_step may use."""
         optimizers = [getattr(model, "optimizer", None), *self.optimizers]
         return list({id(each): each for each in optimizers if each is not None}.values())
 
@@ -189,40 +193,40 @@ class Capture:
         for name, tensor in tensors.items():
             plan = self.recorder.plan(name)
             if plan is not None:
-                # Data may lie in memory of the user's, who may write to it.
+                # The memory of inputs and labels may belong to the user, who may overwrite it.
                 owned = not name.startswith(("model_inputs_", "labels_"))
                 for number, recorder in enumerate(self.recorder.all):
                     recorder.record(plan, to_array(value_of(number, tensor)), owned=owned)
 
-    def _due_names(self, function: Function) -> frozenset[str]:
-        """What the step can bring of what is due at it, as far as is known."""
+    def _due_names(self, function: StepFunction) -> frozenset[str]:
+        """Return the names that are due at the open step, of those that the step is known to have."""
         key = self.recorder.generation, self.recorder.due, len(function.seen)
-        if key not in function.due:
-            function.due[key] = frozenset(
+        if key not in function.due_names:
+            function.due_names[key] = frozenset(
                 name for name in function.candidates() if self.recorder.plan(name) is not None
             )
-        return function.due[key]
+        return function.due_names[key]
 
-    def _may_be_more(self, function: Function) -> bool:
-        """Whether a regular expression is waiting for something that is not known before the step is traced."""
+    def _awaits_unknown(self, function: StepFunction) -> bool:
+        """Return whether a regular expression matches nothing yet, but may match a tensor known only after tracing."""
         key = self.recorder.generation, self.recorder.due
-        if key not in function.more:
-            function.more[key] = self._awaits_more(function)
-        return function.more[key]
+        if key not in function.awaits_unknown:
+            function.awaits_unknown[key] = self._matches_nothing_yet(function)
+        return function.awaits_unknown[key]
 
-    def _awaits_more(self, function: Function) -> bool:
+    def _matches_nothing_yet(self, function: StepFunction) -> bool:
         names = function.candidates().union(weight.name for weight in function.names.weights)
         due = self.recorder.due - _LOGS - _VARIABLES - {CollectionKeys.GRADIENTS}
         expressions = [each for name in due for each in self.recorder.collections.require(name).include_regex]
         return any(not _finds(expression, names) for expression in expressions)
 
-    def _check_gradients(self, function: Function) -> None:
+    def _check_gradients(self, function: StepFunction) -> None:
         gradients = set(function.names.gradients.values())
-        asked = any(self.recorder.plan(name) is not None for name in gradients)
-        if function.kind == "train" and asked and not gradients & function.seen:
-            self.tell(
-                "gradients are asked for, but the model's train_step applies none by an optimizer that the hook knows; "
-                "before it is used, add: optimizer = hook.wrap_optimizer(optimizer)"
+        due = any(self.recorder.plan(name) is not None for name in gradients)
+        if function.phase == "train" and due and not gradients & function.seen:
+            self.warn_once(
+                "no gradients are saved, because the model's train_step applies none by an optimizer that the hook "
+                "knows; before the optimizer is used, add: optimizer = hook.wrap_optimizer(optimizer)"
             )
 
 

@@ -1,4 +1,4 @@
-"""A collection that can be told parts of a Keras model. It needs no Keras: sessions of TensorFlow use it too."""
+"""A collection that accepts parts of a Keras model. It does not import Keras, because sessions use it too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .names import Names
 
 
 class Collection(CoreCollection):
-    """A collection that can also be told layers, variables and tensors of a model."""
+    """A collection that also accepts layers, variables and tensors of a Keras model."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -21,8 +21,14 @@ class Collection(CoreCollection):
         self._variables: list[Any] = []
 
     def add(self, tensor: Any) -> None:
-        """Include a variable of the model, the symbolic output of one of its layers, a name, or several of them in a
-        list, tuple or set."""
+        """Include a variable of the model, the symbolic output of one of its layers, a name, or several of them.
+
+        Args:
+            tensor: One of them, or a list, tuple or set.
+
+        Raises:
+            ConfigurationError: It is something else, such as a tensor of the training loop.
+        """
         if isinstance(tensor, list | tuple | set | frozenset):
             for each in tensor:
                 self.add(each)
@@ -30,12 +36,12 @@ class Collection(CoreCollection):
             self.add_tensor_names([tensor])
         elif not self._add_part(tensor):
             raise ConfigurationError(
-                f"add takes a variable, the output of a layer, or a name, not {type(tensor).__name__}; "
-                "a tensor of the training loop is saved by hook.save_tensor"
+                f"Collection.add takes a variable, the symbolic output of a layer, or a name, got "
+                f"{type(tensor).__name__}; to save a tensor of the training loop, call hook.save_tensor"
             )
 
     def _add_part(self, tensor: Any) -> bool:
-        """Include a variable or the symbolic output of a layer; gives whether it is one."""
+        """Include a variable or the symbolic output of a layer. Return whether it is one."""
         layer = _layer_of(tensor)
         if layer is not None:
             self._layers.append((layer, False, True))
@@ -46,25 +52,38 @@ class Collection(CoreCollection):
         return True
 
     def add_keras_layer(self, layer: Any, inputs: bool = False, outputs: bool = True) -> None:
-        """Include what goes into a layer of the model, what comes out of it, or both."""
+        """Include the inputs of a layer of the model, its outputs, or both.
+
+        Args:
+            layer: A Keras layer. It must be part of the model when training begins.
+            inputs: Save what the layer is called with.
+            outputs: Save what the layer returns.
+
+        Raises:
+            ConfigurationError: `layer` is not a Keras layer.
+        """
         if not (hasattr(layer, "call") and hasattr(layer, "get_weights")):
-            raise ConfigurationError(f"add_keras_layer takes a layer of Keras, not {type(layer).__name__}")
+            raise ConfigurationError(f"add_keras_layer takes a Keras layer, got {type(layer).__name__}")
         self._layers.append((layer, inputs, outputs))
 
     @property
     def is_empty(self) -> bool:
+        """Whether the collection can never match a tensor."""
         return super().is_empty and not self._layers and not self._variables
 
     def resolve(self, names: Names) -> None:
-        """Turn layers and variables into the names of their tensors. Raises InvalidCollectionConfiguration for one that
-        is not the model's."""
+        """Replace layers and variables by the names of their tensors.
+
+        Raises:
+            InvalidCollectionConfiguration: A layer or a variable is not part of the model.
+        """
         layers, self._layers = self._layers, []
         for layer, inputs, outputs in layers:
             path = names.path(layer)
             if not path:
                 raise self._unknown(f"layer {layer.name!r}", sorted(filter(None, names.layers.values())))
-            wanted = [("inputs", inputs), ("outputs", outputs)]
-            self.include(f"^{re.escape(path)}/{kind}(_|$)" for kind, asked in wanted if asked)
+            parts = [("inputs", inputs), ("outputs", outputs)]
+            self.include(f"^{re.escape(path)}/{part}(_|$)" for part, included in parts if included)
         variables, self._variables = self._variables, []
         for variable in variables:
             found = [weight.name for weight in names.weights if weight.variable is variable]
@@ -73,19 +92,19 @@ class Collection(CoreCollection):
             self.add_tensor_names(found)
 
     def forget_parts(self) -> None:
-        """Hold no layer and no variable any more."""
+        """Release all layers and variables."""
         self._layers, self._variables = [], []
 
-    def _unknown(self, what: str, there: Iterable[str]) -> InvalidCollectionConfiguration:
-        known = ", ".join([*there][:10])
+    def _unknown(self, part: str, present: Iterable[str]) -> InvalidCollectionConfiguration:
+        known = ", ".join([*present][:10])
         return InvalidCollectionConfiguration(
             self.name,
-            f"{what} is not part of the model that is trained, which has {known}; of another model, call "
-            "hook.register_model(model) first",
+            f"{part} is not part of the model that is trained, which has {known}; if it belongs to another model, "
+            "call hook.register_model(model) first",
         )
 
 
 def _layer_of(tensor: Any) -> Any:
-    """The layer whose symbolic output this is, if it is one's."""
+    """Return the layer whose symbolic output this is, or None."""
     history = getattr(tensor, "_keras_history", None)
     return getattr(history, "operation", getattr(history, "layer", None))

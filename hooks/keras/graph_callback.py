@@ -1,8 +1,7 @@
-"""How values come out of a `tf.function`, whose Python runs only while it is traced.
+"""Callbacks that record values of a `tf.function`, whose Python runs only while it is traced.
 
-Each execution first asks the recorder, by a callback in the graph, to begin the step, and hears whether anything is
-due. What may be saved stands in branches that are taken only then. All callbacks of one replica run in the order in
-which they were traced.
+In each execution, a first callback in the graph begins the step and returns whether anything is due. The callbacks that
+record are in branches that are taken only then. All callbacks of one replica run in the order of tracing.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from .backend import graph, variable_array
 Arrays = Mapping[str, Any]
 
 
-class Bridge:
-    """Calls one replica's recorder, eagerly at once, or by a callback that is made a part of the graph."""
+class GraphCallback:
+    """Calls one replica's recorder: at once where code runs eagerly, else by callbacks in the graph."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -35,28 +34,28 @@ class Bridge:
         if building is None:
             self._begin()
         else:
-            self._due[building] = self._chained(building, lambda: _callback(self._begin_and_look, []))
+            self._due[building] = self._chained(building, lambda: _callback(self._begin_and_check, []))
 
     @property
     def may_be_due(self) -> bool:
         """Whether anything is due at the open step; of a graph, whether anything ever may be."""
         return self.recorder.saving if graph() is None else self.recorder.active
 
-    def give_due(self, values: Arrays) -> None:
-        """Record tensors, and variables as they are now, at the open step: those that are due."""
+    def record_due(self, values: Arrays) -> None:
+        """Record at the open step the tensors, and the present values of variables, that are due."""
         if graph() is None:
             self._record(values)
         else:
             names = tuple(name for name in values if self.recorder.may_save([name]))
-            self._call(
-                lambda *arrays: self._record(dict(zip(names, arrays, strict=True))), names, values, self._asked()
+            self._add(
+                lambda *arrays: self._record(dict(zip(names, arrays, strict=True))), names, values, self._is_due()
             )
 
-    def give(self, save: Callable[[Any], None], value: Any) -> None:
+    def call(self, save: Callable[[Any], None], value: Any) -> None:
         """Call `save` with the array of a tensor at each execution of the graph, whether anything is due or not."""
-        self._call(save, ("value",), {"value": value}, None)
+        self._add(save, ("value",), {"value": value}, None)
 
-    def _call(self, save: Callable[..., None], names: tuple[str, ...], values: Arrays, due: Any) -> None:
+    def _add(self, save: Callable[..., None], names: tuple[str, ...], values: Arrays, due: Any) -> None:
         import tensorflow as tf
 
         if not names:
@@ -65,16 +64,16 @@ class Bridge:
         def called(*arrays: Any) -> None:
             self._guard(save, arrays)
 
-        def hand_over() -> Any:
+        def call_back() -> Any:
             return _callback(called, [_read(values[name]) for name in names])
 
         building = graph()
         self._chained(
-            building, hand_over if due is None else lambda: tf.cond(due, hand_over, lambda: tf.constant(value=False))
+            building, call_back if due is None else lambda: tf.cond(due, call_back, lambda: tf.constant(value=False))
         )
 
-    def _asked(self) -> Any:
-        """Whether anything is due, as the step's begin in this graph or in one around it heard."""
+    def _is_due(self) -> Any:
+        """Return the tensor that says whether anything is due, from the callback in this graph or in an outer one."""
         each = graph()
         while each is not None:
             if each in self._due:
@@ -96,7 +95,7 @@ class Bridge:
     def _begin(self) -> None:
         self.recorder.begin_step()
 
-    def _begin_and_look(self) -> bool:
+    def _begin_and_check(self) -> bool:
         self._begin()
         return self.recorder.saving
 
@@ -113,12 +112,12 @@ class Bridge:
 
 
 def is_variable(value: Any) -> bool:
-    """Whether this has its value only when it is read."""
+    """Return whether this has no value until it is read."""
     return hasattr(value, "assign") or hasattr(value, "read_value")
 
 
 def compiled_by_xla() -> bool:
-    """Whether the function that is being traced is compiled as a whole, so that it cannot call back."""
+    """Return whether XLA compiles the whole function that is being traced, so that it cannot call Python."""
     each = graph()
     while each is not None:
         context = each._get_control_flow_context()
@@ -131,7 +130,7 @@ def compiled_by_xla() -> bool:
 
 
 def _callback(function: Callable[..., Any], tensors: list[Any]) -> Any:
-    """The operation of a graph that calls the function with arrays; gives whether it gave True."""
+    """Add an operation to the graph that calls the function with arrays and returns its result as a bool."""
     import tensorflow as tf
 
     return tf.numpy_function(lambda *arrays: np.bool_(bool(function(*arrays))), tensors, tf.bool)

@@ -1,4 +1,4 @@
-"""The collection of the TensorFlow hooks: it can also be told tensors of a graph, and parts of a Keras model."""
+"""The collection of the TensorFlow hooks, which accepts tensors of a graph and parts of a Keras model."""
 
 from __future__ import annotations
 
@@ -12,28 +12,35 @@ from .collection import Collection as KerasCollection
 
 
 class Collection(KerasCollection):
-    """A collection that can also be told tensors, and layers of Keras."""
+    """A collection that also accepts tensors of a graph, and layers of Keras."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.added: set[str] = set()
-        """The names of tensors that were given themselves, and so exist in some graph."""
+        """The names of tensors that were passed as objects, and so exist in some graph."""
 
     def add(self, tensor: Any) -> None:
-        """Include a tensor, a variable (also one of a distribution strategy), what an operation gives, what a layer of
-        Keras gives, or each of a list, tuple or set of them.
+        """Include a tensor of a graph, a variable, the outputs of an operation or of a Keras layer, or several of them.
 
-        Raises ConfigurationError for anything else, InvalidCollectionConfiguration for an operation that gives nothing.
+        Args:
+            tensor: One of them, or a list, tuple or set. A variable may belong to a distribution strategy.
+
+        Raises:
+            ConfigurationError: It is something else.
+            InvalidCollectionConfiguration: It is an operation without outputs.
         """
         if isinstance(tensor, (list, tuple, set, frozenset)):
             for each in tensor:
                 self.add(each)
         elif isinstance(tensor, tf.Operation):
             if not tensor.outputs:
-                raise InvalidCollectionConfiguration(self.name, f"the operation {tensor.name!r} gives no tensor")
+                raise InvalidCollectionConfiguration(
+                    self.name,
+                    f"the operation {tensor.name!r} has no output tensor; add an operation or a tensor with a value",
+                )
             self.add(list(tensor.outputs))
         elif isinstance(tensor, tf.Variable):
-            self._add_part(tensor)  # of a Keras model, if it is one's
+            self._add_part(tensor)  # in case it belongs to a Keras model
             self._add_name(_name_of(tensor))
         elif not self._add_part(tensor):
             self._add_name(_name_of(tensor))
@@ -50,5 +57,10 @@ def _name_of(tensor: Any) -> str:
         try:
             return str(tensor.name)
         except AttributeError as exc:
-            raise ConfigurationError(f"a collection takes tensors of a graph; this one has no name: {tensor}") from exc
-    raise ConfigurationError(f"a collection takes tensors, variables and operations of TensorFlow, not {tensor!r:.100}")
+            raise ConfigurationError(
+                f"Collection.add takes tensors of a graph, got one without a name: {tensor}; "
+                "to save an eager tensor, call hook.save_tensor"
+            ) from exc
+    raise ConfigurationError(
+        f"Collection.add takes tensors, variables and operations of TensorFlow, got {tensor!r:.100}"
+    )

@@ -1,4 +1,4 @@
-"""The Keras hook.
+"""The hook for Keras models and for training loops that use a GradientTape.
 
 import tensortrial.hooks.tensorflow as tt
 
@@ -38,9 +38,9 @@ except ImportError as exc:
 from .backend import IS_TENSORFLOW, unconverted, user_array, versions
 from .capture import Capture
 from .names import dense_parts
-from .step_functions import Captured, Function, Kind, fetches_early, limits, own_function
+from .step_functions import CapturingStep, Phase, StepFunction, fetches_early, limits, original_function
 from .strategy import replicas, strategy_here
-from .tape import TapeHook
+from .tape_hook import TapeHook
 
 if IS_TENSORFLOW:
     # One class for all hooks of TensorFlow, so that it can be made before it is known for which.
@@ -79,7 +79,7 @@ _BUILTIN = (
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
 _FRAMEWORK = Framework("keras", versions(), builtin=_BUILTIN, always_saved=_ALWAYS_SAVED, collection_type=Collection)
-_MODES: dict[Kind, ModeKeys] = {"train": modes.TRAIN, "test": modes.EVAL, "predict": modes.PREDICT}
+_MODES: dict[Phase, ModeKeys] = {"train": modes.TRAIN, "test": modes.EVAL, "predict": modes.PREDICT}
 _PATTERNS = {
     CollectionKeys.OPTIMIZER_VARIABLES: "^optimizer/",
     CollectionKeys.INPUTS: "^model_inputs_",
@@ -91,12 +91,12 @@ _PATTERNS = {
 
 
 class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves the tensors of a Keras model that is trained by `fit`, with `callbacks=[hook]`; also of `evaluate` and
-    `predict`.
+    """A hook that saves the tensors of a Keras model: pass it to `fit`, `evaluate` and `predict` as `callbacks=[hook]`.
 
     Each batch is a step, in mode TRAIN, EVAL or PREDICT. `loss` and the metrics are what Keras reports: means over the
-    epoch so far. Weights and the optimizer's variables are those before the step's update. Gradients, inputs, labels,
-    predictions and what goes in and out of layers come from the very step that Keras runs, as a graph or eagerly.
+    epoch so far. Weights and the optimizer's variables are saved as they were before the step's update. Gradients,
+    inputs, labels, predictions, and the inputs and outputs of layers come from the step that Keras itself runs, as a
+    graph or eagerly.
 
     `help(KerasHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After
     construction no error of the hook reaches training: the hook logs the first one and turns itself off
@@ -114,14 +114,14 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self.recorder.spread(replicas(strategy_here()))
         self._capture = Capture(self.recorder)
         self._init_tapes()
-        # Those that stand in the place of the model's own now, and those that did.
-        self._functions: dict[Kind, Function] = {}
-        self._known: weakref.WeakKeyDictionary[Any, dict[Kind, Function]] = weakref.WeakKeyDictionary()
-        # That of the `fit`, `evaluate` or `predict` under way, which of them, and whether a batch is.
+        # What replaces the model's own functions now, and what replaced those of each model before.
+        self._functions: dict[Phase, StepFunction] = {}
+        self._known: weakref.WeakKeyDictionary[Any, dict[Phase, StepFunction]] = weakref.WeakKeyDictionary()
+        # The thread of the `fit`, `evaluate` or `predict` under way, which of them it is, and whether a batch runs.
         self._thread: threading.Thread | None = None
-        self._outer: Kind | None = None
-        self._runs = False
-        # Keras 2 need not turn the logs of each batch into numbers for this callback.
+        self._outer: Phase | None = None
+        self._batch_runs = False
+        # Keras 2 need not convert the logs of each batch to numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
             self.recorder.collections.require(name).include(regex)
@@ -130,24 +130,49 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     # What the user calls.
 
     def register_model(self, model: Any) -> None:
-        """Tell the hook of a model that `fit` does not tell it of."""
+        """Name the tensors of a model that is not trained by `fit`.
+
+        Args:
+            model: A `keras.Model`.
+
+        Raises:
+            ConfigurationError: `model` is not a `keras.Model`.
+            InvalidCollectionConfiguration: A collection includes a layer or a variable that is not part of the model.
+        """
         if not isinstance(model, keras.Model):
-            raise ConfigurationError(f"register_model takes a keras.Model, not {type(model).__name__}")
-        self._capture.look_at(model)
+            raise ConfigurationError(f"register_model takes a keras.Model, got {type(model).__name__}")
+        self._capture.refresh_names(model)
         self.tape_names.add_model(model)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
-        """Save the gradients that this optimizer applies too. That of a compiled model is known already. Gives the same
-        object."""
+        """Save the gradients that an optimizer applies, too. The optimizer of a compiled model is known already.
+
+        Args:
+            optimizer: An optimizer of Keras.
+
+        Returns:
+            The same optimizer.
+
+        Raises:
+            ConfigurationError: `optimizer` is not an optimizer of Keras.
+        """
         if not hasattr(optimizer, "apply_gradients"):
-            raise ConfigurationError(f"wrap_optimizer takes an optimizer of Keras, not {type(optimizer).__name__}")
+            raise ConfigurationError(f"wrap_optimizer takes an optimizer of Keras, got {type(optimizer).__name__}")
         if all(optimizer is not known for known in self._capture.optimizers):
             self._capture.optimizers.append(optimizer)
             self.expect_tape(optimizer)
         return optimizer
 
     def add_to_collection(self, collection_name: str, variable: Any) -> None:
-        """Have a variable, a tensor's name, or several of them saved with a collection."""
+        """Include a variable, a tensor's name, or several of them in a collection.
+
+        Args:
+            collection_name: The name of the collection, which is created if it does not exist.
+            variable: What to include; see `Collection.add`.
+
+        Raises:
+            ConfigurationError: `variable` cannot be part of a collection.
+        """
         collection = self.get_collection(collection_name)
         assert isinstance(collection, Collection)
         collection.add(variable)
@@ -157,33 +182,56 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
-        """Save an array, a tensor, or a (nested) list of numbers, whatever the save configuration says: at the open
-        step, or, when none is open, at the one that begins next in this mode."""
+        """Save a tensor whatever the save configuration says.
+
+        It is saved at the open step, or, if none is open, at the next step of this mode. Inside a `tf.function` it is
+        saved at each execution.
+
+        Args:
+            tensor_name: The name of the tensor. The parts of a ragged or sparse tensor have this name with an ending.
+            tensor_value: An array, a tensor, or a (nested) list of numbers.
+            collections_to_write: The collections that it joins, as a list or a comma-separated string.
+        """
         for name, part in dense_parts(tensor_name, tensor_value):
             self._save_here(partial(_save_array, name, collections_to_write), part)
 
     @unconverted
     @guarded
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+        """Save a number whatever the save configuration says.
+
+        It is saved at the open step, or, if none is open, at the next step of this mode. Inside a `tf.function` it is
+        saved at each execution.
+
+        Args:
+            name: The name of the number.
+            value: The number, or a tensor with one element.
+            sm_metric: Add it to the collection `sm_metrics`.
+            timestamp: When it was measured, in seconds since 1970; now if None.
+        """
+
         def save(recorder: Recorder, number: Any) -> None:
             recorder.save_scalar(name, number, sm_metric, timestamp)
 
         self._save_here(save, value)
 
     def tape_optimizers(self) -> list[Any]:
+        """Return the optimizers whose variables are saved at the steps of tapes."""
         return self._capture.optimizers
 
-    def tell(self, sentence: str) -> None:
-        self._capture.tell(sentence)
+    def warn_once(self, sentence: str) -> None:
+        """Log a warning unless the same was logged before."""
+        self._capture.warn_once(sentence)
 
     @property
-    def fits(self) -> bool:
+    def is_fitting(self) -> bool:
+        """Whether Keras' own `fit`, `evaluate` or `predict` is under way."""
         return self._outer is not None
 
     # What Keras calls.
 
     def set_model(self, model: Any) -> None:
-        if not self._elsewhere():
+        if not self._is_elsewhere():
             super().set_model(model)
             self._adopt(model)
 
@@ -230,33 +278,33 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _adopt(self, model: Any) -> None:
-        """A `fit`, `evaluate` or `predict` of this model will begin."""
+        """Prepare for a `fit`, `evaluate` or `predict` of this model."""
         self._restore()
         if self.recorder.active and fetches_early():
-            self._capture.look_at(model)
+            self._capture.refresh_names(model)
             self._install(model, "test")
 
     @guarded
-    def _begin(self, kind: Kind) -> None:
+    def _begin(self, phase: Phase) -> None:
         self._warn_if_copy()
-        if self._elsewhere() or not self.recorder.active:
+        if self._is_elsewhere() or not self.recorder.active:
             return
-        self._settle()
+        self._withdraw_unfinished()
         model = self.model
-        self._thread, self._outer = threading.current_thread(), self._outer or kind
+        self._thread, self._outer = threading.current_thread(), self._outer or phase
         self.recorder.spread(replicas(model.distribute_strategy if IS_TENSORFLOW else None))
-        self._capture.look_at(model)
+        self._capture.refresh_names(model)
         sentence = limits(model)
-        self._capture.blind = bool(sentence)
+        self._capture.is_limited = bool(sentence)
         if sentence:
-            self._capture.tell(sentence)
-        self._install(model, kind)
+            self._capture.warn_once(sentence)
+        self._install(model, phase)
 
     @guarded
-    def _end(self, kind: Kind) -> None:
-        if not self._elsewhere():
-            self._settle()
-            if kind == self._outer:
+    def _end(self, phase: Phase) -> None:
+        if not self._is_elsewhere():
+            self._withdraw_unfinished()
+            if phase == self._outer:
                 self._restore()
 
     @guarded
@@ -270,14 +318,14 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
                 collection.forget_parts()
         super().set_model(None)
 
-    def _install(self, model: Any, kind: Kind) -> None:
-        """Have a Function stand in the place of the model's own; that of the last `fit`, if the model is the same."""
+    def _install(self, model: Any, phase: Phase) -> None:
+        """Replace a function of the model by a StepFunction, the one of the last `fit` if the model has not changed."""
         known = self._known.setdefault(model, {})
-        own, names = own_function(model, kind), self._capture.names
-        if kind not in known or not known[kind].is_for(own, names):
-            known[kind] = Function(kind, own, names, self._choose)
-        self._functions[kind] = known[kind]
-        setattr(model, f"{kind}_function", known[kind])
+        original, names = original_function(model, phase), self._capture.names
+        if phase not in known or not known[phase].is_for(original, names):
+            known[phase] = StepFunction(phase, original, names, self._choose)
+        self._functions[phase] = known[phase]
+        setattr(model, f"{phase}_function", known[phase])
 
     def _restore(self) -> None:
         """Put the model's own functions back."""
@@ -286,81 +334,81 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._functions.clear()
         self._thread = self._outer = None
 
-    def _elsewhere(self) -> bool:
-        """Whether another thread's `fit` calls, while one is under way already."""
+    def _is_elsewhere(self) -> bool:
+        """Return whether a `fit` of another thread makes the call, while one is under way already."""
         if self._thread is None or self._thread is threading.current_thread() or not self._thread.is_alive():
             return False
-        self._capture.tell(
-            "another `fit` runs with this hook at the same time; nothing of it is saved: give it its own hook"
+        self._capture.warn_once(
+            "nothing is saved of a `fit` that runs in another thread at the same time; make a hook for each thread"
         )
         return True
 
     # Steps.
 
     @guarded
-    def _begin_step(self, kind: Kind) -> None:
-        if self._elsewhere() or kind not in self._functions:
+    def _begin_step(self, phase: Phase) -> None:
+        if self._is_elsewhere() or phase not in self._functions:
             return
-        self._settle()
+        self._withdraw_unfinished()
         recorder = self.recorder
-        if recorder.mode is not _MODES[kind]:
-            recorder.set_mode(_MODES[kind])
+        if recorder.mode is not _MODES[phase]:
+            recorder.set_mode(_MODES[phase])
         for each in recorder.all:
             each.begin_step()
-        self._runs = True
+        self._batch_runs = True
         if recorder.saving:
-            self._capture.hold_variables()
+            self._capture.capture_variables()
 
-    def _choose(self, function: Function, source: Any) -> Captured | None:
-        """What runs the step that has begun: None for the model's own function."""
-        if self._runs and self._thread is threading.current_thread():
+    def _choose(self, function: StepFunction, source: Any) -> CapturingStep | None:
+        """Return what runs the open step; None for the model's own function."""
+        if self._batch_runs and self._thread is threading.current_thread():
             return self._capture.choose(function, source)
         return None
 
     @guarded
     def _end_step(self, logs: Mapping[str, Any] | None) -> None:
-        if self._elsewhere() or not self._runs:
+        if self._is_elsewhere() or not self._batch_runs:
             return
-        self._runs = False
+        self._batch_runs = False
         if self.recorder.saving:
-            self._capture.release_variables()
+            self._capture.record_variables()
             self._save_logs(logs or {})
 
-    def _settle(self) -> None:
-        """A batch that began and did not end was none: the data were at their end, or training failed."""
-        if self._runs:
-            self._runs = False
+    def _withdraw_unfinished(self) -> None:
+        """Withdraw the step of a batch that began and did not end, because the data ended or training failed."""
+        if self._batch_runs:
+            self._batch_runs = False
             self.recorder.withdraw_step()
 
     # Losses and metrics.
 
     def _save_logs(self, logs: Mapping[str, Any]) -> None:
         for name, value in logs.items():
-            self._place(str(name))
+            self._collection_of(str(name))
             for recorder in self.recorder.all:
                 _record_number(recorder, str(name), value)
 
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
-        """What validation gave at the end of an epoch is saved whatever the interval, unless it is switched off."""
-        if not self.recorder.active or self._elsewhere():
+        """Save the results of validation at the end of an epoch whatever the interval, unless end_step is 0."""
+        if not self.recorder.active or self._is_elsewhere():
             return
-        self._settle()
+        self._withdraw_unfinished()
         for name, value in (logs or {}).items():
             if str(name).startswith("val_"):
-                place = self._place(name)
-                config = self.recorder.collections.require(place).save_config
+                collection = self._collection_of(name)
+                config = self.recorder.collections.require(collection).save_config
                 if config is None or config.get_save_config(modes.EVAL).end_step != 0:
                     for recorder in self.recorder.all:
-                        _save_array(name, place, recorder, value)
+                        _save_array(name, collection, recorder, value)
         if self.recorder.mode is not modes.TRAIN:
             self.recorder.set_mode(modes.TRAIN)
 
-    def _place(self, name: str) -> str:
-        """Put a number of the logs into the collection that it belongs to; gives the collection's name."""
-        place = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
-        self.recorder.collections.require(place).add_tensor_names([name])
-        return place
+    def _collection_of(self, name: str) -> str:
+        """Return the name of the collection that a number of the logs belongs to, and add it to the collection."""
+        collection = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
+        self.recorder.collections.require(collection).add_tensor_names([name])
+        return collection
 
 
 def _record_number(recorder: Recorder, name: str, value: Any) -> None:
@@ -382,7 +430,13 @@ def _save_array(name: str, collections: Iterable[str] | str, recorder: Recorder,
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be."""
+    """Return the current hook, or None.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+    """
     return current_hook.get_hook(
         hook_type, json_config_path, create_if_not_exists, create=KerasHook.create_from_json_file
     )

@@ -1,114 +1,88 @@
-"""Watching the calls of all layers of Keras in one thread, and the scaling of losses, while anyone wants to."""
+"""Observers of the calls of Keras layers.
+
+`Layer.__call__` is patched once for all observers, and only while there is one.
+"""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 
-from .backend import loss_scale, unconverted
-
-Before = Callable[[Any, bool, tuple[Any, ...], Mapping[str, Any]], None]
-After = Callable[[Any, bool, Any], None]
-Scaled = Callable[[Any, Any, Any], None]
+from .patches import SharedPatches
 
 
-class _Watcher(threading.local):
-    """Who watches in this thread, and how many calls are inside of one another."""
+class CallObserver(Protocol):
+    """What is notified of the calls of layers."""
 
-    before: Before | None = None
-    after: After | None = None
-    scaled: Scaled | None = None
+    def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Receive the arguments of a call that begins. `outermost`: no other call of a layer surrounds it."""
+
+    def after_call(self, layer: Any, outermost: bool, output: Any) -> None:
+        """Receive the output of a call that succeeded."""
+
+
+class _Thread(threading.local):
+    """The observer of one thread, and how many calls of layers are nested there now."""
+
+    observer: CallObserver | None = None
     depth = 0
 
 
-_watcher = _Watcher()
+_thread = _Thread()
+_observers_of_all_threads: tuple[CallObserver, ...] = ()
 _lock = threading.Lock()
-_watching = 0
-_own: list[tuple[type, str, Any]] = []
 
 
 @contextmanager
-def watching_calls(before: Before, after: After, scaled: Scaled) -> Iterator[None]:
-    """Inside the block, report each call of a layer in this thread, with whether it is inside of no other, and each
-    loss that an optimizer scales: what it became, what it was, and the scale.
-
-    The classes of layers and optimizers are touched only while anyone watches; several threads may, such as those of
-    replicas.
-    """
-    _install()
-    outer = _watcher.before, _watcher.after, _watcher.scaled, _watcher.depth
-    _watcher.before, _watcher.after, _watcher.scaled, _watcher.depth = before, after, scaled, 0
-    try:
-        yield
-    finally:
-        _watcher.before, _watcher.after, _watcher.scaled, _watcher.depth = outer
-        _remove()
+def observe_calls_in_this_thread(observer: CallObserver) -> Iterator[None]:
+    """Notify the observer of the calls in this thread inside the block. An observer of an outer block has to wait."""
+    with _patches.applied():
+        outer = _thread.observer, _thread.depth
+        _thread.observer, _thread.depth = observer, 0
+        try:
+            yield
+        finally:
+            _thread.observer, _thread.depth = outer
 
 
-def _install() -> None:
-    global _watching
-    with _lock:
-        if not _watching:
-            _replace(keras.layers.Layer, "__call__", _around)
-            for owner, name in _scaling_methods():
-                _replace(owner, name, _around_scaling)
-        _watching += 1
+@contextmanager
+def observe_calls_in_all_threads(observer: CallObserver) -> Iterator[None]:
+    """Notify the observer of the calls in all threads inside the block: a strategy traces each replica in its own."""
+    global _observers_of_all_threads
+    with _patches.applied():
+        with _lock:
+            _observers_of_all_threads = (*_observers_of_all_threads, observer)
+        try:
+            yield
+        finally:
+            with _lock:
+                _observers_of_all_threads = tuple(o for o in _observers_of_all_threads if o is not observer)
 
 
-def _remove() -> None:
-    global _watching
-    with _lock:
-        _watching -= 1
-        while not _watching and _own:
-            setattr(*_own.pop())
-
-
-def _replace(owner: type, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    own = getattr(owner, name)
-    _own.append((owner, name, own))
-    setattr(owner, name, unconverted(around(own)))
-
-
-def _scaling_methods() -> Iterator[tuple[type, str]]:
-    """The methods of optimizers that scale a loss: of Keras 2, or of Keras 3."""
-    module = sys.modules.get("keras.src.mixed_precision.loss_scale_optimizer")
-    if module is not None:
-        yield module.LossScaleOptimizer, "get_scaled_loss"
-        yield module.LossScaleOptimizerV3, "get_scaled_loss"
-    elif hasattr(keras.optimizers.Optimizer, "scale_loss"):
-        base = next(each for each in keras.optimizers.Optimizer.__mro__ if "scale_loss" in vars(each))
-        yield base, "scale_loss"
-        yield keras.optimizers.LossScaleOptimizer, "scale_loss"
-
-
-def _around_scaling(scale: Callable[..., Any]) -> Callable[..., Any]:
-    def watched(optimizer: Any, loss: Any) -> Any:
-        result, scaled = scale(optimizer, loss), _watcher.scaled
-        # Keras 2 also scales functions that compute a loss later.
-        if scaled is not None and result is not loss and not callable(loss):
-            scaled(result, loss, loss_scale(optimizer))
-        return result
-
-    return watched
-
-
-def _around(call: Callable[..., Any]) -> Callable[..., Any]:
-    def watched(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        before, after, outermost = _watcher.before, _watcher.after, not _watcher.depth
-        if before is None or after is None:
+def _wrap_call(call: Callable[..., Any]) -> Callable[..., Any]:
+    def observed(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        observers = _observers_of_all_threads
+        if _thread.observer is not None:
+            observers = (*observers, _thread.observer)
+        if not observers:
             return call(layer, *args, **kwargs)
-        before(layer, outermost, args, kwargs)
-        _watcher.depth += 1
+        outermost = not _thread.depth
+        for observer in observers:
+            observer.before_call(layer, outermost, args, kwargs)
+        _thread.depth += 1
         try:
             output = call(layer, *args, **kwargs)
         finally:
-            _watcher.depth -= 1
-        after(layer, outermost, output)
+            _thread.depth -= 1
+        for observer in observers:
+            observer.after_call(layer, outermost, output)
         return output
 
-    return watched
+    return observed
+
+
+_patches = SharedPatches(lambda: [(keras.layers.Layer, "__call__", _wrap_call)])

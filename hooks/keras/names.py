@@ -1,8 +1,8 @@
-"""How a Keras model is walked, and what its tensors are called.
+"""The names of a Keras model's tensors.
 
     <layer>/weights/<layer>/kernel:0    gradients/<layer>/kernelGrad    <layer>/inputs    <layer>/outputs
 
-A layer of a nested model is called by its path, `encoder/dense`. The names are the same in Keras 2 and Keras 3.
+A layer of a nested model is named by its path, `encoder/dense`. The names are the same in Keras 2 and Keras 3.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 
+# Keras' own arguments of a call; no tensors that a layer works on.
+_NOT_INPUTS = frozenset({"training", "mask"})
+
 
 @dataclass(frozen=True, slots=True)
 class Weight:
@@ -20,19 +23,19 @@ class Weight:
 
     name: str
     gradient: str
-    """What its gradient is called."""
+    """The name of its gradient."""
     collection: str
-    """weights or biases."""
+    """The collection of the variable: weights or biases."""
     variable: Any
 
 
 class Names:
-    """What the layers and the variables of one model are called, as it is now."""
+    """The names of the layers and variables that one model has now."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.layers: dict[int, str] = {}
-        """Paths of layers by their id; that of the model itself is empty."""
+        """Paths of layers by their id; the path of the model itself is empty."""
         self.weights: list[Weight] = []
         self.gradients: dict[int, str] = {}
         """Names of gradients by the id of their variable."""
@@ -40,15 +43,15 @@ class Names:
         self._visit(model, "")
 
     def path(self, layer: Any) -> str | None:
-        """The path of a layer; None if it is none of the model's."""
+        """Return the path of a layer, or None if the layer is not part of the model."""
         return self.layers.get(id(layer))
 
     def same(self, other: Names) -> bool:
-        """Whether these are the names of the same model with the same layers and variables."""
+        """Return whether these are the names of the same model with the same layers and variables."""
         return self.model is other.model and self.layers == other.layers and self.gradients == other.gradients
 
     def candidates(self) -> Iterator[str]:
-        """What a step of the model may bring beside losses, metrics and variables."""
+        """Yield the names of what a step may compute in addition to losses, metrics and variables."""
         for path in self.layers.values():
             if path:
                 yield from (f"{path}/inputs", f"{path}/outputs", f"{path}/inputs_1", f"{path}/outputs_1")
@@ -56,7 +59,7 @@ class Names:
         yield from ("model_inputs_0", "labels_0", "predictions_0", "batch_loss")
 
     def _visit(self, layer: Any, path: str) -> set[int]:
-        """Name a layer with all that it holds; gives the ids of its variables."""
+        """Name a layer and all that it contains. Return the ids of its variables."""
         if id(layer) in self.layers:
             return {id(each) for each in _weights(layer)}
         self.layers[id(layer)] = path
@@ -88,19 +91,21 @@ class Names:
 
 
 class ScheduledRate:
-    """The learning rate of an optimizer that follows a schedule: no variable holds it, it is computed when read."""
+    """The learning rate of an optimizer that follows a schedule. No variable holds it: it is computed when read."""
 
     def __init__(self, schedule: Any, optimizer: Any) -> None:
         self._schedule, self._optimizer = schedule, optimizer
 
     def read_value(self) -> Any:
-        """Return the learning rate of the step to come."""
+        """Return the learning rate of the next step."""
         return self._schedule(self._optimizer.iterations)
 
 
 def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """The variables of optimizers with their names: `optimizer/adam/dense_kernel_momentum:0`. The learning rate is one
-    of them, also where Keras does not count it among them."""
+    """Yield the variables of optimizers with their names, such as `optimizer/adam/dense_kernel_momentum:0`.
+
+    The learning rate is one of them, also where Keras does not count it among them.
+    """
     seen: dict[str, int] = {}
     for optimizer in {id(each): each for each in optimizers if each is not None}.values():
         variables = optimizer.variables
@@ -111,7 +116,7 @@ def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _learning_rate(optimizer: Any, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    # An optimizer for mixed precision has that of the one inside.
+    # An optimizer for mixed precision has the learning rate of its inner optimizer.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     iterations = getattr(optimizer, "_iterations", None)
     rate = getattr(optimizer, "_learning_rate", None)
@@ -134,13 +139,15 @@ def _path(variable: Any) -> str:
 
 
 def is_built(model: Any) -> bool:
-    """Whether all layers of a model have their variables."""
+    """Return whether all layers of a model have their variables."""
     return all(getattr(layer, "built", True) for layer in model._flatten_layers())
 
 
 def tensors_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[tuple[str | None, Any]]:
-    """The tensors in what a layer takes or gives, with the keys under which dictionaries hold them. What is in itself,
-    and so `inside` of what is being walked, is passed over."""
+    """Yield the tensors in the inputs or outputs of a layer, each with its key if a dictionary holds it.
+
+    `inside` are the ids of the structures around `value`. One that contains itself is skipped.
+    """
     if id(value) in inside:
         return
     inside = (*inside, id(value))
@@ -155,9 +162,24 @@ def tensors_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[tuple[str |
         yield None, value
 
 
+def layer_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the arguments of a layer's call with their name, and whether it is numbered from the first tensor on."""
+    name, numbered = (f"{path}/inputs", False) if path else ("model_inputs", True)
+    yield name, args, numbered
+    yield name, {key: value for key, value in kwargs.items() if key not in _NOT_INPUTS}, numbered
+
+
+def layer_outputs(path: str, output: Any) -> tuple[str, Any, bool]:
+    """Return the output of a layer's call with its name, and whether it is numbered from the first tensor on."""
+    return (f"{path}/outputs", output, False) if path else ("predictions", output, True)
+
+
 def dense_parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
-    """A ragged tensor as its values and the places where rows begin, a sparse one as its values, their indices and the
-    shape, each under a name of its own; any other tensor as it is."""
+    """Yield the dense tensors that a tensor consists of, each with its name.
+
+    A ragged tensor has values and row splits, a sparse one values, indices and a shape. Any other tensor is yielded
+    unchanged.
+    """
     if hasattr(tensor, "nested_row_splits"):
         yield f"{name}_values", tensor.flat_values
         for depth, splits in enumerate(tensor.nested_row_splits):
@@ -169,11 +191,11 @@ def dense_parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _weights(layer: Any) -> list[Any]:
-    """The variables that a layer has by now."""
+    """Return the variables that a layer has so far."""
     try:
         return list(layer.weights)
     except ValueError:
-        # So says a model of Keras 2 that is not built yet.
+        # A model of Keras 2 raises this until it is built.
         return []
 
 
@@ -186,13 +208,13 @@ def _joined(path: str, name: str) -> str:
 
 
 class Counter:
-    """Tells apart what comes under one name several times: from layers that are called again, and from structures."""
+    """Unique names for tensors that share a name, such as the outputs of a layer that is called several times."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def next(self, name: str, key: str | None = None, numbered: bool = False) -> str:
-        """The name with its key; with a number too when it comes again, or from the first if `numbered`."""
+        """Return the name with its key. From the second time on it ends with a number, from the first if `numbered`."""
         full = f"{name}_{key}" if key else name
         count = self._counts[full] = self._counts.get(full, -1) + 1
         return f"{full}_{count}" if count or (numbered and not key) else full

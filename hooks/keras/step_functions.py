@@ -1,91 +1,104 @@
-"""The functions of a Keras model that run one step: its own, and those that capture what the step brings."""
+"""The functions of a Keras model that run one step, and those that collect its tensors too."""
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import keras
 
 from .backend import BACKEND, IS_TENSORFLOW
-from .layer_outputs import Taps
 from .names import Names
+from .step_tensors import StepTensors
 
-Kind = Literal["train", "test", "predict"]
+Phase = Literal["train", "test", "predict"]
 
 
-class Function:
-    """Stands in the place of a model's train, test or predict function, `own`.
+class StepFunction:
+    """A callable that replaces a model's train, test or predict function, which is kept as `original`.
 
-    Before each step `choose` says what shall run it: None for `own`, untouched, or what captures.
+    Args:
+        phase: Which of the three functions.
+        original: The model's function.
+        names: The names of the model's tensors.
+        choose: Called before each step with this object and the source of the batch. Returns what runs the step and
+            collects its tensors, or None for `original`.
     """
 
-    def __init__(self, kind: Kind, own: Any, names: Names, choose: Callable[[Function, Any], Captured | None]) -> None:
-        self.kind, self.own, self.names = kind, own, names
-        self.captured: dict[frozenset[str], Captured | None] = {}
-        """What captures, by the names that it captures."""
-        self.due: dict[object, frozenset[str]] = {}
-        """The names that are due, by what the recorder says is."""
-        self.more: dict[object, bool] = {}
-        """Whether something is asked for that may only be known once the step is traced, likewise."""
+    def __init__(
+        self,
+        phase: Phase,
+        original: Any,
+        names: Names,
+        choose: Callable[[StepFunction, Any], CapturingStep | None],
+    ) -> None:
+        self.phase, self.original, self.names = phase, original, names
+        self.capturing: dict[frozenset[str], CapturingStep | None] = {}
+        """What runs a step and collects tensors, by their names."""
+        self.due_names: dict[object, frozenset[str]] = {}
+        """The names that are due, by the recorder's due collections."""
+        self.awaits_unknown: dict[object, bool] = {}
+        """Whether a collection may match a tensor that only tracing reveals, by the recorder's due collections."""
         self.seen: set[str] = set()
-        """What steps brought so far, wanted or not."""
+        """The names of all tensors of the steps so far, due or not."""
         self.built = False
         """Whether the model is known to have all its variables."""
-        self.asked_to_build = False
-        """Whether the model was asked to make the variables that it makes when it first runs."""
+        self.build_attempted = False
+        """Whether tracing was tried once to create the variables that the model creates in its first step."""
         self._choose = choose
         self._hidden: Any = None
 
     def __call__(self, *args: Any) -> Any:
         # Where Keras runs on JAX, the state of the model comes before the data.
-        captured = self._choose(self, args[-1])
-        if captured is None:
-            return self.own(*args)
-        result = captured(*args)
-        self._show(captured)
+        step = self._choose(self, args[-1])
+        if step is None:
+            return self.original(*args)
+        result = step(*args)
+        self._show(step)
         return result
 
-    def _show(self, captured: Captured) -> None:
-        """Show Keras 2 the function that has run in the place of its own, if that was never traced: the TensorBoard
-        callback takes its graph after the first step."""
-        own = getattr(self.model, "train_tf_function", None)
-        if self.kind == "train" and isinstance(captured, GraphStep) and own is not None and not _was_traced(own):
-            self._hidden = own
-            object.__setattr__(self.model, "train_tf_function", captured.traced)
+    def _show(self, step: CapturingStep) -> None:
+        """Show Keras 2 the function that ran, if its own was never traced: the TensorBoard callback reads the graph of
+        `train_tf_function` after the first step."""
+        original = getattr(self.model, "train_tf_function", None)
+        if self.phase == "train" and isinstance(step, GraphStep) and original is not None and not _was_traced(original):
+            self._hidden = original
+            object.__setattr__(self.model, "train_tf_function", step.traced)
 
     def restore(self) -> None:
         """Put the model's own function back."""
-        if getattr(self.model, f"{self.kind}_function", None) is self:
-            setattr(self.model, f"{self.kind}_function", self.own)
+        if getattr(self.model, f"{self.phase}_function", None) is self:
+            setattr(self.model, f"{self.phase}_function", self.original)
             if self._hidden is not None:
                 object.__setattr__(self.model, "train_tf_function", self._hidden)
         self._hidden = None
 
     @property
     def model(self) -> Any:
+        """The model."""
         return self.names.model
 
     def candidates(self) -> set[str]:
-        """What a step may bring."""
+        """Return the names of tensors that a step may have."""
         return self.seen.union(self.names.candidates())
 
-    def is_for(self, own: Any, names: Names) -> bool:
-        """Whether it can serve again: the model was neither compiled nor changed since."""
-        return self.own is own and self.names is names
+    def is_for(self, original: Any, names: Names) -> bool:
+        """Return whether this can be used again: the model was neither compiled nor changed since."""
+        return self.original is original and self.names is names
 
 
-def own_function(model: Any, kind: Kind) -> Any:
-    """The model's own, also where a training that was interrupted left ours in its place."""
+def original_function(model: Any, phase: Phase) -> Any:
+    """Return the model's own function, also where an interrupted training left a StepFunction in the model."""
     if fetches_early():
-        getattr(model, f"make_{kind}_function")()
-    function = getattr(model, f"{kind}_function")
-    return function.own if isinstance(function, Function) else function
+        getattr(model, f"make_{phase}_function")()
+    function = getattr(model, f"{phase}_function")
+    return function.original if isinstance(function, StepFunction) else function
 
 
 def fetches_early() -> bool:
-    """Whether `evaluate` takes the model's function before it calls callbacks, as that of Keras 2 does."""
+    """Return whether `evaluate` fetches the model's function before it calls callbacks, as in Keras 2."""
     return str(keras.__version__).startswith("2.")
 
 
@@ -94,76 +107,86 @@ def _was_traced(function: Any) -> bool:
 
 
 def is_graph(model: Any) -> bool:
-    """Whether the steps of the model are traced."""
+    """Return whether the steps of the model are traced."""
     return IS_TENSORFLOW and not model.run_eagerly
 
 
 def limits(model: Any) -> str:
-    """What of the model's steps cannot be seen, in a sentence; empty if all can."""
+    """Return a sentence about what cannot be saved of the model's steps; empty if everything can."""
     if BACKEND not in ("tensorflow", "torch"):
-        return f"on Keras' backend {BACKEND} losses and metrics are saved, and nothing else"
+        return (
+            f"only losses and metrics are saved on Keras' backend {BACKEND}; "
+            "for all tensors use the backend tensorflow or torch"
+        )
     executed = getattr(model, "steps_per_execution", getattr(model, "_steps_per_execution", 1))
-    # Under a strategy, Keras 2 has it in a variable.
+    # Under a strategy, Keras 2 holds it in a variable.
     executed = executed.numpy() if hasattr(executed, "numpy") else executed
     if executed is not None and int(executed) > 1:
         return (
-            "with steps_per_execution above 1 the batches of one execution are one step, of which losses, metrics and "
-            "variables are saved, and nothing else"
+            f"only losses, metrics and variables are saved with steps_per_execution={int(executed)}, and the batches "
+            "of one execution count as one step; for all tensors compile the model with steps_per_execution=1"
         )
     return ""
 
 
-class Captured:
-    """Runs a step and hands over what it brought."""
+class CapturingStep(ABC):
+    """What runs a step and passes its tensors to `save`.
 
-    def __init__(self, taps: Taps, optimizers: Iterable[Any], give: Callable[[dict[str, Any]], None]) -> None:
-        self.taps = taps
-        self.give = give
+    Args:
+        tensors: Collects the tensors while the step runs or is traced.
+        optimizers: The optimizers whose gradients are collected.
+        save: Called with the tensors of each step.
+    """
+
+    def __init__(self, tensors: StepTensors, optimizers: Iterable[Any], save: Callable[[dict[str, Any]], None]) -> None:
+        self.tensors = tensors
+        self._save = save
         self._optimizers = list(optimizers)
 
     def __call__(self, source: Any) -> Any:
-        with self.taps.watching(self._optimizers):
+        with self.tensors.observing(self._optimizers):
             result, tensors = self.run(source)
-        self.give(tensors)
+        self._save(tensors)
         return result
 
-    def prepare(self, source: Any) -> None:
-        """Do all that may fail before the step runs."""
-
+    @abstractmethod
     def run(self, source: Any) -> tuple[Any, dict[str, Any]]:
-        raise NotImplementedError
+        """Run the step on the next batch of `source`. Return its result, and its tensors by name."""
 
 
-class EagerStep(Captured):
-    """Runs the model's own function, and sees each tensor as it comes."""
+class EagerStep(CapturingStep):
+    """The model's own function, whose tensors are collected while it runs."""
 
-    def __init__(self, own: Callable[[Any], Any], *args: Any) -> None:
+    def __init__(self, original: Callable[[Any], Any], *args: Any) -> None:
         super().__init__(*args)
-        self._own = own
+        self._original = original
 
     def run(self, source: Any) -> tuple[Any, dict[str, Any]]:
-        self.taps.begin()
-        result = self._own(source)
-        return result, self.taps.end()
+        """Run the step on the next batch of `source`. Return its result, and its tensors by name."""
+        self.tensors.begin()
+        result = self._original(source)
+        return result, self.tensors.end()
 
 
-class GraphStep(Captured):
-    """Traces the model's step once more, with what the taps see as further results.
+class GraphStep(CapturingStep):
+    """The model's step, traced once more with the collected tensors as additional results.
 
-    Traced as Keras does it: from the batch's iterator, the step itself compiled by XLA where the model is. After that
-    it runs without any Python.
+    It is traced as Keras does it: from the iterator of batches, with the step itself compiled by XLA where the model
+    is. Afterwards it runs without any Python.
     """
 
-    def __init__(self, model: Any, kind: Kind, *args: Any) -> None:
+    def __init__(self, model: Any, phase: Phase, *args: Any) -> None:
         super().__init__(*args)
-        self.traced = self._trace(model, kind)
-        """What runs the step."""
+        self.traced = self._trace(model, phase)
+        """The `tf.function` that runs the step."""
 
-    def prepare(self, source: Any) -> None:
-        with self.taps.watching(self._optimizers):
+    def trace(self, source: Any) -> None:
+        """Trace the step now: what may fail fails before the step runs."""
+        with self.tensors.observing(self._optimizers):
             self.traced.get_concrete_function(source)
 
     def run(self, source: Any) -> tuple[Any, dict[str, Any]]:
+        """Run the step on the next batch of `source`. Return its result, and its tensors by name."""
         import tensorflow as tf
 
         try:
@@ -172,13 +195,13 @@ class GraphStep(Captured):
             raise StopIteration from exc
         return result, tensors
 
-    def _trace(self, model: Any, kind: Kind) -> Any:
+    def _trace(self, model: Any, phase: Phase) -> Any:
         import tensorflow as tf
 
-        step, strategy = getattr(model, f"{kind}_step"), model.distribute_strategy
-        begin, end = map(tf.autograph.experimental.do_not_convert, (self.taps.begin, self.taps.end))
+        step, strategy = getattr(model, f"{phase}_step"), model.distribute_strategy
+        begin, end = map(tf.autograph.experimental.do_not_convert, (self.tensors.begin, self.tensors.end))
         # Keras 2 converts the code of models by autograph and counts the steps; Keras 3 does neither.
-        counter = getattr(model, f"_{kind}_counter", None)
+        counter = getattr(model, f"_{phase}_counter", None)
 
         def run_step(data: Any) -> Any:
             begin()
@@ -189,7 +212,7 @@ class GraphStep(Captured):
 
         def on_replicas(data: Any) -> Any:
             result, tensors = strategy.run(run_step, args=(data,))
-            return _reduced(model, kind, result), tensors
+            return _reduced(model, phase, result), tensors
 
         convert = getattr(model, "_autoconvert_optionals", lambda function: function)
         options = {"reduce_retracing": True, "autograph": counter is not None}
@@ -201,8 +224,8 @@ class GraphStep(Captured):
         return tf.function(from_source, **options)
 
 
-def _reduced(model: Any, kind: Kind, result: Any) -> Any:
-    """What all replicas gave as the one result that Keras makes of it, by Keras' own function."""
+def _reduced(model: Any, phase: Phase, result: Any) -> Any:
+    """Return the results of all replicas combined into one, by Keras' own function."""
     name = "keras.src.engine.training" if fetches_early() else "keras.src.backend.tensorflow.trainer"
-    reduction = "concat" if kind == "predict" else getattr(model, "distribute_reduction_method", "auto")
+    reduction = "concat" if phase == "predict" else getattr(model, "distribute_reduction_method", "auto")
     return sys.modules[name].reduce_per_replica(result, model.distribute_strategy, reduction)

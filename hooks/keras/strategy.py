@@ -8,14 +8,14 @@ from .backend import IS_TENSORFLOW
 
 
 def replicas(strategy: Any) -> list[str]:
-    """The names of the devices that replicas of this process run on; none where there is no strategy."""
+    """Return the devices that replicas of this process run on; an empty list without a strategy."""
     if not IS_TENSORFLOW or strategy is None or type(strategy).__name__ == "_DefaultDistributionStrategy":
         return []
     return list(strategy.extended.worker_devices)
 
 
 def strategy_here() -> Any:
-    """The strategy whose scope, or replica, this is; None without one."""
+    """Return the strategy in whose scope or replica this code runs, or None."""
     if not IS_TENSORFLOW:
         return None
     import tensorflow as tf
@@ -24,7 +24,7 @@ def strategy_here() -> Any:
 
 
 def replica_here() -> int | None:
-    """The number, among those of this process, of the replica that runs or is traced here; None outside of any."""
+    """Return the number, within this process, of the replica that runs or is traced here; None outside of replicas."""
     strategy = strategy_here()
     if strategy is None:
         return None
@@ -38,7 +38,7 @@ def replica_here() -> int | None:
 
 
 def value_of(replica: int, value: Any) -> Any:
-    """What one replica has of a value, or of a variable; the value itself where it is of no replicas."""
+    """Return the part of a value or a variable that belongs to one replica; the value itself if it has no parts."""
     if not IS_TENSORFLOW:
         return value
     import tensorflow as tf
@@ -46,7 +46,7 @@ def value_of(replica: int, value: Any) -> Any:
     inner = getattr(value, "value", None)
     found = inner if isinstance(inner, tf.distribute.DistributedValues) else value
     if isinstance(found, tf.distribute.DistributedValues):
-        # Under a strategy of several processes, of each replica of this one.
+        # Under a strategy of several processes these are the values of this process only.
         values = found.values
         return values[min(replica, len(values) - 1)]
     return value

@@ -326,7 +326,7 @@ class TestModels:
         x, y = data(1)
         model.fit(x.reshape(-1, 8, 8), y, batch_size=BATCH, verbose=0, callbacks=[hook])
         hook.close()
-        assert "inside of a loop or a branch of the graph is not saved: rnn/simple_rnn_cell" in caplog.text
+        assert "inside a loop or a branch of the graph are not saved: rnn/simple_rnn_cell" in caplog.text
         assert {"rnn/outputs", "fc/outputs", "gradients/rnn/simple_rnn_cell/kernelGrad"} < names(out)
         assert "rnn/weights/rnn/simple_rnn_cell/recurrent_kernel:0" in names(out, collection="weights")
 
@@ -451,7 +451,7 @@ class TestCollections:
 
     @pytest.mark.parametrize("method", ["register_model", "wrap_optimizer"])
     def test_refuse_what_is_of_no_keras(self, make_hook: Any, method: str) -> None:
-        with pytest.raises(ConfigurationError, match=f"{method} takes .* not object"):
+        with pytest.raises(ConfigurationError, match=f"{method} takes .* got object"):
             getattr(make_hook(), method)(object())
 
 
@@ -460,7 +460,7 @@ class TestFailures:
         self, make_hook: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("TENSORTRIAL_STRICT")
-        monkeypatch.setattr("tensortrial.hooks.keras.layer_outputs.tensors_in", lambda value: 1 / 0)
+        monkeypatch.setattr("tensortrial.hooks.keras.step_tensors.tensors_in", lambda value: 1 / 0)
         hook, model = make_hook(save_all=True), small()
         history = fit(model, 3, hook)
         assert np.isfinite(history.history["loss"]).all()
@@ -494,6 +494,6 @@ class TestFailures:
         x, y = data(2)
         model.fit(x, y, batch_size=BATCH, verbose=0, shuffle=False, callbacks=[hook, Meanwhile()])
         hook.close()
-        assert "another `fit` runs with this hook at the same time" in caplog.text
+        assert "nothing is saved of a `fit` that runs in another thread at the same time" in caplog.text
         assert create_trial(out).tensor("fc1/outputs").steps(TRAIN) == [0, 1]
         np.testing.assert_array_equal(value(out, "model_inputs_0", 1), data(1, begin=1)[0])

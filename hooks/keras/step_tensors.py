@@ -1,0 +1,162 @@
+"""The tensors of one step of a Keras model, collected while the step runs eagerly or is traced.
+
+Layers, the model's loss and the optimizers are observed only meanwhile. A traced step returns the tensors as additional
+results. So it runs as a graph, compiled by XLA or not, and costs nothing where nothing is saved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ..core.base_hook import guarded
+from ..core.recorder import Recorder, logger
+from .backend import dense, graph, kept, loss_scale, unscaled
+from .layer_calls import observe_calls_in_all_threads
+from .names import Counter, Names, dense_parts, layer_inputs, layer_outputs, tensors_in
+from .patches import Wrap, patched
+
+# Models may share an optimizer, so only one step at a time is observed.
+_observing = threading.RLock()
+
+
+class StepTensors(threading.local):
+    """The tensors of a step by name.
+
+    Each replica has its own, because each is traced in a thread of its own.
+    """
+
+    def __init__(self, recorder: Recorder, names: Names, wanted: Callable[[str], bool]) -> None:
+        self.recorder = recorder
+        self._names, self._wanted = names, wanted
+        self._warned = False
+        self.begin()
+
+    @contextmanager
+    def observing(self, optimizers: Iterable[Any]) -> Iterator[None]:
+        """Observe the model's layers, its loss and the optimizers inside the block. Nothing is left of it after."""
+        with _observing, ExitStack() as stack:
+            stack.enter_context(observe_calls_in_all_threads(self))
+            stack.enter_context(patched(self._names.model, "compute_loss", self._wrap_loss))
+            for optimizer in optimizers:
+                if hasattr(optimizer, "apply"):
+                    stack.enter_context(patched(optimizer, "apply", self._wrap_apply(optimizer)))
+                else:
+                    stack.enter_context(patched(optimizer, "apply_gradients", self._wrap_apply_gradients))
+            yield
+
+    def begin(self) -> None:
+        """Begin a step without tensors."""
+        self._tensors: dict[str, Any] = {}
+        self._out_of_reach: set[str] = set()
+        self._has_loss = False
+        self._counter = Counter()
+        self._graph = graph()
+
+    def end(self, data: Any = None) -> dict[str, Any]:
+        """Return the tensors of the step. `data` are its inputs and labels, if they are known."""
+        self._complete(data)
+        tensors, self._tensors = self._tensors, {}
+        return tensors
+
+    # The calls of layers.
+
+    def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Collect the inputs of one of the model's layers."""
+        path = self._names.path(layer)
+        if path is not None:
+            self._add_inputs(path, args, kwargs)
+
+    def after_call(self, layer: Any, outermost: bool, output: Any) -> None:
+        """Collect the outputs of one of the model's layers."""
+        path = self._names.path(layer)
+        if path is not None:
+            self._add_outputs(path, output)
+
+    # What the step computes.
+
+    @guarded
+    def _add_inputs(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        for name, value, numbered in layer_inputs(path, args, kwargs):
+            self._add_all(name, value, numbered)
+
+    @guarded
+    def _add_outputs(self, path: str, output: Any) -> None:
+        self._add_all(*layer_outputs(path, output))
+
+    @guarded
+    def _add_loss(self, labels: Any, loss: Any) -> None:
+        self._has_loss = True
+        self._add_all("labels", labels, numbered=True)
+        self._add_all("batch_loss", loss)
+
+    @guarded
+    def _add_gradients(self, gradients: Iterable[Any], variables: Iterable[Any], scale: Any = None) -> None:
+        for gradient, variable in zip(gradients, variables, strict=True):
+            name = self._names.gradients.get(id(variable))
+            if name is not None and gradient is not None and self._wanted(name):
+                value = dense(gradient)
+                if not self._is_reachable(value):
+                    self._out_of_reach.add(name)
+                    continue
+                self._add(name, value if scale is None else unscaled(value, scale))
+
+    def _add_all(self, name: str, value: Any, numbered: bool = False) -> None:
+        for key, tensor in tensors_in(value):
+            full = self._counter.next(name, key, numbered)
+            for part, each in dense_parts(full, tensor):
+                if self._is_reachable(each):
+                    self._add(part, each)
+                # Keras also calls layers in graphs that it only takes shapes from.
+                elif not each.graph.name.startswith("scratch_graph"):
+                    self._out_of_reach.add(f"{name}_{key}" if key else name)
+
+    def _add(self, name: str, tensor: Any) -> None:
+        if self._wanted(name):
+            self._tensors[name] = kept(tensor)
+
+    def _is_reachable(self, tensor: Any) -> bool:
+        return getattr(tensor, "graph", self._graph) is self._graph
+
+    @guarded
+    def _complete(self, data: Any) -> None:
+        if not self._has_loss and isinstance(data, tuple) and len(data) > 1:
+            # The user's own train_step, which computes its loss itself.
+            self._add_all("labels", data[1], numbered=True)
+        lost = [name for name in sorted(self._out_of_reach) if self._wanted(name)]
+        if lost and not self._warned:
+            self._warned = True
+            logger.warning("tensors inside a loop or a branch of the graph are not saved: %s", ", ".join(lost))
+
+    # Wrappers of the methods of the model and its optimizers.
+
+    def _wrap_loss(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        def observed(x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+            loss = compute(x, y, *args, **kwargs)
+            self._add_loss(y, loss)
+            return loss
+
+        return observed
+
+    def _wrap_apply(self, optimizer: Any) -> Wrap:
+        def wrap(apply: Callable[..., Any]) -> Callable[..., Any]:
+            def observed(grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> Any:
+                gradients = list(grads)
+                variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+                # For mixed precision an optimizer receives scaled gradients: float16 would lose the small ones.
+                self._add_gradients(gradients, variables, loss_scale(optimizer))
+                return apply(gradients, None if trainable_variables is None else variables)
+
+            return observed
+
+        return wrap
+
+    def _wrap_apply_gradients(self, apply: Callable[..., Any]) -> Callable[..., Any]:
+        def observed(grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+            pairs = list(grads_and_vars)
+            self._add_gradients([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+            return apply(pairs, *args, **kwargs)
+
+        return observed
