@@ -49,15 +49,15 @@ __all__ = [
 
 
 class EstimatorHook(SessionHook):
-    """Saves the tensors of an Estimator: give it to `train`, `evaluate` and `predict` as one of their `hooks`.
+    """A hook that saves the tensors of an Estimator: pass it to `train`, `evaluate` and `predict` in their `hooks`.
 
-    As SessionHook, but steps are counted in the mode of the call: TRAIN, EVAL or PREDICT. Each call builds a graph of
-    its own, and the steps of its mode go on where those of the last call ended. The run ends with the process, or at
+    It is a SessionHook whose steps are counted in the mode of the call: TRAIN, EVAL or PREDICT. Each call builds its
+    own graph, and continues the steps of its mode where the last call ended. The run ends with the process, or at
     `close`.
     """
 
     def _mode_of(self, graph: Any) -> ModeKeys | None:
-        # What an Estimator puts into the graphs that it trains and evaluates; one for predictions has neither.
+        # An Estimator adds these to the graphs that it trains and evaluates; a graph for predictions has neither.
         keys = tf.compat.v1.GraphKeys
         if graph.get_collection(keys.EVAL_STEP):
             return modes.EVAL
@@ -69,6 +69,12 @@ class EstimatorHook(SessionHook):
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be."""
+    """Return the current hook, or None.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+    """
     create = EstimatorHook.create_from_json_file
     return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)

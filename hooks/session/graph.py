@@ -1,6 +1,6 @@
-"""What a graph of tf.compat.v1 holds: its variables, and the tensors that a run can be asked for.
+"""The contents of a graph of tf.compat.v1: its variables, and the tensors that a run can fetch.
 
-Looking adds nothing to the graph: an operation more would change the seeds of the random ones made after it.
+The scan adds nothing to the graph: another operation would change the seeds of random operations created later.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ v1 = tf.compat.v1
 Operation: TypeAlias = Any
 Tensor: TypeAlias = Any
 
-# What holds a variable, and what takes one without changing it.
+# Operations that hold a variable, and operations that read one without changing it.
 _HOLDERS = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"})
 _FLAGS = frozenset({"IsVariableInitialized", "VarIsInitializedOp"})
 _HARMLESS = _HOLDERS | READS | _FLAGS
-# The way into a branch or a loop, and the way out: what is inside may give nothing, or more than one value.
+# Operations that enter or leave a branch or a loop, where a tensor may have no value or several.
 _ENTRIES = frozenset({"Enter", "RefEnter"})
 _SWITCHES = frozenset({"RefSwitch", "Switch"})
 _MERGES = frozenset({"Merge", "RefMerge"})
 _EXITS = frozenset({"Exit", "RefExit"})
-# What runs code of the user's, or fails where its input is bad.
+# Operations that run the user's code, or fail if their input is not finite.
 _UNWANTED = frozenset({"CheckNumerics", "CheckNumericsV2", "PyFuncStateless"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
-# A summary's numbers, by the kind of operation that takes them.
+# For each type of summary operation, which of its inputs has the numbers.
 _SUMMARIES = {
     "AudioSummary": 1,
     "AudioSummaryV2": 1,
@@ -43,31 +43,31 @@ _NOT_NUMBERS = frozenset({tf.resource, tf.string, tf.variant})
 
 
 class GraphView:
-    """A graph as it was when it was looked at."""
+    """The contents of a graph at the time of the scan."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
         self._version = graph.version
-        self._kinds: dict[str, bool] = {}
+        self._stateful: dict[str, bool] = {}
         self.variables = _variables(graph)
-        """By name: what a session gives as the variable's value when asked for it."""
+        """What a session has to fetch for the value of a variable, by name."""
         self.tensors: dict[str, Tensor] = {}
-        """By name: what a run can be asked for, if it computes it."""
-        self.unasked: set[str] = set()
-        """Those of them that are saved only if they are asked for by name: constants, and reads of variables."""
+        """What a run can fetch if it computes it, by name."""
+        self.only_by_name: set[str] = set()
+        """The tensors that are saved only if a collection has their name: constants, and reads of variables."""
         self.holders: dict[str, Operation] = {}
         """The operations that hold a variable, by name."""
         self.flags: dict[str, Tensor] = {}
-        """Says whether a variable is initialised, by the name of its holder, where the graph has such a tensor."""
+        """The tensors that say whether a variable is initialised, by the name of the operation that holds it."""
         self.summarized: set[str] = set()
-        """The names of what goes into summaries."""
+        """The names of the inputs of summaries."""
         self.updates_weights = bool(graph.get_collection(v1.GraphKeys.TRAIN_OP))
-        """Whether an optimizer was asked to."""
-        self._look(graph.get_operations())
+        """Whether the graph has an operation of an optimizer."""
+        self._scan(graph.get_operations())
 
     @property
     def is_stale(self) -> bool:
-        """Whether the graph has grown since."""
+        """Whether the graph has grown since the scan."""
         return bool(self.graph.version != self._version)
 
     @property
@@ -77,16 +77,16 @@ class GraphView:
 
     @property
     def losses(self) -> set[str]:
-        """The names of what tf.compat.v1.losses and estimators call a loss."""
+        """The names of the losses that tf.compat.v1.losses and estimators registered."""
         return {loss.name for loss in self.graph.get_collection(v1.GraphKeys.LOSSES) if tf.is_tensor(loss)}
 
     def holders_of(self, variable: str) -> frozenset[str]:
-        """The operations that hold a variable; those of a distribution strategy have one a device."""
+        """Return the names of the operations that hold a variable: one, or one for each device of a strategy."""
         found = self.variables[variable]
         return frozenset(each.op.name for each in getattr(found, "values", None) or (found,))
 
     def why_not(self, name: str) -> str:
-        """Why there is nothing to save under a name."""
+        """Return why no tensor of this name can be saved."""
         try:
             self.graph.as_graph_element(name, allow_operation=False)
         except (KeyError, ValueError):
@@ -95,26 +95,28 @@ class GraphView:
         return "it cannot be saved: it holds no numbers, or is inside a loop or a branch"
 
     def reads(self, operation: Operation) -> bool:
-        """Whether all an operation does is to give the value of a variable."""
+        """Return whether an operation does no more than read a variable."""
         if operation.type in READS:
             return True
         return operation.type == "Identity" and operation.inputs[0].op.name in self.holders
 
     def changes_state(self, operation: Operation) -> bool:
-        """Whether running an operation once more, or at all, could be noticed by anybody."""
+        """Return whether running an operation has an effect."""
         if operation.type in _HARMLESS:
             return False
-        kind = self._kinds.get(operation.type)
-        if kind is None:
-            kind = self._kinds[operation.type] = operation.op_def.is_stateful or takes_reference(operation)
-        return kind or operation.type in _UNWANTED
+        is_stateful = self._stateful.get(operation.type)
+        if is_stateful is None:
+            is_stateful = operation.op_def.is_stateful or takes_reference(operation)
+            self._stateful[operation.type] = is_stateful
+        return is_stateful or operation.type in _UNWANTED
 
     def is_placeholder(self, operation: Operation) -> bool:
+        """Return whether an operation is a placeholder without a default."""
         return operation.type in _PLACEHOLDERS
 
-    def _look(self, operations: Iterable[Operation]) -> None:
+    def _scan(self, operations: Iterable[Operation]) -> None:
         depths: dict[str, int] = {}
-        # An operation comes after what it depends on, but for the way back in a loop.
+        # An operation comes after those it depends on, except for the back edge of a loop.
         for operation in operations:
             depth = depths[operation.name] = _depth(operation, depths)
             if depth:
@@ -126,21 +128,21 @@ class GraphView:
             elif operation.type in _SUMMARIES:
                 self.summarized.add(operation.inputs[_SUMMARIES[operation.type]].name)
             else:
-                self._take(operation)
+                self._add(operation)
 
-    def _take(self, operation: Operation) -> None:
-        unasked = operation.type == "Const" or self.reads(operation)
+    def _add(self, operation: Operation) -> None:
+        only_by_name = operation.type == "Const" or self.reads(operation)
         for tensor in operation.outputs:
-            # The value of a reference is whatever the variable has become meanwhile.
+            # A reference has the value of its variable at the time of reading.
             is_reference = tensor.dtype.base_dtype != tensor.dtype
             if not is_reference and tensor.dtype not in _NOT_NUMBERS and self.graph.is_fetchable(tensor):
                 self.tensors[tensor.name] = tensor
-                if unasked:
-                    self.unasked.add(tensor.name)
+                if only_by_name:
+                    self.only_by_name.add(tensor.name)
 
 
 def elements(value: Any, graph: Any) -> Iterator[Operation | Tensor]:
-    """The operations and tensors in what `session.run` takes for fetches, or as a key of its feeds."""
+    """Yield the operations and tensors in the fetches of `session.run`, or in a key of its feeds."""
     try:
         yield graph.as_graph_element(value)
     except (KeyError, TypeError, ValueError):
@@ -150,7 +152,7 @@ def elements(value: Any, graph: Any) -> Iterator[Operation | Tensor]:
 
 
 def takes_reference(operation: Operation) -> bool:
-    """Whether an operation takes a variable of the old kind to change it."""
+    """Return whether an operation takes a reference variable to change it."""
     return any(argument.is_ref for argument in operation.op_def.input_arg)
 
 
@@ -173,19 +175,19 @@ def _variables(graph: Any) -> dict[str, Any]:
 
 
 def _of(graph: Any, key: str) -> list[Any]:
-    # A collection of a graph can hold anything.
+    # A collection of a graph may contain any object.
     return [each for each in graph.get_collection(key) if isinstance(each, tf.Variable)]
 
 
 def _depth(operation: Operation, depths: Mapping[str, int]) -> int:
-    """How many branches and loops of the old kind an operation is inside of; a loop counts twice."""
+    """Return how many branches and loops of control flow version 1 contain an operation; a loop counts twice."""
     before = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
     depth = max((depths.get(each.name, 0) for each in before), default=0)
     if operation.type in _ENTRIES or operation.type in _SWITCHES:
         return depth + 1
     if operation.type in _EXITS:
         return depth - 2
-    # A loop begins with a merge, too: of what enters it and what comes round.
+    # A loop also begins with a merge: of what enters it and what its last iteration returned.
     if operation.type in _MERGES and before[0].type not in _ENTRIES:
         return depth - 1
     return depth

@@ -42,10 +42,10 @@ except ImportError as exc:
 
 from ..core.user_values import array_of
 from ..keras.graph_collection import Collection
-from .fetches import RunView, Way
+from .fetches import Access, RunView
 from .graph import GraphView
 from .optimizer import Gradients
-from .session_state import Run, Watched
+from .session_state import Run, SessionState
 
 __all__ = [
     "Collection",
@@ -74,7 +74,7 @@ _BUILTIN = (
     CollectionKeys.TENSORFLOW_SUMMARIES,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
-# The session is lost, and the user's own run would say so, too; a MonitoredSession then makes another one.
+# The session is lost. The user's own run would raise the same, and a MonitoredSession then creates another one.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 _FRAMEWORK = Framework(
     "tensorflow",
@@ -86,39 +86,25 @@ _FRAMEWORK = Framework(
 )
 
 
-@dataclass(frozen=True)
-class Slices:
-    """A sparse gradient: the tensor that its name belongs to has its rows."""
-
-    indices: str
-    shape: tuple[int, ...]
-
-    def dense(self, rows: Array, indices: Array) -> Array:
-        """An array of the whole gradient. Rows of one index add up."""
-        whole = np.zeros(self.shape, rows.dtype)
-        np.add.at(whole, indices, rows)
-        return whole
-
-
 @dataclass
-class Due:
-    """What is saved of a run that goes on."""
+class DueTensors:
+    """The tensors that are saved of one run."""
 
     mode: ModeKeys
-    within: dict[str, Any] = field(default_factory=dict)
-    """What the run is asked for."""
+    fetches: dict[str, Any] = field(default_factory=dict)
+    """What the run itself has to fetch, by name."""
     values: dict[str, Array] = field(default_factory=dict)
-    """What was read before it."""
+    """What was read before the run, by name."""
 
 
 class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
     """A hook that saves the tensors of a job that runs a graph in sessions: pass it to a MonitoredSession as one of its
     `hooks`, or a plain session to `wrap_session`.
 
-    Each `session.run` that ends without an error is a step, also one that initialises. A variable is saved as it was
-    before the run. Another tensor is saved at the runs that compute it, or could compute it without changing any state:
-    a loss whose placeholders are not fed is left out. With `save_all` these are all variables and everything that the
-    user's run computes.
+    Each `session.run` that ends without an error is a step, also one that initialises variables. A variable is saved as
+    it was before the run. Another tensor is saved at the runs that compute it, or could compute it without changing any
+    state: a loss whose placeholders are not fed is skipped. With `save_all` these are all variables and everything that
+    the user's run computes.
 
     `help(SessionHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After
     construction no error of the hook reaches training: the hook logs the first one and turns itself off
@@ -132,13 +118,13 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
-        self._watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
-        self._due: weakref.WeakKeyDictionary[Any, Due] = weakref.WeakKeyDictionary()
+        self._states: weakref.WeakKeyDictionary[Any, SessionState] = weakref.WeakKeyDictionary()
+        self._due: weakref.WeakKeyDictionary[Any, DueTensors] = weakref.WeakKeyDictionary()
         self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._stand_ins: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._replacements: weakref.WeakSet[Any] = weakref.WeakSet()
         self._gradients = Gradients()
-        self._found: set[str] = set()
-        self._told: set[str] = set()
+        self._known_names: set[str] = set()
+        self._warned: set[str] = set()
         # Sessions may run in several threads: the values of one run stay together.
         self._finishing = threading.Lock()
         current_hook.made(self)
@@ -146,44 +132,78 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     # What the user calls.
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
-        """Save the gradients that a tf.compat.v1.train.Optimizer computes and applies, and the loss that it minimizes.
-        Gives the same optimizer. Call it before `minimize`."""
+        """Save the gradients that an optimizer computes and applies, and the loss that it minimizes.
+
+        Args:
+            optimizer: A `tf.compat.v1.train.Optimizer`, before its `minimize` is called.
+
+        Returns:
+            The same optimizer.
+
+        Raises:
+            ConfigurationError: It is another object, such as an optimizer of Keras.
+        """
         if not isinstance(optimizer, v1.train.Optimizer):
             raise ConfigurationError(
-                f"{type(self).__name__}.wrap_optimizer takes a tf.compat.v1.train.Optimizer, not "
-                f"{type(optimizer).__name__}; KerasHook takes those of Keras"
+                f"{type(self).__name__}.wrap_optimizer takes a tf.compat.v1.train.Optimizer, got "
+                f"{type(optimizer).__name__}; for an optimizer of Keras use KerasHook"
             )
         if optimizer not in self._wrapped:
             self._wrapped.add(optimizer)
-            self._gradients.follow(optimizer, self._stands_in)
+            self._gradients.observe(optimizer, self._remember_replacement)
         return optimizer
 
     def wrap_session(self, session: Any) -> Any:
-        """Make each `run` of a plain session a step. Gives the same session."""
+        """Make each `run` of a plain session a step.
+
+        Args:
+            session: A `tf.compat.v1.Session` or `InteractiveSession`.
+
+        Returns:
+            The same session.
+
+        Raises:
+            ConfigurationError: It is another object, such as a MonitoredSession, which takes `hooks=[hook]`.
+        """
         if not isinstance(session, (v1.Session, v1.InteractiveSession)):
             raise ConfigurationError(
-                f"wrap_session takes a tf.compat.v1.Session, not {type(session).__name__}; a MonitoredSession or an "
-                "Estimator takes hooks=[hook] itself, and a model of Keras takes callbacks=[KerasHook(...)]"
+                f"wrap_session takes a tf.compat.v1.Session, got {type(session).__name__}; pass hooks=[hook] to a "
+                "MonitoredSession or an Estimator, and callbacks=[KerasHook(...)] to a model of Keras"
             )
         if session not in self._wrapped:
             self._wrapped.add(session)
-            session.run = self._watching(session, session.run)
+            session.run = self._wrap_run(session, session.run)
         return session
 
     def add_to_collection(self, collection_name: str, variable: Any) -> None:
-        """Include a tensor, a variable or an operation of the graph in a collection, which is made if there is none;
-        see `Collection.add`."""
+        """Include a tensor, a variable or an operation of the graph in a collection.
+
+        Args:
+            collection_name: The name of the collection, which is created if it does not exist.
+            variable: The tensor, variable or operation, or several of them; see `Collection.add`.
+
+        Raises:
+            ConfigurationError: The collection or the tensor is not one of TensorFlow.
+        """
         collection = self.recorder.collections.require(collection_name)
         if not isinstance(collection, Collection):
-            raise ConfigurationError(f"the collection {collection_name!r} is not one of TensorFlow's: {collection!r}")
+            raise ConfigurationError(
+                f"collection {collection_name!r} must be a tensortrial.hooks.tensorflow.Collection, got {collection!r}"
+            )
         collection.add(variable)
 
     @guarded
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
-        """Save an array, or a (nested) list or tuple of numbers, whatever the save configuration says: at the step that
-        comes next in this mode; in the form that the collections ask for."""
+        """Save an array at the next step of this mode, whatever the save configuration says.
+
+        Args:
+            tensor_name: The name of the tensor.
+            tensor_value: An array, or a (nested) list or tuple of numbers.
+            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
+                ReductionConfig decides in what form it is saved.
+        """
         try:
             self.recorder.save_tensor(tensor_name, _to_array(tensor_value), collections_to_write)
         except UnsupportedValue as exc:
@@ -192,61 +212,61 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     # What a session calls.
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """For a MonitoredSession: it has made a session, perhaps in the place of one that was lost."""
+        """Name the tensors of a session that a MonitoredSession created."""
         self._begin(session)
 
     def before_run(self, run_context: Any) -> Any:
-        """For a MonitoredSession: what the hook wants to see of a run."""
+        """Return what a MonitoredSession has to fetch in addition to the user's fetches."""
         self._prepare(run_context, run_context.session.run)
         due = self._due.get(run_context)
-        return v1.train.SessionRunArgs(due.within) if due is not None and due.within else None
+        return v1.train.SessionRunArgs(due.fetches) if due is not None and due.fetches else None
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """For a MonitoredSession: the run is over, and this is what it gave."""
+        """Save the tensors that a run of a MonitoredSession returned."""
         self._finish(run_context, run_values.results or {})
 
     def end(self, session: Any) -> None:
-        """For a MonitoredSession: there will be no more runs. The run on disk goes on: another session may follow."""
-        self._watched.pop(session, None)
+        """Release a MonitoredSession that ended. The run on disk continues: another session may follow."""
+        self._states.pop(session, None)
 
     def set_model(self, model: Any) -> None:
-        """For Keras, which calls this of each callback: this hook is none."""
+        """Refuse to be a callback of Keras, which calls this method of each callback."""
         raise ConfigurationError(
-            f"{type(self).__name__} is for sessions of tf.compat.v1; a model of Keras takes callbacks=[KerasHook(...)]"
+            f"{type(self).__name__} is for sessions of tf.compat.v1; pass callbacks=[KerasHook(...)] to a Keras model"
         )
 
     set_params = set_model
 
-    def _watching(self, session: Any, run: Callable[..., Any]) -> Callable[..., Any]:
-        @self._stands_in
+    def _wrap_run(self, session: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+        @self._remember_replacement
         @functools.wraps(run)
-        def watched(fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        def observed(fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
             arguments = v1.train.SessionRunArgs(fetches, feed_dict)
             context = v1.train.SessionRunContext(original_args=arguments, session=session)
             self._prepare(context, run)
             due = self._due.get(context)
-            if due is None or not due.within:
-                given, results = run(fetches, feed_dict, options, run_metadata), {}
+            if due is None or not due.fetches:
+                fetched, results = run(fetches, feed_dict, options, run_metadata), {}
             else:
-                given, results = run([fetches, due.within], feed_dict, options, run_metadata)
+                fetched, results = run([fetches, due.fetches], feed_dict, options, run_metadata)
             self._finish(context, results)
-            return given
+            return fetched
 
-        return watched
+        return observed
 
-    def _stands_in(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Remember what stands in for a method."""
-        self._stand_ins.add(method)
+    def _remember_replacement(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Remember the replacement of a method, so that it can be removed."""
+        self._replacements.add(method)
         return method
 
     @guarded
     def _let_go(self) -> None:
         for wrapped in list(self._wrapped):
             for name, method in list(vars(wrapped).items()):
-                if inspect.isfunction(method) and method in self._stand_ins:
+                if inspect.isfunction(method) and method in self._replacements:
                     delattr(wrapped, name)
         self._wrapped.clear()
-        self._watched.clear()
+        self._states.clear()
         self._due.clear()
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
@@ -257,22 +277,22 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     @guarded
     def _begin(self, session: Any) -> None:
         if self.recorder.active:
-            self._watch(session)
+            self._state_of(session)
 
     @guarded
     def _prepare(self, context: Any, run: Run) -> None:
         self._warn_if_copy()
         if not self.recorder.active:
             return
-        watched = self._watch(context.session)
-        self._count_in(watched.mode)
-        due = self._due[context] = Due(self.recorder.mode)
+        state = self._state_of(context.session)
+        self._count_in(state.mode)
+        due = self._due[context] = DueTensors(self.recorder.mode)
         if not self.recorder.foresee():
             return
-        if watched.look_again():
-            self._name(watched.graph)
+        if state.refresh():
+            self._add_to_collections(state.graph)
             self.recorder.foresee()
-        self._ask(watched, context.original_args, run, due)
+        self._plan_fetches(state, context.original_args, run, due)
 
     @guarded
     def _finish(self, context: Any, results: Mapping[str, Any]) -> None:
@@ -292,30 +312,30 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             self.recorder.end_step()
             self._count_in(mode)
 
-    def _ask(self, watched: Watched, arguments: Any, run: Run, due: Due) -> None:
-        """Read what is due before the run, and ask the run for the rest."""
-        wanted = list(self._wanted(watched.graph, watched.run_of(arguments.fetches, arguments.feed_dict)))
-        ready = watched.initialized((holder for _, _, way in wanted for holder in way.needs), run)
-        able = [(name, element, way.before) for name, element, way in wanted if way.needs <= ready]
-        before = {name: element for name, element, is_before in able if is_before}
-        due.values = watched.read(before, run, arguments.feed_dict)
-        due.within = {name: element for name, element, is_before in able if not is_before}
+    def _plan_fetches(self, state: SessionState, arguments: Any, run: Run, due: DueTensors) -> None:
+        """Read the due tensors that must be read before the run, and let the run fetch the others."""
+        accessible = list(self._due_tensors(state.graph, state.run_of(arguments.fetches, arguments.feed_dict)))
+        ready = state.initialized((holder for _, _, access in accessible for holder in access.needs), run)
+        readable = [(name, element, access.before) for name, element, access in accessible if access.needs <= ready]
+        before = {name: element for name, element, is_before in readable if is_before}
+        due.values = state.read(before, run, arguments.feed_dict)
+        due.fetches = {name: element for name, element, is_before in readable if not is_before}
 
-    def _wanted(self, graph: GraphView, run: RunView) -> Iterator[tuple[str, Any, Way]]:
-        """What is due and can be had: its name, what to ask a session for, and how."""
+    def _due_tensors(self, graph: GraphView, run: RunView) -> Iterator[tuple[str, Any, Access]]:
+        """Yield the tensors that are due and can be fetched: the name, what a session fetches, and how."""
         for name, variable in graph.variables.items():
             if self.recorder.plan(name) is not None:
-                yield name, variable, Way(True, graph.holders_of(name))
+                yield name, variable, Access(True, graph.holders_of(name))
         for name, tensor in graph.tensors.items():
             plan = self.recorder.plan(name)
-            if plan is None or (name in graph.unasked and not self._is_named(plan)):
+            if plan is None or (name in graph.only_by_name and not self._is_named(plan)):
                 continue
-            # A gradient, or whatever there is, is no reason to compute more than the user does.
+            # Neither a gradient nor `save_all` is a reason to compute more than the user's run does.
             may_add = bool(plan.collections) and CollectionKeys.GRADIENTS not in plan.collections
-            way = run.way(tensor, may_add)
-            if way is not None:
+            access = run.access(tensor, may_add)
+            if access is not None:
                 slices = self._gradients.slices.get(name)
-                yield name, tensor if slices is None else (tensor, graph.tensors[slices.indices]), way
+                yield name, tensor if slices is None else (tensor, graph.tensors[slices.indices]), access
 
     def _is_named(self, plan: Plan) -> bool:
         collections = self.recorder.collections
@@ -336,70 +356,78 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
 
     # A graph.
 
-    def _watch(self, session: Any) -> Watched:
-        watched = self._watched.get(session)
-        if watched is None:
-            watched = self._watched[session] = Watched(session.graph, self._mode_of(session.graph))
-            self._name(watched.graph)
-        return watched
+    def _state_of(self, session: Any) -> SessionState:
+        state = self._states.get(session)
+        if state is None:
+            state = self._states[session] = SessionState(session.graph, self._mode_of(session.graph))
+            self._add_to_collections(state.graph)
+        return state
 
     def _mode_of(self, graph: Any) -> ModeKeys | None:
-        """What the runs of a graph are counted in; None: in what the user has set."""
+        """Return the mode in which the runs of a graph are counted; None for the mode that the user has set."""
         return None
 
-    def _name(self, graph: GraphView) -> None:
-        """Put the tensors of a graph into the collections that are meant for them, and say what is missing."""
+    def _add_to_collections(self, graph: GraphView) -> None:
+        """Add the tensors of a graph to the built-in collections, and warn of what is missing."""
         biases = {name for name in graph.trainable if "bias" in name.rpartition("/")[2]}
-        for kind, names in (
+        for collection, names in (
             (CollectionKeys.BIASES, biases),
             (CollectionKeys.WEIGHTS, graph.trainable - biases),
             (CollectionKeys.LOSSES, graph.losses | self._gradients.losses),
             (CollectionKeys.TENSORFLOW_SUMMARIES, graph.summarized),
         ):
-            self.recorder.collections.require(kind).add_tensor_names(names)
-            self._found |= names
+            self.recorder.collections.require(collection).add_tensor_names(names)
+            self._known_names |= names
         for name, variable in self._gradients.names.items():
             self.recorder.collections.add_gradient(name, variable)
-            self._found.add(name)
+            self._known_names.add(name)
         self._warn_of_gradients(graph)
         self._warn_of_missing(graph)
 
     def _warn_of_gradients(self, graph: GraphView) -> None:
         wanted = CollectionKeys.GRADIENTS in self.recorder.collections.saved_names
         if wanted and graph.updates_weights and not self._gradients.names:
-            self._tell(
+            self._warn_once(
                 CollectionKeys.GRADIENTS,
-                "gradients are to be saved, but none will be: no optimizer is wrapped; add the line "
+                "no gradients are saved, because no optimizer is wrapped; add the line "
                 "`optimizer = hook.wrap_optimizer(optimizer)` before `optimizer.minimize(loss)`",
             )
 
     def _warn_of_missing(self, graph: GraphView) -> None:
         for collection in self.recorder.collections.saved():
-            given = collection.added if isinstance(collection, Collection) else set()
-            for name in sorted(collection.tensor_names - given - self._found):
+            passed = collection.added if isinstance(collection, Collection) else set()
+            for name in sorted(collection.tensor_names - passed - self._known_names):
                 if name not in graph.tensors and name not in graph.variables:
-                    self._tell(name, f"the collection {collection.name!r} names {name!r}; {graph.why_not(name)}")
+                    self._warn_once(
+                        name, f"collection {collection.name!r} includes {name!r}, but {graph.why_not(name)}"
+                    )
 
-    def _tell(self, key: str, sentence: str) -> None:
-        if key not in self._told:
-            self._told.add(key)
+    def _warn_once(self, key: str, sentence: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
             logger.warning("%s", sentence)
 
 
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be."""
+    """Return the current hook, or None.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+    """
     return current_hook.get_hook(
         hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file
     )
 
 
 def _to_array(value: Any) -> Array:
-    """An array of what a user passes for a tensor. Raises UnsupportedValue."""
+    """Return what a user passes for a tensor as an array. Raises UnsupportedValue."""
     if tf.is_tensor(value) and not hasattr(value, "numpy"):
         raise UnsupportedValue(
-            f"{value} has no value outside a run of a session; hook.add_to_collection(collection, tensor) saves it at "
-            "each run"
+            f"{value} has no value outside a run of a session; to save it at each run, call "
+            "hook.add_to_collection(collection, tensor)"
         )
     return array_of(value)

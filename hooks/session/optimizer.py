@@ -1,4 +1,4 @@
-"""What optimizers of tf.compat.v1 are told: the losses that they minimize, and the gradients."""
+"""The losses and gradients that pass through the optimizers of tf.compat.v1."""
 
 from __future__ import annotations
 
@@ -16,61 +16,63 @@ from tensortrial.dtypes import Array
 
 @dataclass(frozen=True)
 class Slices:
-    """A sparse gradient: the tensor that its name belongs to has its rows."""
+    """The indices and the shape of a sparse gradient. The tensor that has the gradient's name holds its rows."""
 
     indices: str
     shape: tuple[int, ...]
 
     def dense(self, rows: Array, indices: Array) -> Array:
-        """An array of the whole gradient. Rows of one index add up."""
+        """Return the whole gradient as an array. Rows with the same index are added."""
         whole = np.zeros(self.shape, rows.dtype)
         np.add.at(whole, indices, rows)
         return whole
 
 
 class _Scaling(threading.local):
-    """The gradients that an optimizer inside of one for mixed precision computes in this thread; None outside of it."""
+    """In this thread, what wrapped optimizers inside one for mixed precision computed; None outside of it."""
 
-    met: list[Gradients] | None = None
+    inner: list[Gradients] | None = None
 
 
 _scaling = _Scaling()
 
 
 class Gradients:
-    """The gradients and the losses that optimizers have met, by name: a job may build the same graph many times."""
+    """The gradients and losses of wrapped optimizers, by name, because a job may build the same graph many times."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
-        """Of each gradient the variable that it is of."""
+        """The name of each gradient's variable, by the name of the gradient."""
         self.losses: set[str] = set()
         self.slices: dict[str, Slices] = {}
 
-    def follow(self, optimizer: Any, stands_in: Callable[[Any], Any]) -> None:
-        """See what an optimizer computes and what it applies: often not the same, when gradients are clipped.
-        `stands_in` is called with what takes the place of its methods."""
+    def observe(self, optimizer: Any, remember: Callable[[Any], Any]) -> None:
+        """Observe what an optimizer computes and what it applies: not the same where gradients are clipped.
+
+        `remember` is called with the replacements of its methods.
+        """
         compute, apply = optimizer.compute_gradients, optimizer.apply_gradients
 
-        @stands_in
+        @remember
         @functools.wraps(compute)
         def compute_gradients(*args: Any, **kwargs: Any) -> Any:
             pairs = compute(*args, **kwargs)
-            if _scaling.met is None:
+            if _scaling.inner is None:
                 self._add_computed(kwargs["loss"] if "loss" in kwargs else args[0], pairs)
             else:
-                _scaling.met.append(self)
+                _scaling.inner.append(self)
             return pairs
 
-        @stands_in
+        @remember
         @functools.wraps(apply)
         def apply_gradients(grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-            # It may be an iterator, and the optimizer wants it too.
+            # It may be an iterator, which the optimizer needs too.
             pairs = list(grads_and_vars)
             self._add(pairs)
             return apply(pairs, *args, **kwargs)
 
         optimizer.compute_gradients, optimizer.apply_gradients = compute_gradients, apply_gradients
-        _watch_scaling()
+        _observe_scaling()
 
     def _add_computed(self, loss: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
         if tf.is_tensor(loss):
@@ -89,21 +91,23 @@ class Gradients:
 
 
 @functools.cache
-def _watch_scaling() -> None:
-    """Take, of an optimizer that TensorFlow's mixed precision is put around, not the gradients of the scaled loss that
-    it computes, but what mixed precision makes of them."""
-    kind = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
-    compute = kind.compute_gradients
+def _observe_scaling() -> None:
+    """Save unscaled gradients of a wrapped optimizer inside one for mixed precision.
+
+    The inner optimizer computes gradients of the scaled loss; the outer one returns them unscaled.
+    """
+    outer_class = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+    compute = outer_class.compute_gradients
 
     @functools.wraps(compute)
     def compute_gradients(optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-        outer, _scaling.met = _scaling.met, []
+        before, _scaling.inner = _scaling.inner, []
         try:
-            pairs, met = compute(optimizer, loss, *args, **kwargs), _scaling.met
+            pairs, inner = compute(optimizer, loss, *args, **kwargs), _scaling.inner
         finally:
-            _scaling.met = outer
-        for gradients in met or ():
+            _scaling.inner = before
+        for gradients in inner or ():
             gradients._add_computed(loss, pairs)
         return pairs
 
-    kind.compute_gradients = compute_gradients
+    outer_class.compute_gradients = compute_gradients

@@ -1,4 +1,4 @@
-"""What is known of one session, and how values are read from it."""
+"""What is known of one session, and the reading of values from it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from .fetches import RunView, Signature, signature
 from .graph import GraphView
 
 Run: TypeAlias = Callable[..., Any]
-"""`session.run`, with nobody watching."""
+"""`session.run` without the hook."""
 
 
-class Watched:
-    """A session with the graph that it runs. `mode` is what its runs are counted in; None: what the user has set."""
+class SessionState:
+    """The graph of a session, the runs that were seen, and the variables that are initialised.
+
+    Args:
+        graph: The `tf.Graph` of the session.
+        mode: The mode in which its runs are counted; None for the mode that the user has set.
+    """
 
     def __init__(self, graph: Any, mode: ModeKeys | None) -> None:
         self.mode = mode
@@ -27,8 +32,8 @@ class Watched:
         self._initialized: set[str] = set()
         self._runs: dict[Signature, RunView] = {}
 
-    def look_again(self) -> bool:
-        """Look at the graph if it has grown. Gives whether it had."""
+    def refresh(self) -> bool:
+        """Scan the graph again if it has grown. Return whether it had."""
         if not self.graph.is_stale:
             return False
         self.graph = GraphView(self.graph.graph)
@@ -36,14 +41,17 @@ class Watched:
         return True
 
     def run_of(self, fetches: Any, feeds: Any) -> RunView:
-        """What a run with these arguments of `session.run` computes."""
+        """Return what a run with these arguments of `session.run` computes."""
         key = signature(self.graph.graph, fetches, feeds)
         if key not in self._runs:
             self._runs[key] = RunView(self.graph, key)
         return self._runs[key]
 
     def initialized(self, holders: Iterable[str], run: Run) -> set[str]:
-        """Those of the variables' holders that have a value now. They keep one, so each is asked until it has."""
+        """Return the names of the operations whose variables are initialised.
+
+        Once initialised a variable stays so, and is not checked again.
+        """
         unknown = set(holders) - self._initialized
         if unknown:
             flags = {name: flag for name, flag in self.graph.flags.items() if name in unknown}
@@ -52,14 +60,14 @@ class Watched:
         return self._initialized
 
     def read(self, elements: Mapping[str, Any], run: Run, feeds: Any) -> dict[str, Array]:
-        """The values of some elements now, in a run of their own."""
+        """Return the present values of some elements, from a separate run."""
         if not elements:
             return {}
-        # Copies: a variable of the old kind may share its memory with what the session gives.
+        # Copies, because a reference variable may share its memory with what the session returns.
         return {name: np.array(value) for name, value in run(dict(elements), feeds).items()}
 
     def _has_value(self, name: str, run: Run) -> bool:
-        """Whether a variable of the old kind that has no flag can be read."""
+        """Return whether a reference variable that has no flag can be read."""
         (held,) = self.graph.holders[name].outputs
         if held.dtype == tf.resource:
             return False

@@ -50,29 +50,34 @@ __all__ = [
     "set_hook",
 ]
 
-_KINDS = {"keras": "KerasHook", "session": "SessionHook", "estimator": "EstimatorHook"}
+_HOOKS = {"keras": "KerasHook", "session": "SessionHook", "estimator": "EstimatorHook"}
 
 
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be: a hook of the kind `hook_type`,
-    "keras" (as without one), "session" or "estimator".
+    """Return the current hook, or None.
 
-    Raises ConfigurationError for another kind, if a hook is to be made.
+    Args:
+        hook_type: The type of a hook that is created: "keras", which is the default, "session" or "estimator".
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+
+    Raises:
+        ConfigurationError: A hook of another type is to be created.
     """
 
     def create(path: str | None) -> Any:
-        kind = hook_type or "keras"
-        if kind not in _KINDS:
-            raise ConfigurationError(f"hook_type must be one of {', '.join(_KINDS)}, not {hook_type!r}")
-        return getattr(sys.modules[__name__], _KINDS[kind]).create_from_json_file(path)
+        name = hook_type or "keras"
+        if name not in _HOOKS:
+            raise ConfigurationError(f"hook_type must be one of {', '.join(_HOOKS)}, got {hook_type!r}")
+        return getattr(sys.modules[__name__], _HOOKS[name]).create_from_json_file(path)
 
     return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
 
 
 def __getattr__(name: str) -> Any:
-    # Keras takes seconds to import, and sessions need none of it.
+    # Keras takes seconds to import, and sessions do not need it.
     if name == "KerasHook":
         from ..keras.hook import KerasHook
 

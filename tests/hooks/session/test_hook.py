@@ -484,14 +484,14 @@ class TestCollections:
     def test_refuse_what_is_no_tensor_of_a_graph(self, make: Any) -> None:
         hook = make()
         net = Net()
-        with pytest.raises(ConfigurationError, match=r"variables and operations of TensorFlow, not 'loss:0'"):
+        with pytest.raises(ConfigurationError, match=r"variables and operations of TensorFlow, got 'loss:0'"):
             hook.add_to_collection("losses", "loss:0")
-        with pytest.raises(ConfigurationError, match="has no name"):
+        with pytest.raises(ConfigurationError, match="got one without a name"):
             hook.add_to_collection("losses", tf.constant(1.0))
-        with pytest.raises(InvalidCollectionConfiguration, match="gives no tensor"):
+        with pytest.raises(InvalidCollectionConfiguration, match="has no output tensor"):
             hook.add_to_collection("losses", net.init)
         hook.add_collection(CoreCollection("plain"))
-        with pytest.raises(ConfigurationError, match="'plain' is not one of TensorFlow's"):
+        with pytest.raises(ConfigurationError, match=r"'plain' must be a tensortrial\.hooks\.tensorflow\.Collection"):
             hook.add_to_collection("plain", net.loss)
 
     def test_that_name_what_is_not_there_are_told_at_the_start(
@@ -509,10 +509,10 @@ class TestCollections:
         hook.close()
         told = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
         assert told == [
-            "the collection 'mine' names 'nowhere'; the graph has no such tensor",
-            "the collection 'mine' names 'relu'; the graph has no such tensor; did you mean 'relu:0'?",
-            "the collection 'mine' names 'text:0'; it cannot be saved: it holds no numbers, or is inside a loop or a "
-            "branch",
+            "collection 'mine' includes 'nowhere', but the graph has no such tensor",
+            "collection 'mine' includes 'relu', but the graph has no such tensor; did you mean 'relu:0'?",
+            "collection 'mine' includes 'text:0', but it cannot be saved: it holds no numbers, or is inside a loop or "
+            "a branch",
         ]
         assert create_trial(out).tensor_names(collection="mine") == ["relu:0"]
 
@@ -533,12 +533,12 @@ class TestWhatIsWrong:
 
     def test_other_optimizers_and_sessions_are_refused(self, make: Any) -> None:
         hook = make()
-        with pytest.raises(ConfigurationError, match=r"tf\.compat\.v1\.train\.Optimizer, not SGD; KerasHook"):
+        with pytest.raises(ConfigurationError, match=r"tf\.compat\.v1\.train\.Optimizer, got SGD; .* KerasHook"):
             hook.wrap_optimizer(tf.keras.optimizers.SGD())
-        with pytest.raises(ConfigurationError, match=r"not object.*hooks=\[hook\]"):
+        with pytest.raises(ConfigurationError, match=r"got object.*hooks=\[hook\]"):
             hook.wrap_session(object())
         net = Net()
-        with net.session([]) as session, pytest.raises(ConfigurationError, match=r"not MonitoredSession"):
+        with net.session([]) as session, pytest.raises(ConfigurationError, match=r"got MonitoredSession"):
             hook.wrap_session(session)
         assert hook.recorder.active
 
