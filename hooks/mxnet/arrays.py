@@ -1,4 +1,7 @@
-"""Between MXNet's arrays and host arrays. MXNet computes in the background: to read an array is to wait for it."""
+"""Conversion of MXNet's arrays to host arrays.
+
+MXNet computes in the background: reading an array waits for its computation.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,15 @@ from tensortrial.dtypes import Array, parse_dtype
 
 from ..core.user_values import array_of
 
-# What MXNet makes of bfloat16, which numpy does not have.
+# The numpy dtype that MXNet returns for bfloat16.
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
 def arrays_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[Any]:
-    """The arrays in what a block takes or gives, in their order. What is in itself, and so `inside` of what is being
-    walked, is passed over."""
+    """Yield the arrays in the inputs or outputs of a block, in their order.
+
+    `inside` are the ids of the lists around `value`. One that contains itself is skipped.
+    """
     if isinstance(value, mx.nd.NDArray):
         yield value
     elif isinstance(value, (tuple, list)) and id(value) not in inside:
@@ -27,26 +32,29 @@ def arrays_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[Any]:
 
 
 def is_symbolic(value: Any, inside: tuple[int, ...] = ()) -> bool:
-    """Whether a block is asked for its graph or its shapes instead of being run."""
+    """Return whether a block is called with symbols, to find its graph or its shapes."""
     if isinstance(value, (tuple, list)):
         return id(value) not in inside and any(is_symbolic(each, (*inside, id(value))) for each in value)
     return isinstance(value, mx.sym.Symbol)
 
 
 def device_of(value: Any) -> Any:
-    """The device of the first array in what a block takes; None if it takes none."""
+    """Return the device of the first array in the inputs of a block; None without an array."""
     return next((array.context for array in arrays_in(value)), None)
 
 
 def host_copy(array: Any) -> Array:
-    """A host array of its own with the values of a dense or sparse array on any device."""
+    """Return a dense or sparse array of any device as a host array, which is a copy."""
     values: Array = array.asnumpy()
     return values.view(parse_dtype("bfloat16")) if values.dtype == _BFLOAT16 else values
 
 
 def to_array(value: Any) -> Array:
-    """An array of what a user passes for a tensor: an array of MXNet or numpy, numbers, or lists of them. Raises
-    UnsupportedValue."""
+    """Return what a user passes for a tensor as an array: an array of MXNet or numpy, numbers, or lists of them.
+
+    Raises:
+        UnsupportedValue: The value cannot be converted.
+    """
     return array_of(value, _converted)
 
 

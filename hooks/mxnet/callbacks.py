@@ -1,119 +1,77 @@
-"""What is registered with MXNet: callbacks that tell a hook what a block does.
+"""Forward callbacks of Gluon blocks, which notify a hook.
 
-A block is also called with symbols, when MXNet infers shapes or makes a graph of it: nothing is computed then, and taps
-pass over it.
+MXNet also calls a block with symbols, when it infers shapes or builds a graph. Nothing is computed then, and the
+callbacks ignore the call. In a copied or pickled block each callback is replaced by a function of the standard library
+that does nothing: the copy is another model, which must not write into the run of the original.
 """
 
 from __future__ import annotations
 
-import functools
-import weakref
-from collections.abc import Callable
 from typing import Any, Protocol
-
-import mxnet as mx
 
 from ..core.callbacks import UncopiedCallback
 from .arrays import is_symbolic
 
 
-class Listener(Protocol):
-    """What a hook does about it."""
+class ForwardObserver(Protocol):
+    """What is notified of the forwards of blocks."""
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due: if not, only `begin_step` is called."""
+        """Whether anything is due. If not, only `begin_step` is called."""
 
     def begin_step(self, root: Any, inputs: Any) -> None:
-        """A registered model is about to run on these."""
+        """Receive the inputs of a registered model before its forward."""
 
     def end_forward(self, root: Any) -> None:
-        """A registered model has run."""
+        """Receive a registered model after its forward."""
 
-    def values_of(self, name: str, kind: str, values: Any) -> None:
-        """A block is about to run on these (`input`), or gave them (`output`)."""
-
-    def backward_ran(self) -> None:
-        """Gradients are there."""
+    def capture_values(self, name: str, role: str, values: Any) -> None:
+        """Receive the values of a block: with the role `input` before its forward, `output` after it."""
 
 
-class _Tap(UncopiedCallback):
-    __slots__ = ("_listener", "_what")
+class _Callback(UncopiedCallback):
+    __slots__ = ("_observer", "_subject")
 
-    def __init__(self, listener: Listener, what: Any) -> None:
-        self._listener, self._what = listener, what
+    def __init__(self, observer: ForwardObserver, subject: Any) -> None:
+        self._observer, self._subject = observer, subject
 
 
-class BeginStep(_Tap):
-    """Before a root's forward."""
+class BeginStep(_Callback):
+    """Begins a step before the forward of a root."""
 
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any) -> None:
         if not is_symbolic(args):
-            self._listener.begin_step(self._what, args)
+            self._observer.begin_step(self._subject, args)
 
 
-class EndForward(_Tap):
-    """After a root's forward."""
+class EndForward(_Callback):
+    """Ends the forward of a root."""
 
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any, output: Any) -> None:
-        if self._listener.saving and not is_symbolic(output):
-            self._listener.end_forward(self._what)
+        if self._observer.saving and not is_symbolic(output):
+            self._observer.end_forward(self._subject)
 
 
-class Inputs(_Tap):
-    """Before a block's forward."""
+class InputCallback(_Callback):
+    """Captures the inputs of a block, before its forward."""
 
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any) -> None:
-        if self._listener.saving and not is_symbolic(args):
-            self._listener.values_of(self._what, "input", args)
+        if self._observer.saving and not is_symbolic(args):
+            self._observer.capture_values(self._subject, "input", args)
 
 
-class Outputs(_Tap):
-    """After a block's forward."""
+class OutputCallback(_Callback):
+    """Captures the outputs of a block, after its forward."""
 
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any, output: Any) -> None:
-        if self._listener.saving and not is_symbolic(output):
-            self._listener.values_of(self._what, "output", output)
-
-
-_listeners: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def listen_to_backward(listener: Listener) -> None:
-    """Call `listener.backward_ran` after each backward of the process, of whatever it is.
-
-    MXNet has no hooks for gradients, and the next moment that is known, the next forward, is too late: with
-    grad_req='add' they are set to zero before it. So both of its `backward` are wrapped, once.
-    """
-    _listeners.add(listener)
-    _wrap_backward()
-
-
-def ignore_backward(listener: Listener) -> None:
-    """Call `listener.backward_ran` no more."""
-    _listeners.discard(listener)
-
-
-@functools.cache
-def _wrap_backward() -> None:
-    for owner in (mx.nd.NDArray, mx.autograd):
-        owner.backward = _and_tell(owner.backward)
-
-
-def _and_tell(backward: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(backward)
-    def call(*args: Any, **kwargs: Any) -> None:
-        backward(*args, **kwargs)
-        for listener in list(_listeners):
-            if listener.saving:
-                listener.backward_ran()
-
-    return call
+        if self._observer.saving and not is_symbolic(output):
+            self._observer.capture_values(self._subject, "output", output)

@@ -1,4 +1,4 @@
-"""The gradients of a Gluon parameter: of each device, and without the scale of amp."""
+"""The gradients of a Gluon parameter on each device, without the scale of amp."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .arrays import host_copy
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """What backward left of a parameter on one device."""
+    """The gradient of a parameter on one device."""
 
     array: Any
     scale: float
-    """What amp multiplied the loss by, and with it the gradient."""
+    """The factor by which amp multiplied the loss, and so the gradient."""
 
     def unscaled(self) -> Array:
-        """A host array of the gradient of the loss itself.
+        """Return the gradient of the unscaled loss as a host array.
 
-        Half precision becomes single: gradients are scaled because they would be too small for it otherwise.
+        Float16 becomes float32: gradients are scaled because they would be too small for float16 otherwise.
         """
         values = host_copy(self.array)
         if self.scale == 1.0:
@@ -33,7 +33,7 @@ class Gradient:
 
 
 def fresh_gradients(parameter: Any) -> Iterator[tuple[str, Gradient]]:
-    """The gradients that no trainer has used yet, with what their device adds to the name: nothing for the first."""
+    """Yield the gradients that no trainer has used yet, with the ending of their name: empty for the first device."""
     scale = _loss_scale(parameter)
     for number, (value, gradient) in enumerate(zip(parameter._data or (), parameter._grad or (), strict=False)):
         if value._fresh_grad:
@@ -41,7 +41,7 @@ def fresh_gradients(parameter: Any) -> Iterator[tuple[str, Gradient]]:
 
 
 def _loss_scale(parameter: Any) -> float:
-    """What `amp.scale_loss` multiplied the loss by; it made the trainer's scale smaller by as much."""
+    """Return the factor of `amp.scale_loss`, which divides the trainer's scale by the same factor."""
     trainer = parameter._trainer
     if getattr(trainer, "_amp_loss_scaler", None) is None or not trainer._scale:
         return 1.0

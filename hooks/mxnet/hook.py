@@ -1,4 +1,4 @@
-"""The MXNet hook.
+"""The hook for MXNet Gluon.
 
 import tensortrial.hooks.mxnet as tt
 
@@ -37,7 +37,8 @@ except ImportError as exc:
 from mxnet import gluon
 
 from .arrays import arrays_in, device_of, host_copy, to_array
-from .callbacks import BeginStep, EndForward, Inputs, Outputs, ignore_backward, listen_to_backward
+from .backward import observe_backward, stop_observing_backward
+from .callbacks import BeginStep, EndForward, InputCallback, OutputCallback
 from .gradients import Gradient, fresh_gradients
 
 __all__ = [
@@ -66,10 +67,19 @@ _BUILTIN = (
 
 
 class Collection(ModuleCollection):
-    """A collection that can also be told blocks."""
+    """A collection that also accepts blocks of a registered model."""
 
     def add_block_tensors(self, block: Any, inputs: bool = False, outputs: bool = True) -> None:
-        """Include what goes into a block of the registered model, what comes out of it, or both."""
+        """Include the inputs of a block of a registered model, its outputs, or both.
+
+        Args:
+            block: A `gluon.Block`.
+            inputs: Save what the block is called with.
+            outputs: Save what the block returns.
+
+        Raises:
+            ConfigurationError: `block` is not a `gluon.Block`.
+        """
         _check_block(block, "add_block_tensors")
         self.add_tensors_of(block, inputs, outputs)
 
@@ -99,8 +109,8 @@ class Hook(BaseHook):
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
-        # What was registered, and the step at which its parameters were captured last. A model holds its hook by the
-        # callbacks, and the hook holds no model.
+        # The registered models and losses, with the step at which their parameters were captured last. A model refers
+        # to its hook through the callbacks; the hook has only weak references to models.
         self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
         self._devices: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         self._devices_of: object = None
@@ -108,7 +118,7 @@ class Hook(BaseHook):
         self._block_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._parameter_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._hybridized: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Names stay taken after what they named is gone.
+        # A name is not used again after its block or parameter is gone.
         self._names_of_blocks: set[str] = set()
         self._names_of_parameters: set[str] = set()
         self._names_of_gradients: set[str] = set()
@@ -121,9 +131,15 @@ class Hook(BaseHook):
     def register_block(self, block: Any) -> None:
         """Save the tensors of a model or of a loss.
 
-        Of a model: its parameters, their gradients, and what goes in and out of its blocks; each forward of it begins a
-        step. Of a `gluon.loss.Loss`: what it gives, in the collection `losses`, and what goes into it. Several models
-        may be registered; registering one twice changes nothing.
+        Of a model these are its parameters, their gradients, and the inputs and outputs of its blocks; each forward of
+        the model begins a step. Of a loss they are its outputs, in the collection `losses`, and its inputs. Several
+        models may be registered. Registering one twice changes nothing.
+
+        Args:
+            block: A model, or a `gluon.loss.Loss`.
+
+        Raises:
+            ConfigurationError: `block` is not a `gluon.Block`.
         """
         _check_block(block, "register_block")
         self._warn_if_copy()
@@ -135,15 +151,22 @@ class Hook(BaseHook):
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
-        """Save an array of MXNet or numpy, or a (nested) list or tuple of numbers, whatever the save configuration
-        says: at the open step, or, when none is open, at the one that begins next in this mode; in the form that the
-        collections ask for."""
+        """Save an array whatever the save configuration says.
+
+        It is saved at the open step, or, if none is open, at the next step of this mode.
+
+        Args:
+            tensor_name: The name of the tensor.
+            tensor_value: An array of MXNet or numpy, or a (nested) list or tuple of numbers.
+            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
+                ReductionConfig decides in what form it is saved.
+        """
         try:
             self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write)
         except UnsupportedValue as exc:
             self.recorder.refuse(tensor_name, exc)
 
-    # What the taps call.
+    # What the callbacks call.
 
     @property
     def saving(self) -> bool:
@@ -152,7 +175,8 @@ class Hook(BaseHook):
 
     @guarded
     def begin_step(self, root: Any, inputs: Any) -> None:
-        """For a model's taps: it is about to run on these."""
+        """Begin a step, unless another device has begun it, and capture the parameters of a model before its
+        forward."""
         if not self.recorder.active:
             return
         for collection in self.recorder.collections:
@@ -164,24 +188,23 @@ class Hook(BaseHook):
         # A model that runs again in the step may have been updated in between.
         if self.saving and self._roots[root] is not step:
             self._roots[root] = step
-            self._uninitialised = self._capture_parameters(self._follow(root))
+            self._uninitialised = self._capture_parameters(self._refresh(root))
 
     @guarded
     def end_forward(self, root: Any) -> None:
-        """For a model's taps: it has run, and what of it was not initialised is so by now."""
+        """Capture the parameters that the forward of a model has initialised."""
         self._uninitialised = self._capture_parameters(self._uninitialised)
 
     @guarded
-    def values_of(self, name: str, kind: str, values: Any) -> None:
-        """For a block's taps: it is about to run on these, or gave them."""
+    def capture_values(self, name: str, role: str, values: Any) -> None:
+        """Capture the inputs or outputs of a block. `role` is `input` or `output`."""
         for array in arrays_in(values):
-            number = self._occurrences.next(self.recorder.step, name, kind)
-            self._capture(f"{name}_{kind}_{number}", array)
+            number = self._occurrences.next(self.recorder.step, name, role)
+            self._capture(f"{name}_{role}_{number}", array)
 
     @guarded
     def backward_ran(self) -> None:
-        """For the tap of backward: gradients are there, of parameters that MXNet marks as fresh until a trainer has
-        used them."""
+        """Capture the gradients that MXNet marks as fresh: no trainer has used them yet."""
         for parameter, name in self._parameter_names.items():
             for device, gradient in fresh_gradients(parameter):
                 self._name_gradient(f"gradient/{name}{device}", name)
@@ -195,50 +218,50 @@ class Hook(BaseHook):
             return
         self._roots[block] = None
         if isinstance(block, gluon.loss.Loss):
-            self._tap(block)
+            self._register_callbacks(block)
             pattern = f"^{re.escape(self._block_names[block])}_output_"
             self.recorder.collections.require(CollectionKeys.LOSSES).include(pattern)
             return
-        # First of all hooks, so that what the others see belongs to the step.
+        # Before all other callbacks, so that what they see belongs to the step.
         self._handles.append(block.register_forward_pre_hook(BeginStep(self, block)))
         self._handles.append(block.register_forward_hook(EndForward(self, block)))
-        self._follow(block)
+        self._refresh(block)
         self.recorder.awaited.add(self._block_names[block])
-        listen_to_backward(self)
+        observe_backward(self)
 
-    def _follow(self, root: Any) -> list[Any]:
-        """Tap what is new in a model, and give its parameters: blocks may have been added or hybridized since the last
-        step."""
-        root.apply(self._tap)
+    def _refresh(self, root: Any) -> list[Any]:
+        """Register callbacks on new blocks of a model, which may have changed since the last step. Return its
+        parameters."""
+        root.apply(self._register_callbacks)
         parameters = list(root.collect_params().values())
         for parameter in parameters:
             if parameter not in self._parameter_names:
-                self._name(parameter)
+                self._name_parameter(parameter)
         for block in _hybridized(root):
             if block not in self._hybridized:
                 self._hybridized.add(block)
                 logger.warning(
-                    "%s is hybridized: what goes in and out of the blocks inside is not captured; parameters, their "
-                    "gradients, and the block's own inputs and outputs are",
+                    "inputs and outputs of the blocks inside %s are not saved, because it is hybridized; its "
+                    "parameters, their gradients, and its own inputs and outputs are. To save all, do not hybridize it",
                     self._block_names[block],
                 )
         return parameters
 
-    def _tap(self, block: Any) -> None:
+    def _register_callbacks(self, block: Any) -> None:
         if block in self._block_names:
             return
-        name = _unlike(self._names_of_blocks, block.name or type(block).__name__.lower())
+        name = _unique(self._names_of_blocks, block.name or type(block).__name__.lower())
         self._block_names[block] = name
-        self._handles.append(block.register_forward_pre_hook(Inputs(self, name)))
-        self._handles.append(block.register_forward_hook(Outputs(self, name)))
+        self._handles.append(block.register_forward_pre_hook(InputCallback(self, name)))
+        self._handles.append(block.register_forward_hook(OutputCallback(self, name)))
 
-    def _name(self, parameter: Any) -> None:
-        name = _unlike(self._names_of_parameters, parameter.name)
+    def _name_parameter(self, parameter: Any) -> None:
+        name = _unique(self._names_of_parameters, parameter.name)
         self._parameter_names[parameter] = name
         collections = self.recorder.collections
-        for kind, word in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
-            if parameter.name.endswith(word):
-                collections.require(kind).add_tensor_names([name])
+        for collection, ending in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
+            if parameter.name.endswith(ending):
+                collections.require(collection).add_tensor_names([name])
         self._name_gradient(f"gradient/{name}", name)
 
     def _name_gradient(self, name: str, parameter: str) -> None:
@@ -250,7 +273,7 @@ class Hook(BaseHook):
     def _let_go(self) -> None:
         for handle in self._handles:
             handle.detach()
-        ignore_backward(self)
+        stop_observing_backward(self)
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
                 collection.forget_parts()
@@ -277,8 +300,8 @@ class Hook(BaseHook):
     # Capturing.
 
     def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
-        """Capture parameters as they are before the step's update, and give those that MXNet initialises only when it
-        sees what the model is run on."""
+        """Capture parameters before the step updates them. Return those that MXNet initialises only in the forward,
+        when it knows the shapes of the inputs."""
         uninitialised = []
         for parameter in parameters:
             if parameter._data is None:
@@ -301,12 +324,18 @@ class Hook(BaseHook):
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be."""
+    """Return the current hook, or None.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+    """
     return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
 
 def _hybridized(block: Any) -> Iterator[Any]:
-    """The outermost blocks whose insides run as a graph, without Python."""
+    """Yield the outermost blocks whose children run as a graph, without Python."""
     if isinstance(block, gluon.HybridBlock) and block._active:
         if block._children:
             yield block
@@ -319,8 +348,8 @@ def _is_on_several_devices(root: Any) -> bool:
     return any(len(parameter._data or ()) > 1 for parameter in root.collect_params().values())
 
 
-def _unlike(taken: set[str], name: str) -> str:
-    """The name, with a number if there is one like it. It is taken from here on."""
+def _unique(taken: set[str], name: str) -> str:
+    """Return the name, with a number if it is taken, and take it."""
     candidates = (f"{name}_{number}" if number else name for number in range(len(taken) + 1))
     found = next(each for each in candidates if each not in taken)
     taken.add(found)
@@ -329,4 +358,4 @@ def _unlike(taken: set[str], name: str) -> str:
 
 def _check_block(block: Any, method: str) -> None:
     if not isinstance(block, gluon.Block):
-        raise ConfigurationError(f"{method} takes a gluon.Block, not {type(block).__name__}")
+        raise ConfigurationError(f"{method} takes a gluon.Block, got {type(block).__name__}")

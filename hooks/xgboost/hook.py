@@ -1,4 +1,4 @@
-"""The XGBoost hook, a callback.
+"""The hook for XGBoost, a training callback.
 
 import tensortrial.hooks.xgboost as tt
 
@@ -59,7 +59,7 @@ __all__ = [
 
 SAVE_INTERVAL = 10
 
-# What is in each collection. Those of metrics and losses are told by name.
+# The pattern of each collection. Metrics and losses are added by name.
 _REGEXES = {
     CollectionKeys.METRICS: "",
     CollectionKeys.LOSSES: "",
@@ -91,7 +91,7 @@ class Options(HookOptions):
         hyperparameters: What is saved as `hyperparameters/<name>`, a dictionary or pairs. Default: the booster's own.
         train_data: The data that SHAP values are computed on: a DMatrix, an array, a DataFrame or a sparse matrix, or a
             pair (data, labels).
-        validation_data: The data that predictions and labels are of, of the same types.
+        validation_data: The data whose predictions and labels are saved, of the same types.
     """
 
     hyperparameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None
@@ -124,22 +124,27 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         self._metrics: set[str] = set()
         self._names: Names | None = None
         self._importances = Importances()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._rounds_before = 0
         self._open_round: tuple[int, Any] | None = None
         current_hook.made(self)
 
     @classmethod
     def hook_from_config(cls, json_file_path: str | None = None) -> Self:
-        """The same as `create_from_json_file`. Data and hyperparameters are set afterwards: `hook.validation_data =
-        dvalid`."""
+        """Return a hook as a JSON configuration describes it: another name of `create_from_json_file`.
+
+        Set data and hyperparameters afterwards: `hook.validation_data = dvalid`.
+
+        Args:
+            json_file_path: The configuration file; None for the one that an environment variable names.
+        """
         return cls.create_from_json_file(json_file_path)
 
     # What the user sets and calls.
 
     @property
     def hyperparameters(self) -> dict[str, Any] | None:
-        """What is saved as `hyperparameters/<name>`; None: as the booster has them. Set it to a dictionary or pairs."""
+        """What is saved as `hyperparameters/<name>`; None for the booster's own. Set it to a dictionary or pairs."""
         return self._hyperparameters
 
     @hyperparameters.setter
@@ -148,7 +153,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     @property
     def train_data(self) -> xgb.DMatrix | None:
-        """What SHAP values are computed on. Set it to data; a DMatrix comes back."""
+        """The data that SHAP values are computed on, as a DMatrix. It can be set to all that `train_data` accepts."""
         return self._train.matrix if self._train else None
 
     @train_data.setter
@@ -157,7 +162,8 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     @property
     def validation_data(self) -> xgb.DMatrix | None:
-        """What predictions and labels are of. Set it to data; a DMatrix comes back."""
+        """The data whose predictions and labels are saved, as a DMatrix. It can be set to all that `validation_data`
+        accepts."""
         return self._validation.matrix if self._validation else None
 
     @validation_data.setter
@@ -168,14 +174,22 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
     def save_tensor(
         self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
     ) -> None:
-        """Save an array, or what numpy makes one of, whatever the save configuration says: at the open step, or, when
-        none is open, at the one that begins next in this mode; in the form that the collections ask for."""
+        """Save an array whatever the save configuration says.
+
+        It is saved at the open step, or, if none is open, at the next step of this mode.
+
+        Args:
+            tensor_name: The name of the tensor.
+            tensor_value: An array, or what numpy can convert to one.
+            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
+                ReductionConfig decides in what form it is saved.
+        """
         try:
             self.recorder.save_tensor(tensor_name, array_of(tensor_value), collections_to_write)
         except UnsupportedValue as exc:
             self.recorder.refuse(tensor_name, exc)
 
-    # What XGBoost calls. `model` is a Booster, or in `xgboost.cv` the pack of the folds' boosters.
+    # What XGBoost calls. `model` is a Booster, or in `xgboost.cv` an object with the boosters of all folds.
 
     def before_training(self, model: Any) -> Any:
         self._begin_training(model)
@@ -192,9 +206,9 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     def after_training(self, model: Any) -> Any:
         if self._open_round is not None:
-            # A callback before this one ended training: the last round was kept from us.
+            # A callback before this one ended training, so `after_iteration` was not called for the last round.
             (epoch, evals_log), self._open_round = self._open_round, None
-            # It may also have cut the model back to its best round.
+            # It may also have reduced the model to its best round.
             is_whole = model.num_boosted_rounds() == self._rounds_before + epoch + 1
             self._end_round(model if is_whole else None, evals_log)
         return model
@@ -216,11 +230,11 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     @guarded
     def _end_round(self, model: Any, evals_log: Any) -> None:
-        """A step: all of it is known when the round is over. Without a model, only the metrics are."""
+        """Save a round as a step, after it has ended. Without a model, only its metrics."""
         if not self.recorder.active:
             return
         metrics = latest_metrics(evals_log)
-        self._know(metrics)
+        self._add_metrics(metrics)
         self.recorder.begin_step()
         if self.recorder.saving:
             self._capture_metrics(metrics)
@@ -228,7 +242,7 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
                 self._capture(model)
         self.recorder.end_step()
 
-    def _know(self, metrics: Mapping[str, float]) -> None:
+    def _add_metrics(self, metrics: Mapping[str, float]) -> None:
         if self._metrics.issuperset(metrics):
             return
         self._metrics.update(metrics)
@@ -241,7 +255,10 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
     def _capture_metrics(self, metrics: Mapping[str, float]) -> None:
         self._record_numbers(tuple(metrics), list(metrics.values()))
         if not metrics and self._is_due_now(CollectionKeys.METRICS):
-            self._say("no metrics are saved: there is no evaluation set; give training `evals`, or fit an `eval_set`")
+            self._warn_once(
+                "no metrics are saved, because there is no evaluation set; pass `evals` to xgboost.train, or "
+                "`eval_set` to fit"
+            )
 
     def _capture(self, model: Any) -> None:
         folds = getattr(model, "cvfolds", None)
@@ -256,37 +273,44 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             self._capture_shap(model, names)
             self._capture_trees(model, names)
         elif self._is_due(names.of_one_model):
-            self._say("predictions, labels, SHAP values and trees are of one model; a cross-validation has several")
+            self._warn_once(
+                "no predictions, labels, SHAP values and trees are saved of a cross-validation, which has several "
+                "models; train one model by xgboost.train to save them"
+            )
 
     def _capture_hyperparameters(self, booster: xgb.Booster, names: Names) -> None:
-        given = self._hyperparameters
-        if given is None:
+        parameters = self._hyperparameters
+        if parameters is None:
             # They may change: a callback can set the learning rate.
-            given = booster_parameters(booster) if self._is_due(names.hyperparameters) else {}
-        for name, value in given.items():
+            parameters = booster_parameters(booster) if self._is_due(names.hyperparameters) else {}
+        for name, value in parameters.items():
             self._record(f"hyperparameters/{name}", as_array(value))
 
     def _capture_importances(self, boosters: Sequence[xgb.Booster], names: Names) -> None:
-        kinds = [kind for kind, of_kind in names.importances.items() if self._is_due(of_kind)]
-        if names.is_linear and kinds != ["weight"]:
-            if kinds:
-                self._say("a linear model has the feature importance `weight` and no other")
-            kinds = ["weight"] if "weight" in kinds else []
-        if not kinds:
+        types = [type_ for type_, its_names in names.importances.items() if self._is_due(its_names)]
+        if names.is_linear and types != ["weight"]:
+            if types:
+                self._warn_once("only the feature importance `weight` is saved, because a linear model has no other")
+            types = ["weight"] if "weight" in types else []
+        if not types:
             return
-        of_all = self._importances.of(boosters[0], kinds) if len(boosters) == 1 else mean_importances(boosters, kinds)
-        for of_kind, scores in of_all:
-            self._record_numbers(of_kind, scores)
+        one = len(boosters) == 1
+        scored = self._importances.compute(boosters[0], types) if one else mean_importances(boosters, types)
+        for its_names, scores in scored:
+            self._record_numbers(its_names, scores)
 
     def _capture_predictions(self, booster: xgb.Booster) -> None:
         due = [name for name in ("predictions", "labels") if self._is_due([name])]
         data = self._validation
         if data is None:
             if due:
-                self._say(f"no {' and '.join(due)} are saved: the hook has no validation_data")
+                self._warn_once(
+                    f"no {' and '.join(due)} are saved, because the hook has no validation_data; set "
+                    "hook.validation_data before training"
+                )
             return
         for name in due:
-            with self._refusing(name):
+            with self._skipping_unsupported(name):
                 self._record(name, data.labels if name == "labels" else data.predict(booster))
 
     def _capture_shap(self, booster: xgb.Booster, names: Names) -> None:
@@ -294,28 +318,30 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         if not self._is_due(names.shap):
             return
         if data is None:
-            self._say("no SHAP values are saved: the hook has no train_data")
+            self._warn_once(
+                "no SHAP values are saved, because the hook has no train_data; set hook.train_data before training"
+            )
             return
-        with self._refusing("full_shap" if self._is_due(names.full_shap) else "average_shap"):
+        with self._skipping_unsupported("full_shap" if self._is_due(names.full_shap) else "average_shap"):
             values = data.predict(booster, contributions=True)
             self._record("full_shap", values)
             for i, name in enumerate(names.full_shap_columns):
                 self._record(name, values[..., i])
             if self._is_due(names.average_shap):
-                # The last one is the bias.
+                # The last column is the bias.
                 means = np.abs(values[..., :-1]).mean(axis=0, dtype=np.float64)
                 self._record_numbers(names.average_shap, means.T.tolist())
 
     def _capture_trees(self, booster: xgb.Booster, names: Names) -> None:
         if self._is_due(names.trees):
-            with self._refusing("trees"):
+            with self._skipping_unsupported("trees"):
                 for column, values in newest_trees(booster, names.features).items():
                     self._record(f"trees/{column}", values)
 
     # Recording.
 
     def _record_numbers(self, names: tuple[str, ...], numbers: Sequence[Any]) -> None:
-        """A number for each name; of a model of several groups, a list of them."""
+        """Record a number for each name, or, of a model with several groups, a list of numbers."""
         if numbers and isinstance(numbers[0], list):
             for name, number in zip(names, numbers, strict=True):
                 self._record(name, np.array(number, np.float64))
@@ -336,21 +362,21 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         return config is not None and step is not None and config.should_save_step(step.mode, step.mode_step)
 
     @contextmanager
-    def _refusing(self, name: str) -> Iterator[None]:
-        """What cannot be had is left out; the rest of the step goes on."""
+    def _skipping_unsupported(self, name: str) -> Iterator[None]:
+        """Log an UnsupportedValue of the block as a tensor that is not saved, and continue the step."""
         try:
             yield
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
-    def _say(self, sentence: str) -> None:
-        """Once, however many steps it is true of."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        """Log a warning unless the same was logged before."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             logger.warning("%s", sentence)
 
     def _data_set(self, name: str, value: Any) -> DataSet | None:
-        # In a distributed job a DMatrix is made by all workers together, also by those that save nothing.
+        # In a distributed job all workers create a DMatrix together, also those that save nothing.
         if value is None or not (self.recorder.active or xgb.collective.is_distributed()):
             return None
         return DataSet(name, value)
@@ -359,7 +385,13 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """The current hook, or None; made from the JSON configuration if asked to be."""
+    """Return the current hook, or None.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+    """
     return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
 
 

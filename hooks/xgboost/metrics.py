@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Metrics that fall as the model gets better. Of one that XGBoost does not have, its name must say so.
+# Metrics that fall as the model improves. A custom metric is one if its name contains `loss`.
 _LOSSES = re.compile(
     r"^(rmse|rmsle|mae|mape|mphe|logloss|mlogloss|error|merror|quantile|expectile|\w+-nloglik|\w+-deviance|.*loss.*)"
     r"(@.*)?$",
@@ -15,8 +15,11 @@ _LOSSES = re.compile(
 
 
 def latest_metrics(evals_log: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, float]:
-    """The newest value of each metric, `<data>-<metric>`; of a cross-validation its mean over the folds and its
-    standard deviation, `<data>-<metric>-mean` and `-std`."""
+    """Return the newest value of each metric by its name, `<data>-<metric>`.
+
+    A cross-validation has two of each: the mean over the folds and the standard deviation, `<data>-<metric>-mean` and
+    `-std`.
+    """
     found: dict[str, float] = {}
     for data, metrics in evals_log.items():
         for metric, values in metrics.items():
@@ -29,6 +32,6 @@ def latest_metrics(evals_log: Mapping[str, Mapping[str, list[Any]]]) -> dict[str
 
 
 def is_loss(name: str) -> bool:
-    """Whether a smaller value of the metric of that name is a better one."""
+    """Return whether a smaller value of the metric is better."""
     metric = name.partition("-")[2]
     return not metric.endswith("-std") and bool(_LOSSES.match(metric.removesuffix("-mean")))

@@ -1,16 +1,16 @@
-"""What the tensors of a booster are called."""
+"""The names of a booster's tensors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .importance import KINDS, importance_names
+from .importance import IMPORTANCE_TYPES, importance_names
 from .parameters import booster_parameters
 from .trees import COLUMNS
 
 
 class Names:
-    """The names of all that can be saved of one booster, made once: most steps only look them up."""
+    """The names of all that can be saved of one booster, built once for all steps."""
 
     def __init__(self, booster: Any) -> None:
         parameters = booster_parameters(booster)
@@ -18,7 +18,7 @@ class Names:
         self.hyperparameters = tuple(f"hyperparameters/{name}" for name in parameters)
         features = booster.feature_names or [f"f{i}" for i in range(booster.num_features())]
         self.features: tuple[str, ...] = tuple(features)
-        self.importances = {kind: importance_names(kind, features) for kind in KINDS}
+        self.importances = {name: importance_names(name, features) for name in IMPORTANCE_TYPES}
         self.average_shap = tuple(f"average_shap/{feature}" for feature in features)
         self.full_shap_columns = tuple(f"full_shap/{feature}" for feature in features)
         self.full_shap = ["full_shap", *self.full_shap_columns]

@@ -11,22 +11,28 @@ import numpy as np
 from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError
 
-# The parts of a booster's configuration that say how it is trained; the others say what it has become.
-_PARTS = ("_train_param", "generic_param", "_loss_param")
+# The sections of a booster's configuration with parameters of training; the others describe the trained model.
+_SECTIONS = ("_train_param", "generic_param", "_loss_param")
 
 
 def check_parameters(value: Any) -> dict[str, Any] | None:
-    """Hyperparameters as XGBoost takes them, a dictionary or pairs, by name. Raises ConfigurationError."""
+    """Return hyperparameters, which may be a dictionary or pairs, by name.
+
+    Raises:
+        ConfigurationError: `value` is neither.
+    """
     if value is None:
         return None
     try:
         return {str(name): each for name, each in dict(value).items()}
     except (TypeError, ValueError) as exc:
-        raise ConfigurationError(f"hyperparameters must be a dictionary or a list of pairs, not {value!r}") from exc
+        raise ConfigurationError(
+            f"hyperparameters must be a dictionary or a list of pairs, got {value!r:.200}"
+        ) from exc
 
 
 def booster_parameters(booster: Any) -> dict[str, Any]:
-    """What a booster itself says that it is trained with, defaults included. Numbers are in single precision."""
+    """Return the parameters of a booster, defaults included. Numbers are in single precision."""
     learner = json.loads(booster.save_config())["learner"]
     found = {name: _parsed(value) for name, value in _leaves(learner, False)}
     metrics = [metric["name"] for metric in learner.get("metrics", ())]
@@ -34,8 +40,10 @@ def booster_parameters(booster: Any) -> dict[str, Any]:
 
 
 def as_array(value: Any) -> Array:
-    """A hyperparameter: a number or a string is an array without axes, a list of such has one; what is neither goes
-    in as its text."""
+    """Return a hyperparameter as an array.
+
+    A number or a string has no axis, a list of them has one. Any other value is converted to text.
+    """
     array = np.asarray(value) if isinstance(value, (bool, int, float, str, np.generic)) else _listed(value)
     return array if array.dtype.kind in "biufU" else np.asarray(str(value))
 
@@ -51,15 +59,15 @@ def _listed(value: Any) -> Array:
 def _leaves(part: Mapping[str, Any], inside: bool) -> Iterator[tuple[str, str]]:
     for name, value in part.items():
         if isinstance(value, dict):
-            yield from _leaves(value, inside or name.endswith(_PARTS))
+            yield from _leaves(value, inside or name.endswith(_SECTIONS))
         elif inside and isinstance(value, str):
             yield name, value
 
 
 def _parsed(text: str) -> Any:
-    for kind in (int, float):
+    for number in (int, float):
         try:
-            return kind(text)
+            return number(text)
         except ValueError:
             continue
     return text

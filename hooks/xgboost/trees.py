@@ -13,55 +13,61 @@ import numpy as np
 from tensortrial.dtypes import Array
 from tensortrial.errors import UnsupportedValue
 
-# What a leaf has in the columns that only splits have.
+# The value of a leaf in columns that only splits have.
 _NONE = "nan"
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node, with the fields of a row of XGBoost's `trees_to_dataframe`. Trees and nodes are counted from 0."""
+    """One node of a tree: a row of XGBoost's `trees_to_dataframe`. Trees and nodes are counted from 0."""
 
     tree: int
     node: int
     feature: str
-    """The feature that is split on; Leaf."""
+    """The feature of the split; `Leaf` for a leaf."""
     split: float
-    """Smaller values go to `yes`; NaN of a leaf, and of a split by categories."""
+    """Smaller values go to `yes`. NaN for a leaf and for a split by categories."""
     yes: int | None
     no: int | None
     missing: int | None
     gain: float
-    """What the split gained; the value of a leaf."""
+    """The gain of the split; for a leaf its value."""
     cover: float
-    """The sum of the second derivatives of the rows that come here."""
+    """The sum of the second derivatives of the rows that reach the node."""
     category: str
-    """The categories that go to `no`, as numbers with commas between them."""
+    """The categories that go to `no`, as comma-separated numbers."""
 
 
 def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
-    """The trees of the last boosting round, one row a node, by column: int64, float64, and fixed-width strings.
+    """Return the trees of the last boosting round by column, with one row for each node.
 
-    Only that round is read, however many there are, where the model can be sliced. Raises UnsupportedValue if the model
-    has no such trees.
+    Where the model can be sliced, only that round is read, however many there are.
+
+    Returns:
+        Arrays of shape (nodes,): int64, float64, and fixed-width strings.
+
+    Raises:
+        UnsupportedValue: The model has no trees, or trees with several values in a leaf.
     """
     trees, first = _newest(booster)
     if any(tree["tree_param"]["size_leaf_vector"] != "1" for tree in trees):
-        raise UnsupportedValue("trees with several values a leaf (multi_output_tree) have no columns")
+        raise UnsupportedValue("trees with several values in a leaf (multi_output_tree) cannot be saved as columns")
     return _columns([node for i, tree in enumerate(trees) for node in _nodes(tree, first + i, features)])
 
 
 def _newest(booster: Any) -> tuple[list[Any], int]:
-    """The trees of the last boosting round in XGBoost's form, and the number of the first of them."""
+    """Return the trees of the last boosting round as XGBoost's JSON has them, and the number of the first."""
     last = booster.num_boosted_rounds() - 1
     try:
         trees = _part_with_trees(_gradient_booster(booster[last : last + 1]))["model"]["trees"]
-    except ValueError as exc:  # XGBoost's own error is one
+    except ValueError as exc:  # XGBoostError is a ValueError
         return _newest_of_whole(booster, exc)
     return trees, _count_trees(booster) - len(trees)
 
 
 def _newest_of_whole(booster: Any, refused: ValueError) -> tuple[list[Any], int]:
-    """The same of a model that cannot be cut, as one with process_type="update" cannot while it has trees to come."""
+    """Return the same from a model that cannot be sliced, such as one with process_type="update" before its last
+    round."""
     found = _part_with_trees(_gradient_booster(booster))
     if "iteration_indptr" not in found["model"]:
         raise UnsupportedValue("the model has no trees: it is linear") from refused
@@ -80,13 +86,13 @@ def _count_trees(booster: Any) -> int:
 
 
 def _part_with_trees(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of DART, whose weights of trees come around them."""
+    """Return the section with the trees: DART nests it."""
     found: Mapping[str, Any] = model.get("gbtree", model)
     return found
 
 
 def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[Node]:
-    """Those that can be reached: what was pruned stays in XGBoost's lists."""
+    """Yield the reachable nodes: XGBoost keeps pruned ones in its lists."""
     left, right = tree["left_children"], tree["right_children"]
     categories = _categories(tree)
     reached = [0]
@@ -111,9 +117,9 @@ def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Ite
 
 
 def _categories(tree: Mapping[str, Any]) -> dict[int, str]:
-    """Of the nodes that split by categories."""
-    places = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
-    return {node: ",".join(map(str, tree["categories"][start : start + size])) for node, start, size in places}
+    """Return the categories of the nodes that split by categories, by node."""
+    slices = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
+    return {node: ",".join(map(str, tree["categories"][start : start + size])) for node, start, size in slices}
 
 
 def _columns(nodes: Sequence[Node]) -> dict[str, Array]:

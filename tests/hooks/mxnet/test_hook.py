@@ -142,7 +142,7 @@ class TestNames:
     def test_what_is_not_a_block_is_refused(self, make_hook: Any) -> None:
         hook = make_hook()
         for method in (hook.register_block, hook.register_hook, hook.get_collection("mine").add_block_tensors):
-            with pytest.raises(ConfigurationError, match=r"takes a gluon\.Block, not str"):
+            with pytest.raises(ConfigurationError, match=r"takes a gluon\.Block, got str"):
                 method("net")
 
 
@@ -371,7 +371,7 @@ class TestHybridized:
         hook.register_block(net)
         hook.register_block(loss)
         assert len(caplog.records) == 1
-        assert "net is hybridized: what goes in and out of the blocks inside is not captured" in caplog.text
+        assert "inputs and outputs of the blocks inside net are not saved, because it is hybridized" in caplog.text
         train(net, 3, loss)
         hook.close()
         own = {"net_input_0", "net_output_0", "loss_input_0", "loss_input_1", "loss_output_0"}

@@ -234,7 +234,7 @@ def test_a_linear_model(make: Make, out: str, lenient: None, caplog: pytest.LogC
     np.testing.assert_array_equal(trial.tensor("full_shap").value(2), booster.predict(training, pred_contribs=True))
     assert not trial.tensor_names(collection="trees")
     said = messages(caplog)
-    assert ["has the feature importance `weight` and no other" in each for each in said] == [True, False]
+    assert ["only the feature importance `weight` is saved" in each for each in said] == [True, False]
     assert "it is linear" in said[1]
 
 
@@ -293,9 +293,9 @@ def test_training_on_quantiles(make: Make, out: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (("file.csv", "csv"), "not the name of a file: load 'file.csv' first"),
-        ("file.csv", "not the name of a file"),
-        (object(), "train_data must be a DMatrix, an array, .* of object"),
+        (("file.csv", "csv"), "got the text 'file.csv'; to use a file, load it first"),
+        ("file.csv", "got the text 'file.csv'"),
+        (object(), "train_data must be a DMatrix, an array, .* got object"),
         (np.array([["a"]]), "train_data must be"),
         ((np.ones((3, 2)), np.ones(2)), "train_data must be"),
     ],
@@ -308,7 +308,7 @@ def test_data_that_make_no_sense_are_refused(out: str, data: Any, message: str) 
 
 def test_a_dmatrix_in_a_pair_is_refused(out: str) -> None:
     training, _ = cancer()
-    with pytest.raises(ConfigurationError, match="keeps its labels itself"):
+    with pytest.raises(ConfigurationError, match="has its own labels"):
         tt.Hook(out, validation_data=(training, training.get_label()))
     with pytest.raises(ConfigurationError, match="hyperparameters must be"):
         tt.Hook(out, hyperparameters=3)
@@ -324,9 +324,9 @@ def test_columns_that_do_not_match(make: Make, out: str, lenient: None, caplog: 
     assert not {"full_shap", "predictions", "labels"} & set(trial.tensor_names())
     said = messages(caplog)
     assert len(said) == 3
-    assert "validation_data has 5 columns, and the model 30 features" in said[0]
-    assert "validation_data has no labels; give a DMatrix with labels, or a pair" in said[1]
-    assert "is 'area', and feature 23 of the model 'worst area'" in said[2]
+    assert "validation_data has 5 columns, but the model has 30 features" in said[0]
+    assert "validation_data has no labels; pass a DMatrix with labels, or a pair" in said[1]
+    assert "is 'area', but feature 23 of the model is 'worst area'" in said[2]
     hook.close()
     assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None
 
@@ -335,9 +335,9 @@ def test_what_is_missing_is_said_once(make: Make, out: str, caplog: pytest.LogCa
     train(make(save_all=True), 3, evals=[])
     said = messages(caplog)
     assert len(said) == 3
-    assert "no metrics are saved: there is no evaluation set" in said[0]
-    assert "no predictions and labels are saved: the hook has no validation_data" in said[1]
-    assert "no SHAP values are saved: the hook has no train_data" in said[2]
+    assert "no metrics are saved, because there is no evaluation set" in said[0]
+    assert "no predictions and labels are saved, because the hook has no validation_data" in said[1]
+    assert "no SHAP values are saved, because the hook has no train_data" in said[2]
     caplog.clear()
     quiet = make(out_dir=f"{out}-2")
     quiet.get_collection("metrics").save_config.end_step = 0

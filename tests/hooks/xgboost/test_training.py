@@ -213,7 +213,8 @@ def test_cross_validation(make: Make, out: str, caplog: pytest.LogCaptureFixture
         assert float(trial.tensor(f"feature_importance/gain/{feature}").value(3)) == pytest.approx(expected)
     assert not trial.has_tensor("predictions")
     assert messages(caplog) == [
-        "predictions, labels, SHAP values and trees are of one model; a cross-validation has several"
+        "no predictions, labels, SHAP values and trees are saved of a cross-validation, which has several models; "
+        "train one model by xgboost.train to save them"
     ]
 
 
