@@ -1,4 +1,4 @@
-"""The command line: `tensortrial COMMAND RUN …`, one file a command."""
+"""The command line: `tensortrial COMMAND RUN …`, with one file for each command."""
 
 import sys
 
@@ -9,7 +9,7 @@ try:
 except ModuleNotFoundError as exc:
     if exc.name not in ("click", "rich"):
         raise
-    # Said here and not by a traceback: the reader of this is at a shell.
+    # A sentence instead of a traceback, because the reader is at a shell.
     sys.exit(str(MissingExtra(exc.name, "ui", "the command line")))
 except KeyboardInterrupt:
     sys.exit(130)

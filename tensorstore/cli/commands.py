@@ -1,4 +1,4 @@
-"""The commands together."""
+"""The program `tensortrial` with all its commands."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .sql import sql
 from .steps import steps
 from .watch import watch
 
-# What shells and schedulers know a program by that ended by Ctrl-C: 128 and the number of SIGINT.
+# The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
 _INTERRUPTED = 130
 
 
 class _Commands(click.Group):
-    """Prints the errors of this project as one sentence."""
+    """A group of commands that prints the errors of this project as one sentence."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -43,10 +43,10 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tensortrial")
 def main() -> None:
-    """Look into training runs.
+    """Inspect, query and export training runs.
 
-    RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be looked into
-    while it is being written.
+    RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be read while it is
+    being written.
     """
 
 

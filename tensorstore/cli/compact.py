@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ..maintenance import compaction
-from .console import say
-from .options import counted, options_of, place_errors, run_argument, storage_option
+from .console import print_line
+from .options import count_of, parse_options, run_argument, runs_below_hint, storage_option
 
 
 @click.command("compact")
@@ -17,26 +17,26 @@ from .options import counted, options_of, place_errors, run_argument, storage_op
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Keep the small files so long, for readers that have begun to read them; 0 if nobody reads.",
+    help="How long to keep the small files for readers that have begun to read them; 0 if nobody reads.",
 )
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
 def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, ...]) -> None:
-    """Make few files of the many small ones of a run.
+    """Merge the many small files of a run into few.
 
-    Opening and querying a long run gets faster. A run can be compacted while it is written and read, and again as it
-    grows; what was interrupted is finished the next time.
+    A long run is then opened and queried faster. A run can be compacted while it is written and read, and again as it
+    grows. After an interruption, run the command again.
 
     \b
     tensortrial compact runs/long
     """
-    with place_errors(run, storage_options):
-        done = compaction.compact(run, grace=grace, storage_options=options_of(storage_options), progress=progress)
+    with runs_below_hint(run, storage_options):
+        done = compaction.compact(run, grace=grace, storage_options=parse_options(storage_options), progress=progress)
     for error in done.damaged.values():
-        say(f"damaged, and left as it is: {error}", err=True)
-    before = f"{counted(done.files_before, 'index file')} of {_size(done.bytes_before)}"
+        print_line(f"damaged and not merged: {error}", err=True)
+    before = f"{count_of(done.files_before, 'index file')} of {_size(done.bytes_before)}"
     if done.files_before == done.files_after:
-        click.echo(f"{before}: there is nothing to put together")
+        click.echo(f"{before}: nothing to merge")
     else:
         click.echo(f"{before} are now {done.files_after} of {_size(done.bytes_after)}")
     if done.chunks_merged:

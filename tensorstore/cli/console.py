@@ -1,4 +1,4 @@
-"""Text at a shell, as the library rich lays it out."""
+"""Text and tables on a terminal, formatted by the library rich."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from rich.console import Console
 from rich.table import Table
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of Unicode: controls, formats, surrogates, and separators of lines and paragraphs."""
+"""Categories of Unicode: controls, formats, surrogates, and line and paragraph separators."""
 _GAP = 3
 _FOLDED_WIDTH = 24
-"""A column is not folded to less than this."""
+"""A column is not folded to fewer characters."""
 
 
 def visible(text: str, keep: str = "\t\n") -> str:
-    """Return text with whatever a terminal obeys, or hides, as an escape such as `\\x1b` or `\\u202e`.
+    """Return text with all characters that control a terminal, or are invisible, as escapes such as `\\x1b`.
 
-    Names of tensors, workers and collections come out of a run, which may be a stranger's: ESC and the C1 controls move
-    the cursor or set the title, CR writes over the line, and marks of direction show another text than there is.
+    The names of tensors, workers and collections come from a run, which may be a stranger's. ESC and the C1 controls
+    move the cursor or set the title, CR overwrites the line, and marks of direction reorder the text.
+
+    Args:
+        text: Any text.
+        keep: Characters that stay as they are.
     """
     if text.isprintable():
         return text
@@ -35,25 +39,26 @@ def _escaped(sign: str) -> str:
     return sign.encode("unicode_escape").decode()
 
 
-def say(text: str, err: bool = False) -> None:
+def print_line(text: str, err: bool = False) -> None:
     """Print a line for people."""
     click.echo(visible(text), err=err)
 
 
-def say_name(name: str) -> None:
-    """Print a name on a line of its own: for people on a terminal, as it is for programs."""
-    # By `color`, click leaves what looks like an ANSI sequence in the name of a pipe's reader.
+def print_name(name: str) -> None:
+    """Print a name on a separate line: escaped on a terminal, unchanged into a pipe or a file."""
+    # `color` keeps click from removing what looks like an ANSI sequence.
     click.echo(visible(name, keep="") if sys.stdout.isatty() else name, color=True)
 
 
 def console_for(file: TextIO | None = None) -> Console:
-    # Into a pipe or a file, lines must not be cut at the width of a terminal that is not there.
+    """Return a console that prints to a file, or to standard output."""
+    # A pipe or a file has no width, and lines must not be cut.
     width = None if (file or sys.stdout).isatty() else 10_000
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; where the terminal is too narrow for its columns, each row as lines, one for a column."""
+    """Print a table, or, if the terminal is too narrow for it, each row as one line for each column."""
     columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
     if rows and _width(columns, rows) > console.width:
         _print_records(console, columns, rows)
@@ -67,10 +72,10 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
 
 
 def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """The least width at which all can be read, long texts folded."""
+    """Return the smallest width that shows all columns, with long texts folded."""
     widths = [
-        max(min(max(cell_len(row[place]) for row in rows), _FOLDED_WIDTH), cell_len(column))
-        for place, column in enumerate(columns)
+        max(min(max(cell_len(row[index]) for row in rows), _FOLDED_WIDTH), cell_len(column))
+        for index, column in enumerate(columns)
     ]
     return sum(widths) + _GAP * len(widths)
 

@@ -9,7 +9,7 @@ import click
 
 from ..exports import export as export_runs
 from ..exports.tables import DEFAULT, SCHEMAS
-from .options import counted, options_of, storage_option, tell_left_out
+from .options import count_of, parse_options, report_skipped, storage_option
 
 
 class _Since(click.ParamType[int | datetime]):
@@ -23,7 +23,7 @@ class _Since(click.ParamType[int | datetime]):
         try:
             return int(value) if value.isdecimal() else _in_utc(datetime.fromisoformat(value))
         except ValueError:
-            self.fail(f"{value!r} is neither a global step nor a time such as 2026-01-31T12:00", param, ctx)
+            self.fail(f"must be a global step or a time such as 2026-01-31T12:00, got {value!r}", param, ctx)
 
 
 @click.command()
@@ -33,18 +33,16 @@ class _Since(click.ParamType[int | datetime]):
     "--table",
     "tables",
     multiple=True,
-    help=f"Export this table only: {', '.join(SCHEMAS)}. May be given several times. "
+    help=f"Export only this table: {', '.join(SCHEMAS)}. Can be repeated. "
     f"[default: all but {' and '.join(table for table in SCHEMAS if table not in DEFAULT)}]",
 )
-@click.option(
-    "--since", type=_Since(), help="Leave out steps before this global step, or saved before this time (UTC)."
-)
+@click.option("--since", type=_Since(), help="Skip steps before this global step, or saved before this time (UTC).")
 @click.option(
     "--target-option",
     "target_options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="For the target, e.g. schema=runs. May be given several times.",
+    help="An option of the target, e.g. schema=runs. Can be repeated.",
 )
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
@@ -57,13 +55,14 @@ def export(
     progress: bool,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Copy runs to where other data lies.
+    """Copy runs into a database, a data lake or files.
 
-    TARGET is duckdb:FILE, postgresql://HOST/DATABASE, parquet:FOLDER, csv:FOLDER, or another of docs/warehouse.md. Put
-    no password into it, because others on the machine can see the command line: PGPASSWORD and ~/.pgpass are read.
+    TARGET is duckdb:FILE, postgresql://HOST/DATABASE, parquet:FOLDER, csv:FOLDER, or another target of
+    docs/warehouse.md. Do not write a password into it, because others on the machine can see the command line: set
+    PGPASSWORD or use ~/.pgpass.
 
-    Exporting again moves only what is new, also after an interruption. RUN may be several runs, a folder that has runs
-    below it, or a quoted pattern.
+    Another export copies only new rows, also after an interruption. RUN is a run, a folder with runs below it, or a
+    quoted pattern; several are allowed.
 
     \b
     tensortrial export runs duckdb:warehouse.duckdb
@@ -74,13 +73,13 @@ def export(
         target,
         tables=tables or None,
         since=since,
-        storage_options=options_of(storage_options),
+        storage_options=parse_options(storage_options),
         progress=progress,
-        **(options_of(target_options, "--target-option") or {}),
+        **(parse_options(target_options, "--target-option") or {}),
     )
-    tell_left_out(done.damaged)
+    report_skipped(done.damaged)
     for table, count in done.rows.items():
-        click.echo(f"{table}: {counted(count, 'row')}")
+        click.echo(f"{table}: {count_of(count, 'row')}")
 
 
 def _in_utc(moment: datetime) -> datetime:

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from .console import say, say_name
-from .options import options_of, storage_option
+from .console import print_line, print_name
+from .options import parse_options, storage_option
 
 
 @click.group("import")
 def imports() -> None:
-    """Make a run from what something else wrote."""
+    """Create a run from files that another program wrote."""
 
 
 @imports.command("smdebug")
@@ -24,32 +24,33 @@ def imports() -> None:
 def import_smdebug(source: str, target: str, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Import a run that smdebug wrote.
 
-    SOURCE is its folder or URL, such as s3://bucket/job/debug-output, TARGET where the new run shall be. Run again, an
-    interrupted import goes on where it was.
+    SOURCE is its folder or URL, such as s3://bucket/job/debug-output, and TARGET the folder or URL of the new run.
+    After an interruption, run the command again: it continues.
     """
-    # Here, because nothing else at the command line needs what writes runs.
+    # Imported here, because no other command needs what writes runs.
     from ..importers.smdebug import import_run
 
-    options = options_of(storage_options)
+    options = parse_options(storage_options)
     path = import_run(
         source,
         target,
         storage_options=options,
         progress=progress,
-        on_damage=lambda error: say(f"damaged: {error}", err=True),
+        on_damage=lambda error: print_line(f"damaged: {error}", err=True),
     )
-    say_name(path)
+    print_name(path)
 
 
-def _left_out(sentence: str) -> None:
-    say(f"left out: {sentence}", err=True)
+def _report_skipped(sentence: str) -> None:
+    print_line(f"skipped: {sentence}", err=True)
 
 
-_metadata = click.option(
-    "--metadata", multiple=True, metavar="KEY=VALUE", help="Keep this with the run. May be given several times."
-)
+_metadata = click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Metadata of the run. Can be repeated.")
 _step_multiplier = click.option(
-    "--step-multiplier", type=click.IntRange(min=1), default=1, help="Makes whole numbers of steps with a fraction."
+    "--step-multiplier",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Multiply steps by this number, if they have fractions.",
 )
 _progress = click.option(
     "--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]"
@@ -59,10 +60,10 @@ _progress = click.option(
 @imports.command("csv")
 @click.argument("source")
 @click.argument("target")
-@click.option("--step", metavar="COLUMN", help="The column of steps. [default: one called step, iteration, epoch, …]")
-@click.option("--time", metavar="COLUMN", help="The column of times. [default: one called timestamp, time, …]")
-@click.option("--name", metavar="COLUMN", help="The column of names, where each row holds one number.")
-@click.option("--value", metavar="COLUMN", help="The column of numbers that goes with it.")
+@click.option("--step", metavar="COLUMN", help="The column of steps. [default: one named step, iteration, epoch, …]")
+@click.option("--time", metavar="COLUMN", help="The column of times. [default: one named timestamp, time, …]")
+@click.option("--name", metavar="COLUMN", help="The column of names, if each row has one number.")
+@click.option("--value", metavar="COLUMN", help="The column of numbers, with --name.")
 @_step_multiplier
 @_metadata
 @_progress
@@ -72,19 +73,23 @@ def import_csv(
 ) -> None:
     """Import metrics from a table.
 
-    SOURCE is a CSV or Parquet file, or a folder of such, TARGET where the new run shall be. Each column of numbers
-    becomes a scalar.
+    SOURCE is a CSV or Parquet file, or a folder of them, and TARGET the folder or URL of the new run. Each column of
+    numbers becomes a scalar.
 
     \b
     tensortrial import csv log.csv runs/old --step iteration --metadata lr=0.1
     """
     from ..importers.csv import import_run
 
-    told = options_of(metadata, "--metadata")
     path = import_run(
-        source, target, metadata=told, storage_options=options_of(storage_options), report=_left_out, **options
+        source,
+        target,
+        metadata=parse_options(metadata, "--metadata"),
+        storage_options=parse_options(storage_options),
+        report=_report_skipped,
+        **options,
     )
-    say_name(path)
+    print_name(path)
 
 
 @imports.command("wandb")
@@ -96,10 +101,10 @@ def import_csv(
 def import_wandb(
     source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
 ) -> None:
-    """Import what Weights & Biases exported.
+    """Import an export of Weights & Biases.
 
-    SOURCE is the history of a run, in Parquet or CSV, the CSV of a chart, or a folder of such; TARGET where the new run
-    shall be, or, of a chart, the folder for its runs.
+    SOURCE is the history of a run in Parquet or CSV, the CSV of a chart, or a folder of them. TARGET is the folder or
+    URL of the new run, or, for a chart, the folder for its runs.
     """
     from ..importers.wandb import import_runs
 
@@ -116,9 +121,9 @@ def import_wandb(
 def import_neptune(
     source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], **options: Any
 ) -> None:
-    """Import what Neptune exported.
+    """Import an export of Neptune.
 
-    SOURCE is what neptune-exporter wrote, or a CSV of metrics, or a folder of such; TARGET is the folder for the new
+    SOURCE is the output of neptune-exporter, a CSV of metrics, or a folder of them. TARGET is the folder for the new
     runs.
     """
     from ..importers.neptune import import_runs
@@ -137,8 +142,8 @@ def import_tensorboard(
 ) -> None:
     """Import TensorBoard's event files.
 
-    Scalars, histograms, texts and tensors become a run, or several. SOURCE is an event file or a folder tree of such,
-    TARGET where the new run shall be, or, of several, the folder for them.
+    Scalars, histograms, texts and tensors become one or several runs. SOURCE is an event file or a folder tree of them.
+    TARGET is the folder or URL of the new run, or, for several, the folder for them.
     """
     from ..importers.tensorboard import import_runs
 
@@ -153,6 +158,13 @@ def _import_runs(
     storage_options: tuple[str, ...],
     **options: Any,
 ) -> None:
-    told, remote = options_of(metadata, "--metadata"), options_of(storage_options)
-    for path in import_runs(source, target, metadata=told, storage_options=remote, report=_left_out, **options):
-        say_name(path)
+    paths = import_runs(
+        source,
+        target,
+        metadata=parse_options(metadata, "--metadata"),
+        storage_options=parse_options(storage_options),
+        report=_report_skipped,
+        **options,
+    )
+    for path in paths:
+        print_name(path)

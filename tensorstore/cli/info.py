@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from ..read.trial import Trial
-from .console import console_for, print_table, say, visible
+from .console import console_for, print_line, print_table, visible
 from .options import open_trial, run_argument, storage_option
 from .ranges import ranges
 
@@ -18,7 +18,7 @@ from .ranges import ranges
 @run_argument
 @storage_option
 def info(run: str, storage_options: tuple[str, ...]) -> None:
-    """What a run is: workers, modes, steps, tensors, collections."""
+    """Show the workers, modes, steps, tensors and collections of a run."""
     trial = open_trial(run, storage_options)
     console = console_for()
     table = Table.grid(padding=(0, 2))
@@ -28,7 +28,7 @@ def info(run: str, storage_options: tuple[str, ...]) -> None:
     rows = [(c.name, str(len(trial.tensor_names(collection=c.name)))) for c in trial.collections().values()]
     print_table(console, ["collection", "tensors"], sorted(row for row in rows if row[1] != "0"))
     for error in trial.damaged.values():
-        say(f"damaged: {error}", err=True)
+        print_line(f"damaged: {error}", err=True)
 
 
 def _facts(trial: Trial) -> Iterable[tuple[str, str]]:

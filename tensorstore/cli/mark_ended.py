@@ -9,14 +9,12 @@ from .options import open_trial, run_argument, storage_option
 
 @click.command("mark-ended")
 @run_argument
-@click.option(
-    "--worker", "workers", multiple=True, metavar="WORKER", help="Only this worker. May be given several times."
-)
+@click.option("--worker", "workers", multiple=True, metavar="WORKER", help="Only this worker. Can be repeated.")
 @storage_option
 def mark_ended(run: str, workers: tuple[str, ...], storage_options: tuple[str, ...]) -> None:
-    """Say that a crashed job, or a worker of it, will write no more.
+    """Mark a crashed job, or one of its workers, as ended.
 
-    Then nobody waits for it. A run or a worker that has ended stays as it is.
+    Readers then wait for it no longer. A run or a worker that has ended is not changed.
 
     \b
     tensortrial mark-ended runs/digits --worker worker_1

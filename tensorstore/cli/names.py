@@ -8,7 +8,7 @@ import click
 
 from ..mode import ModeKeys
 from ..read.trial import Trial
-from .console import say, say_name
+from .console import print_line, print_name
 from .options import mode_option, open_trial, run_argument, storage_option
 from .ranges import ranges
 
@@ -17,7 +17,9 @@ from .ranges import ranges
 @run_argument
 @click.option("--step", type=int, help="Only tensors saved at this step.")
 @mode_option
-@click.option("--regex", multiple=True, help="Only names in which this is found. May be given several times.")
+@click.option(
+    "--regex", multiple=True, help="Only names that match this regular expression (re.search). Can be repeated."
+)
 @click.option("--collection", help="Only tensors of this collection.")
 @storage_option
 def names(
@@ -28,7 +30,7 @@ def names(
     collection: str | None,
     storage_options: tuple[str, ...],
 ) -> None:
-    """The names of saved tensors, one a line.
+    """List the names of saved tensors, one per line.
 
     \b
     tensortrial names runs/digits --collection gradients --step 100 --mode train
@@ -37,21 +39,23 @@ def names(
     _check_collection(trial, collection)
     found = trial.tensor_names(step=step, mode=ModeKeys[mode], regex=list(regex) or None, collection=collection)
     for name in found:
-        say_name(name)
+        print_name(name)
     if not found:
-        say(_why_none(trial, step, ModeKeys[mode]), err=True)
+        print_line(_why_none(trial, step, ModeKeys[mode]), err=True)
 
 
 def _check_collection(trial: Trial, collection: str | None) -> None:
     known = trial.collections()
     if collection is not None and collection not in known:
-        near = difflib.get_close_matches(collection, known, 3) or sorted(known)
-        reason = f"the run has no collection {collection!r}; there is {', '.join(near)}"
+        near = difflib.get_close_matches(collection, known, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        reason = f"unknown collection {collection!r}; {hint}Known collections: {', '.join(sorted(known)) or 'none'}"
         raise click.BadParameter(reason, param_hint="--collection")
 
 
 def _why_none(trial: Trial, step: int | None, mode: ModeKeys) -> str:
     if step is not None and step not in trial.steps(mode, show_incomplete_steps=True):
         saved = ", ".join(ranges(trial.steps(mode))) or "none"
-        return f"nothing was saved at step {step} of mode {mode.name}; the steps are {saved}"
-    return f"none of the run's {len(trial.tensor_names())} tensors is meant by these options"
+        return f"nothing was saved at step {step} of mode {mode.name}; saved steps: {saved}"
+    count = len(trial.tensor_names())
+    return f"no tensor matches these options; the run has {count}, and `tensortrial names RUN` lists them"

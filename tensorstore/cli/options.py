@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and what is made of them."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import click
 from ..errors import MissingCollectionFiles, NotARun, RunNotFound, TensorTrialError
 from ..format.schema import RUN_FILE
 from ..mode import ModeKeys
+from ..read.runs import Runs, open_runs
 from ..read.trial import Trial, create_trial
 from ..storage.open import Storage, open_storage
-from .console import say
+from .console import print_line
 
-_LOOKED_INTO = 100
+_MOST_FOLDERS = 100
 
 _MODES = click.Choice([mode.name for mode in ModeKeys], case_sensitive=False)
 
@@ -25,68 +26,80 @@ storage_option = click.option(
     "storage_options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="For fsspec, e.g. endpoint_url=http://localhost:9000. May be given several times.",
+    help="An option of the storage, e.g. endpoint_url=http://localhost:9000. Can be repeated.",
 )
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop the query after this many seconds. [default: never]",
+    help="Stop the query after this many seconds. [default: no limit]",
 )
 mode_option = click.option(
-    "--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: over all modes]"
+    "--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: in all modes together]"
 )
 
 
 def open_trial(run: str, storage_options: Sequence[str], timeout: float | None = None) -> Trial:
-    with place_errors(run, storage_options):
-        return create_trial(run, timeout=timeout, storage_options=options_of(storage_options))
+    """Open the run of a command. Wait up to `timeout` seconds for it to begin."""
+    with runs_below_hint(run, storage_options):
+        return create_trial(run, timeout=timeout, storage_options=parse_options(storage_options))
 
 
 @contextmanager
 def waiting_hint(timeout: float | None) -> Iterator[None]:
-    """Say of a run that has not begun that the command can wait for it, or has waited."""
+    """Add to the error of a run that has not begun that the command can wait for it, or has waited."""
     try:
         yield
     except (RunNotFound, MissingCollectionFiles) as exc:
-        waited = "give --timeout SECONDS to wait for it" if timeout is None else f"none began in {timeout:g} seconds"
+        waited = "pass --timeout SECONDS to wait for it" if timeout is None else f"none began in {timeout:g} seconds"
         raise type(exc)(exc.path, f"{str(exc).removeprefix(f'{exc.path}: ')}; {waited}") from exc
 
 
 @contextmanager
-def place_errors(run: str, storage_options: Sequence[str]) -> Iterator[None]:
-    """Says of a place that is no run which runs are right below it."""
+def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
+    """Add to the error of a folder that is not a run the runs in it."""
     try:
         yield
     except (RunNotFound, NotARun) as exc:
-        below = _runs_below(open_storage(run, options_of(storage_options)))
+        below = _runs_below(open_storage(run, parse_options(storage_options)))
         if below:
-            reason = f"this is no run, but a folder with runs in it: name one of them, such as {', '.join(below[:3])}"
+            reason = f"this is not a run, but a folder with runs; pass one of them, such as {', '.join(below[:3])}"
             raise NotARun(exc.path, reason) from exc
         if isinstance(exc, RunNotFound):
-            raise RunNotFound(exc.path, "there is no run here") from exc
+            raise RunNotFound(exc.path, "no run was found here") from exc
         raise
 
 
 def _runs_below(storage: Storage) -> list[str]:
-    return [name for name in sorted(storage.list(""))[:_LOOKED_INTO] if RUN_FILE in storage.list(name)]
+    return [name for name in sorted(storage.list(""))[:_MOST_FOLDERS] if RUN_FILE in storage.list(name)]
 
 
-def tell_left_out(damaged: Mapping[str, TensorTrialError]) -> None:
-    for place, error in damaged.items():
-        reason = str(error).removeprefix(f"{getattr(error, 'path', place)}: ")
-        say(f"left out: {place}: {reason}", err=True)
+@contextmanager
+def opened_runs(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Runs]:
+    """Open the runs of a command. Print afterwards which of them were skipped, and why."""
+    opened = open_runs(runs, storage_options=parse_options(storage_options))
+    yield opened
+    report_skipped(opened.damaged)
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def report_skipped(damaged: Mapping[str, TensorTrialError]) -> None:
+    """Print which runs or files were skipped, and why, to standard error."""
+    for path, error in damaged.items():
+        reason = str(error).removeprefix(f"{getattr(error, 'path', path)}: ")
+        print_line(f"skipped: {path}: {reason}", err=True)
 
 
-def options_of(storage_options: Sequence[str], hint: str = "--storage-option") -> dict[str, str] | None:
+def count_of(number: int, noun: str) -> str:
+    """Return a number with a noun in the singular or plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def parse_options(pairs: Sequence[str], option: str = "--storage-option") -> dict[str, str] | None:
+    """Return the KEY=VALUE pairs of a repeated option as a dictionary, or None if there is none."""
     options = {}
-    for option in storage_options:
-        key, equals, value = option.partition("=")
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint=hint)
+            raise click.BadParameter(f"must be KEY=VALUE, got {pair!r}", param_hint=option)
         options[key] = value
     return options or None

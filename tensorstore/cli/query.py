@@ -5,24 +5,21 @@ from __future__ import annotations
 import click
 
 from ..read.named_queries import list_queries, named_query, query_text
-from ..read.named_queries import query as ask
-from ..read.runs import open_runs
-from .options import options_of, storage_option, tell_left_out, timeout_option
-from .rows import format_option, guard_option, output_option, write_rows
+from ..read.named_queries import query as run_query
+from .options import opened_runs, parse_options, storage_option, timeout_option
+from .rows import RowOutput, output_options
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("name", required=False)
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter. May be given several times.")
-@click.option("--list", "lists", is_flag=True, help="List the named queries; with NAME, describe that one.")
+@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the query. Can be repeated.")
+@click.option("--list", "lists", is_flag=True, help="List the named queries; with NAME, describe that query.")
 @click.option(
-    "--dialect", help="Print the SQL for another engine, such as postgres, spark or snowflake, and run nothing."
+    "--dialect", help="Print the SQL for another engine, such as postgres, spark or snowflake, without running it."
 )
 @click.option("--from-raw", is_flag=True, help="Compute statistics that were not saved from raw values.")
-@format_option
-@output_option
-@guard_option
+@output_options
 @timeout_option
 @storage_option
 def query(
@@ -32,21 +29,19 @@ def query(
     lists: bool,
     dialect: str | None,
     from_raw: bool,
-    form: str,
-    output: str | None,
-    guard_formulas: bool,
+    rows: RowOutput,
     timeout: float | None,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Ask runs a named query, such as losses or dead_layers.
+    """Run a named query, such as losses or dead_layers.
 
-    RUN is a run, a folder that has runs below it, or a quoted pattern; there may be several.
+    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed.
 
     \b
     tensortrial query best_runs --list
     tensortrial query best_runs runs --param name=loss --param limit=3
     """
-    values = options_of(param, "--param") or {}
+    values = parse_options(param, "--param") or {}
     if lists or name is None:
         _describe(name)
     elif dialect is not None:
@@ -54,10 +49,9 @@ def query(
     else:
         named_query(name).values(values)
         if not runs:
-            raise click.UsageError("name at least one RUN")
-        opened = open_runs(runs, storage_options=options_of(storage_options))
-        write_rows(ask(opened, name, from_raw=from_raw, timeout=timeout, **values), form, output, guard_formulas)
-        tell_left_out(opened.damaged)
+            raise click.UsageError(f"missing RUN; write: tensortrial query {name} RUN")
+        with opened_runs(runs, storage_options) as opened:
+            rows.write(run_query(opened, name, from_raw=from_raw, timeout=timeout, **values))
 
 
 def _describe(name: str | None) -> None:
@@ -67,8 +61,8 @@ def _describe(name: str | None) -> None:
         for each in queries.values():
             click.echo(f"{each.name:{width}}  {each.question}")
         return
-    asked = named_query(name)
-    click.echo(f"{asked.question}\n")
-    for parameter in asked.parameters:
+    query = named_query(name)
+    click.echo(f"{query.question}\n")
+    for parameter in query.parameters:
         click.echo(f"--param {parameter}\n    {parameter.meaning}")
-    click.echo(f"\ncolumns: {asked.columns}\n\n{asked.sql}")
+    click.echo(f"\ncolumns: {query.columns}\n\n{query.sql}")

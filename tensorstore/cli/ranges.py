@@ -1,4 +1,4 @@
-"""Steps in few words."""
+"""Short text for many steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def ranges(numbers: Sequence[int]) -> list[str]:
-    """Ascending numbers as ranges of equal distance."""
+    """Return ascending numbers as ranges with equal distances: `0-90:10` for 0, 10, … 90."""
     found: list[str] = []
     start = 0
     while start < len(numbers):

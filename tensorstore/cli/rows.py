@@ -1,13 +1,15 @@
-"""The rows that answer a query, as a table to look at or in a format that programs read."""
+"""The output of a query: a table for people, or a format that programs read."""
 
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,43 +21,77 @@ from ..format.arrow_arrays import bounded
 from .console import console_for, print_table
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
-"""What spreadsheets take for the beginning of a formula."""
+"""The characters with which a formula begins in a spreadsheet."""
 
-format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "csv", "json", "parquet", "arrow"]),
-    default="table",
-    show_default=True,
-    help="How to give the rows; json is one object a line, arrow an IPC stream.",
+_OPTIONS = (
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", "csv", "json", "parquet", "arrow"]),
+        default="table",
+        show_default=True,
+        help="The format of the rows; json is one object per line, arrow an IPC stream.",
+    ),
+    click.option("--output", type=click.Path(dir_okay=False), help="Write to this file. [default: standard output]"),
+    click.option(
+        "--guard-formulas",
+        is_flag=True,
+        help="In CSV, put ' before texts that a spreadsheet would interpret as a formula.",
+    ),
 )
-output_option = click.option(
-    "--output", type=click.Path(dir_okay=False), help="Write to this file. [default: to standard output]"
-)
-
-guard_option = click.option(
-    "--guard-formulas", is_flag=True, help="In CSV, put ' before texts that a spreadsheet would take for a formula."
-)
 
 
-def write_rows(relation: Any, form: str, output: str | None, guard: bool = False) -> None:
-    """Write the rows of an answer to the file `output`, or to standard output.
+@dataclass(frozen=True)
+class RowOutput:
+    """Where and how a command writes the rows of a query.
 
-    All of them are there before the first is written, so a query that fails leaves the file as it was. Raises
-    QueryError, StorageError. `guard` puts ' before texts in CSV that begin as formulas do.
+    Args:
+        form: `table`, `csv`, `json`, `parquet` or `arrow`.
+        path: The file to write to; None for standard output.
+        guard_formulas: In CSV, put ' before texts that begin like formulas.
     """
-    rows = relation.to_arrow_table() if form in ("parquet", "arrow") else relation.fetchall()
-    if form == "table" and output is None:
-        _print(relation.columns, rows)
-        return
-    data = _arrow(rows, form) if form in ("parquet", "arrow") else _text(relation.columns, rows, form, guard).encode()
-    if output is None:
-        sys.stdout.buffer.write(data)
-        return
-    try:
-        Path(output).write_bytes(data)
-    except OSError as exc:
-        raise StorageError(output, f"the rows cannot be written: {exc.strerror}") from exc
+
+    form: str
+    path: str | None
+    guard_formulas: bool
+
+    def write(self, relation: Any) -> None:
+        """Write the rows of a query.
+
+        All rows are fetched before the first is written, so a query that fails does not change the file.
+
+        Raises:
+            QueryError: The query failed.
+            StorageError: The file cannot be written.
+        """
+        is_binary = self.form in ("parquet", "arrow")
+        rows = relation.to_arrow_table() if is_binary else relation.fetchall()
+        if self.form == "table" and self.path is None:
+            _print(relation.columns, rows)
+            return
+        text = "" if is_binary else _text(relation.columns, rows, self.form, self.guard_formulas)
+        self._write(_arrow(rows, self.form) if is_binary else text.encode())
+
+    def _write(self, data: bytes) -> None:
+        if self.path is None:
+            sys.stdout.buffer.write(data)
+            return
+        try:
+            Path(self.path).write_bytes(data)
+        except OSError as exc:
+            raise StorageError(self.path, f"the rows cannot be written: {exc.strerror}") from exc
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --format, --output and --guard-formulas to a command, which receives them as the RowOutput `rows`."""
+
+    @functools.wraps(command)
+    def with_output(form: str, output: str | None, guard_formulas: bool, **arguments: Any) -> None:
+        command(rows=RowOutput(form, output, guard_formulas), **arguments)
+
+    for option in reversed(_OPTIONS):
+        with_output = option(with_output)
+    return with_output
 
 
 def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]], file: io.StringIO | None = None) -> None:
@@ -101,7 +137,7 @@ def _cell(value: Any) -> str:
 
 
 def _csv_cell(value: Any) -> str:
-    """As an export into CSV has it."""
+    """Return a value as an export into CSV writes it."""
     if isinstance(value, bool | list | dict):
         return json.dumps(_plain(value), ensure_ascii=False)
     if isinstance(value, bytes | bytearray):
@@ -115,7 +151,7 @@ def _guarded_cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it: NaN and infinities, which it has not, and all that is no number become texts."""
+    """Return a value as JSON can hold it: NaN, infinities and other values become text."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -10,7 +10,7 @@ import click
 
 from ..errors import TensorTrialError
 from ..rules import Finding
-from .console import say
+from .console import print_line
 from .options import open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
@@ -19,18 +19,21 @@ _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
 
 @click.command()
 @run_argument
-@click.option(
-    "--rule", "rules", multiple=True, metavar="NAME[:KEY=VALUE,…]", help="A built-in rule. May be given several times."
-)
+@click.option("--rule", "rules", multiple=True, metavar="NAME[:KEY=VALUE,…]", help="A built-in rule. Can be repeated.")
 @click.option(
     "--config", type=click.Path(dir_okay=False), help="A JSON or TOML file of rules, or SageMaker's configuration."
 )
-@click.option("--start-step", type=int, default=0, show_default=True, help="Global step to begin with.")
-@click.option("--end-step", type=int, help="Global step to end before.  [default: with the job]")
-@click.option("--timeout", type=float, help="Wait so many seconds for the run to begin, and for each new step.")
-@click.option("--record/--no-record", default=True, show_default=True, help="Keep the findings in the run.")
+@click.option("--start-step", type=int, default=0, show_default=True, help="First global step.")
+@click.option("--end-step", type=int, help="Global step to stop before. [default: the end of the job]")
+@click.option("--timeout", type=float, help="How many seconds to wait for the run to begin, and for each new step.")
+@click.option("--record/--no-record", default=True, show_default=True, help="Write the findings into the run.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The format of the findings.",
 )
 @storage_option
 def watch(
@@ -44,14 +47,13 @@ def watch(
     form: str,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Follow a run with rules until its job ends.
+    """Evaluate rules on a run until its job ends.
 
-    What they find is printed as it is found. The exit status is 0 if no rule fired, 1 if one did, 2 if one could not
-    run (it lacked tensors, raised, or there was no step) or no new step came for --timeout seconds, and 130 after
-    Ctrl-C.
+    Findings are printed at once. The exit status is 0 if no rule fired, 1 if one did, 2 if one could not be evaluated
+    (it lacked tensors, raised, or there was no step) or no new step came for --timeout seconds, and 130 after Ctrl-C.
 
-    A job that was killed never says that it has ended: give --timeout or the rule StalledTraining, after which the
-    command ends when the stall has lasted twice its threshold.
+    A killed job leaves no mark that it has ended. For such a job pass --timeout, or the rule StalledTraining, with
+    which the command ends when a stall has lasted twice the rule's threshold.
 
     \b
     tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20
@@ -62,24 +64,24 @@ def watch(
     try:
         chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])
         if not chosen:
-            raise click.UsageError("give at least one --rule, or a --config")
+            raise click.UsageError("missing rule; pass --rule NAME or --config FILE")
         with waiting_hint(timeout):
             trial = open_trial(run, storage_options, timeout)
         made = [each.make(trial) for each in chosen]
         found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
         status = _print_findings(found, form)
         if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
-            click.echo("no step was evaluated", err=True)
+            click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
             status = _COULD_NOT_RUN
     except TensorTrialError as exc:
         # Status 1 says that a rule fired.
-        say(f"Error: {exc}", err=True)
+        print_line(f"Error: {exc}", err=True)
         status = _COULD_NOT_RUN
     sys.exit(status)
 
 
 def _print_findings(findings: Iterable[Finding], form: str) -> int:
-    """Print as they come; of many findings of a rule at a step, the first few. Gives the exit status."""
+    """Print findings at once, but only the first few of a rule at a step. Return the exit status."""
     status, last, more = _NOTHING_FIRED, None, 0
     for finding in findings:
         status = max(status, _COULD_NOT_RUN if finding.failed else _FIRED)
@@ -92,7 +94,7 @@ def _print_findings(findings: Iterable[Finding], form: str) -> int:
             last, more = key, 0
         more += 1
         if more <= _SHOWN_OF_A_STEP:
-            say(str(finding))
+            print_line(str(finding))
     _say_more(more)
     return status
 

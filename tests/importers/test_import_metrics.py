@@ -359,7 +359,7 @@ class TestTheCommandLine:
         done = CliRunner().invoke(main, ["import", "csv", str(source), str(tmp_path / "run"), "--metadata", "lr=0.1"])
         assert done.exit_code == 0, done.output
         assert done.stdout.strip() == str(tmp_path / "run")
-        assert "left out:" in done.stderr
+        assert "skipped:" in done.stderr
         assert tensortrial.create_trial(tmp_path / "run").info.metadata["lr"] == "0.1"
 
     def test_imports_wandb_and_neptune(self, tmp_path: Path) -> None:

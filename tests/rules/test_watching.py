@@ -317,12 +317,12 @@ def test_the_status_is_2_if_a_rule_could_not_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["RUN"], "give at least one --rule"),
+        (["RUN"], "missing rule; pass --rule"),
         (["RUN", "--rule", "VanishingGradeint"], "did you mean 'VanishingGradient'"),
         (["RUN", "--rule", "VanishingGradient:threshold=low"], "threshold='low' is not accepted"),
         (["RUN", "--rule", "ExplodingTensor", "--start-step", "99"], "no step was evaluated"),
         (["RUN", "--config", "nothing.toml"], "cannot be read"),
-        (["nowhere", "--rule", "ExplodingTensor"], "there is no run here"),
+        (["nowhere", "--rule", "ExplodingTensor"], "no run was found here"),
     ],
 )
 def test_what_cannot_run_is_a_sentence_and_status_2(folder: Path, arguments: list[str], sentence: str) -> None:
@@ -334,7 +334,7 @@ def test_what_cannot_run_is_a_sentence_and_status_2(folder: Path, arguments: lis
 
 def test_a_watch_that_starts_before_its_run_says_how_to_wait(tmp_path: Path) -> None:
     done = command(tmp_path / "run", "--rule", "AllZero")
-    assert "there is no run here; give --timeout SECONDS to wait for it" in done.stderr
+    assert "no run was found here; pass --timeout SECONDS to wait for it" in done.stderr
     assert done.returncode == 2
     done = command(tmp_path / "run", "--rule", "AllZero", "--timeout", "0.1")
     assert "none began in 0.1 seconds" in done.stderr

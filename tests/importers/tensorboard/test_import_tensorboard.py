@@ -360,7 +360,7 @@ def test_at_the_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*arguments, "--no-progress"])
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{tmp_path / 'run'}\n"
-    assert "left out: " in done.stderr
+    assert "skipped: " in done.stderr
     assert "the file ends within the header of a record" in done.stderr
 
 

@@ -121,20 +121,17 @@ def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
 
 def test_a_folder_of_runs_names_them(run: Path) -> None:
     for command in ("info", "compact"):
-        assert (
-            "a folder with runs in it: name one of them, such as run"
-            in tensortrial(command, run.parent, status=1).stderr
-        )
+        assert "a folder with runs; pass one of them, such as run" in tensortrial(command, run.parent, status=1).stderr
 
 
 def test_what_finds_nothing_says_why(run: Path) -> None:
-    assert "there is weights" in tensortrial("names", run, "--collection", "weight", status=2).stderr
+    assert "did you mean 'weights'?" in tensortrial("names", run, "--collection", "weight", status=2).stderr
     unknown = tensortrial("names", run, "--step", 5, "--mode", "train")
     assert (unknown.stdout, unknown.stderr) == (
         "",
-        "nothing was saved at step 5 of mode TRAIN; the steps are 0-40:10\n",
+        "nothing was saved at step 5 of mode TRAIN; saved steps: 0-40:10\n",
     )
-    assert tensortrial("names", run, "--regex", "z").stderr == "none of the run's 2 tensors is meant by these options\n"
+    assert "no tensor matches these options; the run has 2" in tensortrial("names", run, "--regex", "z").stderr
     assert "no step of mode PREDICT" in tensortrial("steps", run, "--mode", "predict").stderr
     assert "(no rows)" in tensortrial("sql", run, "select 1 where false").stdout
 
@@ -154,11 +151,11 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "arguments", "sentence"),
     [
-        (1, ["info", "nowhere"], "there is no run here"),
+        (1, ["info", "nowhere"], "no run was found here"),
         (1, ["sql", "RUN", "drop table x"], "only one SELECT"),
         (1, ["sql", "RUN", "select nothing from tensors"], "nothing"),
         (1, ["names", "RUN", "--regex", "("], "is not a regular expression"),
-        (2, ["info", "RUN", "-o", "endpoint"], "is not KEY=VALUE"),
+        (2, ["info", "RUN", "-o", "endpoint"], "must be KEY=VALUE, got 'endpoint'"),
     ],
 )
 def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, arguments: list[str], sentence: str) -> None:
@@ -178,8 +175,8 @@ def test_sql_over_many_runs(tmp_path: Path) -> None:
         found = tensortrial("sql", *places, query, "--format", "csv", cwd=tmp_path)
         assert found.stdout == "run,value\na,1.0\nb,2.0\n"
         reason = "its run.json cannot be read, so this is not a run: it was not written by tensortrial"
-        left_out = f"left out: {tmp_path}/project/broken: {reason}\n"
-        assert found.stderr == ("" if places == ["project/a", "project/b"] else left_out)
+        skipped = f"skipped: {tmp_path}/project/broken: {reason}\n"
+        assert found.stderr == ("" if places == ["project/a", "project/b"] else skipped)
     for form, read in (("parquet", pq.read_table), ("arrow", lambda path: pa.ipc.open_stream(path).read_all())):
         path = tmp_path / f"rows.{form}"
         tensortrial("sql", "project", query, "--format", form, "--output", path, cwd=tmp_path)
