@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from tensortrial.config.collection import Changes, Collection, CollectionKeys, check_collection_name
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
-from tensortrial.errors import InvalidCollectionConfiguration
+
+logger = logging.getLogger("tensortrial.hooks")
 
 
 class CollectionManager:
@@ -35,6 +38,7 @@ class CollectionManager:
         self._builtin = frozenset({CollectionKeys.ALL, CollectionKeys.DEFAULT, *builtin})
         self._saved: set[str] = set()
         self._parameters: dict[str, str] = {}
+        self._warned_of: set[str] = set()
         for name in sorted(self._builtin):
             self.get(name)
         self._collections[CollectionKeys.ALL].include(".*")
@@ -124,19 +128,26 @@ class CollectionManager:
     def __iter__(self) -> Iterator[Collection]:
         return iter(self._collections.values())
 
-    def check(self) -> None:
-        """Check that every custom collection that is saved can match something.
-
-        Raises:
-            InvalidCollectionConfiguration: One has neither patterns nor tensors nor modules.
-        """
+    def warn_of_empty(self) -> None:
+        """Log a warning, once, for each saved custom collection that matches no tensor, because it has no patterns."""
         for collection in self.saved():
-            if collection.name not in self._builtin and collection.is_empty:
-                raise InvalidCollectionConfiguration(
-                    collection.name,
-                    "it is to be saved, but has no include_regex, no tensor names and no modules; call "
-                    f'hook.get_collection("{collection.name}").include(...) before training',
+            name = collection.name
+            if name not in self._builtin and collection.is_empty and name not in self._warned_of:
+                self._warned_of.add(name)
+                logger.warning(
+                    "collection %r of include_collections saves nothing: it has no include_regex, no tensor names and "
+                    'no modules%s; call hook.get_collection("%s").include(...) before training, or fill it by '
+                    'hook.save_tensor(..., collections_to_write="%s"). Known collections: %s',
+                    name,
+                    self._near(name),
+                    name,
+                    name,
+                    ", ".join(sorted(set(self._collections) - {name})),
                 )
+
+    def _near(self, name: str) -> str:
+        near = get_close_matches(name, [known for known in self._collections if known != name], n=1)
+        return f"; did you mean {near[0]!r}?" if near else ""
 
     def fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes when any collection starts to match, or to keep, something else."""

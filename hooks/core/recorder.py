@@ -412,7 +412,7 @@ class Recorder:
         self.collections.complete()
         if self._run.open:
             return
-        self.collections.check()
+        self.collections.warn_of_empty()
         if self._life.decide():
             close_at_exit(self)
             self._planner.refresh()

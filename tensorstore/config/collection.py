@@ -139,15 +139,25 @@ class Collection:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Collection:
+        """Return the collection that `to_json` described.
+
+        Raises:
+            InvalidCollectionConfiguration: A regular expression or a configuration is damaged, or of a later release.
+        """
         save, reduce = document.get("save_config"), document.get("reduction_config")
-        return cls(
-            document["name"],
-            include_regex=document.get("include_regex"),
-            tensor_names=document.get("tensor_names"),
-            save_config=SaveConfig.from_json(save) if save else None,
-            reduction_config=ReductionConfig.from_json(reduce) if reduce else None,
-            save_histogram=document.get("save_histogram"),
-        )
+        try:
+            return cls(
+                document["name"],
+                include_regex=document.get("include_regex"),
+                tensor_names=document.get("tensor_names"),
+                save_config=SaveConfig.from_json(save) if save else None,
+                reduction_config=ReductionConfig.from_json(reduce) if reduce else None,
+                save_histogram=document.get("save_histogram"),
+            )
+        except InvalidCollectionConfiguration:
+            raise
+        except (TypeError, ValueError) as exc:
+            raise InvalidCollectionConfiguration(document["name"], f"it cannot be read: {exc}") from exc
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Collection) and self.to_json() == other.to_json()
@@ -177,7 +187,7 @@ def compile_regex(text: str, collection: str) -> re.Pattern[str]:
     """Raises InvalidCollectionConfiguration naming the collection and what is wrong with the expression."""
     try:
         return re.compile(text)
-    except (re.error, TypeError) as exc:
+    except (re.error, TypeError, OverflowError, RecursionError) as exc:
         raise InvalidCollectionConfiguration(collection, f"{text!r} is not a regular expression: {exc}") from exc
 
 

@@ -181,13 +181,11 @@ class Trial:
         it was given, and those that were saved as part of it."""
         self.reader.look()
         found: dict[str, Collection] = {}
-        for info in self.reader.workers.infos:
-            for document in info.collections:
-                collection = Collection.from_json(document)
-                if collection.name in found:
-                    found[collection.name].add_tensor_names(collection.tensor_names)
-                else:
-                    found[collection.name] = collection
+        for collection in self.reader.workers.collections():
+            if collection.name in found:
+                found[collection.name].add_tensor_names(collection.tensor_names)
+            else:
+                found[collection.name] = collection
         for name, member_of in self.reader.catalogue.fetch("tensor_names", mode=GLOBAL.name):
             for each in (*member_of, CollectionKeys.ALL):
                 if each in found:

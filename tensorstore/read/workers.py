@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
-from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
+from ..config.collection import Collection
+from ..errors import (
+    AlreadyPublished,
+    CorruptFile,
+    FileError,
+    InvalidCollectionConfiguration,
+    InvalidWorker,
+    StorageError,
+)
 from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path
 from ..storage.open import Storage
 
@@ -36,6 +44,16 @@ class Workers:
     def infos(self) -> list[WorkerInfo]:
         """What each worker said, in natural order of their names."""
         return sorted(self._files.values(), key=lambda info: natural(info.worker))
+
+    def collections(self) -> Iterator[Collection]:
+        """Yield the collections that workers claim, by worker in natural order. One that cannot be read is logged and
+        skipped."""
+        for name, info in sorted(self._files.items(), key=lambda item: natural(item[1].worker)):
+            for document in info.collections:
+                try:
+                    yield Collection.from_json(document)
+                except InvalidCollectionConfiguration as exc:
+                    self._set_aside(CorruptFile(f"{COLLECTIONS}/{name}", f"one of its collections is skipped: {exc}"))
 
     @property
     def num_workers(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -61,17 +60,24 @@ class TestWhich:
         assert trial.collection("default").include_regex == ["^fc1_output", "^fc2_output"]
 
     @pytest.mark.parametrize("action", ["save_scalar", "step"])
-    def test_an_empty_custom_collection_is_refused_when_training_begins(self, make_hook: Any, action: str) -> None:
+    def test_an_empty_custom_collection_is_one_warning(
+        self, make_hook: Any, action: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, net = make_hook(include_collections=["custom"]), seeded()
         hook.register_module(net)
-        begin = {
+        use = {
             "save_scalar": lambda: hook.save_scalar("x", 1),
-            "step": hook.step().__enter__,
+            "step": lambda: train(net, 1),
         }
-        with pytest.raises(InvalidCollectionConfiguration, match=r"custom.*include") as caught:
-            begin[action]()
-        assert caught.value.name == "custom"
-        assert not os.path.exists(hook.out_dir)
+        use[action]()
+        use[action]()
+        hook.save_tensor("filled", [1], collections_to_write="custom")
+        hook.close()
+        warnings = [each.message for each in caplog.records if "'custom'" in each.message]
+        assert len(warnings) == 1
+        assert 'hook.get_collection("custom").include(...)' in warnings[0]
+        assert "Known collections: all, biases, " in warnings[0]
+        assert create_trial(hook.out_dir).tensor_names(collection="custom") == ["filled"]
 
 
 class TestForm:

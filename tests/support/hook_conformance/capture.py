@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from tensortrial import create_trial
 from tensortrial.config.save_config import SaveConfig, SaveConfigMode
-from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.errors import ConfigurationError
 from tensortrial.mode import modes
 
 from .job import HookTests
@@ -77,14 +76,15 @@ class CaptureTests(HookTests):
             assert trial.tensor_names(collection=name) == [self.tensor]
         assert {"by_regex", "by_name", "not saved", self.collection} <= set(trial.collections())
 
-    def test_an_empty_custom_collection_is_refused_when_training_begins(self, hook: Any, out: str) -> None:
-        with (
-            pytest.raises(InvalidCollectionConfiguration, match=r"custom.*include") as caught,
-            self.running(hook(include_collections=["custom"])) as job,
-        ):
-            job.train(1)
-        assert caught.value.name == "custom"
-        assert not os.path.exists(out)
+    def test_an_empty_custom_collection_is_one_warning(
+        self, hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        typo = f"{self.collection}x"
+        self.run(hook(include_collections=[typo]), 2)
+        warnings = [each.message for each in caplog.records if repr(typo) in each.message]
+        assert len(warnings) == 1
+        assert f"did you mean {self.collection!r}?" in warnings[0]
+        assert create_trial(out).tensor_names(collection=typo) == []
 
     @pytest.mark.parametrize(
         ("config", "expected"),

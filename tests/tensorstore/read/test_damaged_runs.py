@@ -140,6 +140,25 @@ def test_a_bad_claim_is_named_and_blocks_no_other_worker(runs: Path, damage: Cal
         assert answers(opened) == [("bad", 6), ("good", 6)]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"include_regex": ["("]},
+        {"save_config": {"TRAIN": {"save_interval": "often"}}},
+        {"reduction_config": {"reductions": ["minimum"]}},
+        {"reduction_config": {"of_a_later_release": True}},
+    ],
+    ids=["regex", "save config", "unknown statistic", "unknown key"],
+)
+def test_a_bad_collection_of_a_claim_is_named_and_hides_no_other(runs: Path, damage: dict[str, Any]) -> None:
+    good, bad = {"name": "good"}, {"name": "bad", **damage}
+    change(runs / "bad" / "collections" / "worker_0.json", text_of({"collections": [bad, good]}))
+    with tensortrial.create_trial(runs / "bad") as trial:
+        assert list(trial.collections()) == ["good"]
+        assert "collection 'bad'" in str(trial.damaged["collections/worker_0.json"])
+        assert trial.steps() == [0, 1, 2]
+
+
 def test_a_copy_of_a_claim_is_named_and_doubles_nothing(runs: Path) -> None:
     shutil.copy(runs / "bad" / "collections" / "worker_0.json", runs / "bad" / "collections" / "a copy.json")
     with tensortrial.create_trial(runs / "bad") as trial:
