@@ -1,4 +1,4 @@
-"""The phases of a job that steps are counted in."""
+"""The phases of a job, each of which counts its own steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from .errors import ConfigurationError
 
 
 class ModeKeys(Enum):
-    """TRAIN, EVAL and PREDICT count their own steps; GLOBAL is the mode of a job that never set one, and, when a
-    reader asks for it, the count over all modes."""
+    """The modes of a job.
+
+    TRAIN, EVAL and PREDICT count their own steps. GLOBAL is the mode of a job that never set one, and for readers the
+    count over all modes.
+    """
 
     TRAIN = 1
     EVAL = 2
@@ -18,7 +21,17 @@ class ModeKeys(Enum):
 
     @classmethod
     def parse(cls, value: ModeKeys | str | int) -> ModeKeys:
-        """The mode meant by a member, its name in any case, or its number. Raises ConfigurationError."""
+        """Return the mode of a member, of its name in any case, or of its number.
+
+        Args:
+            value: A mode, such as `modes.TRAIN`, "train" or 1.
+
+        Returns:
+            The mode.
+
+        Raises:
+            ConfigurationError: There is no such mode.
+        """
         try:
             if isinstance(value, str):
                 return cls[value.upper()]

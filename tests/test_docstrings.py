@@ -39,12 +39,9 @@ CALLED_BY_A_FRAMEWORK = re.compile(
 UNFINISHED = (
     "tensortrial.config.",
     "tensortrial.engines.",
-    "tensortrial.errors.",
     "tensortrial.exports.",
     "tensortrial.hooks.",
     "tensortrial.importers.",
-    "tensortrial.maintenance.",
-    "tensortrial.mode.",
     "tensortrial.read.",
     "tensortrial.rules.",
 )

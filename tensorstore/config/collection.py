@@ -1,4 +1,4 @@
-"""A named group of tensors, with when and in what form they are saved."""
+"""A named group of tensors, and when and in which form they are saved."""
 
 from __future__ import annotations
 
@@ -46,10 +46,20 @@ class Changes:
 
 
 class Collection:
-    """Tensors whose name is in `tensor_names` or matches one of `include_regex` (`re.search`, case-sensitive).
+    """A named group of tensors: those whose name is in `tensor_names` or matches one of `include_regex`.
 
-    `save_config` and `reduction_config` are the hook's until set here. Raises InvalidCollectionConfiguration for a
-    regular expression that does not compile.
+    Patterns are searched anywhere in a name (`re.search`), and are case-sensitive.
+
+    Args:
+        name: Name of the collection.
+        include_regex: One regular expression, or several.
+        tensor_names: Full names of tensors.
+        reduction_config: Statistics to save; those of the hook if None.
+        save_config: Steps to save, as a SaveConfig or what `SaveConfig.parse` takes; those of the hook if None.
+        save_histogram: Whether to save a histogram of each tensor.
+
+    Raises:
+        InvalidCollectionConfiguration: A regular expression does not compile.
     """
 
     def __init__(
@@ -71,11 +81,12 @@ class Collection:
 
     @property
     def patterns(self) -> list[re.Pattern[str]]:
-        """The regular expressions of `include_regex`, compiled."""
+        """Compiled regular expressions of `include_regex`."""
         return self._patterns
 
     @property
     def include_regex(self) -> list[str]:
+        """Regular expressions that the names of tensors are searched for."""
         return [pattern.pattern for pattern in self._patterns]
 
     @include_regex.setter
@@ -85,6 +96,7 @@ class Collection:
 
     @property
     def save_config(self) -> SaveConfig | None:
+        """Steps to save, or None for those of the hook."""
         return self._save_config
 
     @save_config.setter
@@ -93,6 +105,7 @@ class Collection:
 
     @property
     def tensor_names(self) -> set[str]:
+        """Full names of tensors that belong to the collection."""
         return self._tensor_names
 
     @tensor_names.setter
@@ -101,33 +114,58 @@ class Collection:
         Changes.names += 1
 
     def include(self, regex: Iterable[str] | str) -> None:
-        """Match also what one regular expression, or each of several, finds."""
+        """Add regular expressions.
+
+        Args:
+            regex: One regular expression, or several.
+
+        Raises:
+            InvalidCollectionConfiguration: A regular expression does not compile.
+        """
         for text in [regex] if isinstance(regex, str) else regex:
             self._patterns.append(compile_regex(text, self.name))
         Changes.patterns += 1
 
     def add_tensor_names(self, tensor_names: Iterable[str]) -> None:
+        """Add tensors by their full names.
+
+        Args:
+            tensor_names: Names of tensors.
+        """
         before = len(self._tensor_names)
         self._tensor_names.update(tensor_names)
         Changes.names += len(self._tensor_names) != before
 
     def matches(self, tensor_name: str) -> bool:
+        """Return whether a tensor belongs to the collection.
+
+        Args:
+            tensor_name: Full name of the tensor.
+
+        Returns:
+            True if it is one of `tensor_names` or matches one of `include_regex`.
+        """
         return tensor_name in self._tensor_names or any(pattern.search(tensor_name) for pattern in self._patterns)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no tensor can ever match."""
+        """True if no tensor can ever match."""
         return not (self._patterns or self._tensor_names)
 
     @property
     def fingerprint(self) -> tuple[int, ...]:
-        """Changes when the collection starts to match, or to keep, something else."""
+        """Value that changes when the collection starts to match, or to save, something else."""
         reduce = self.reduction_config
         kept = (id(reduce), hash(reduce.statistics), reduce.raw) if reduce else (0, 0, 0)
         matched = (id(self._patterns), len(self._patterns), id(self._tensor_names), len(self._tensor_names))
         return (id(self), *matched, *kept, bool(self.save_histogram))
 
     def to_json(self) -> dict[str, Any]:
+        """Return a description as values of JSON.
+
+        Returns:
+            A dictionary that `from_json` takes.
+        """
         return {
             "name": self.name,
             "include_regex": self.include_regex,

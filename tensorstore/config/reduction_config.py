@@ -1,4 +1,4 @@
-"""Which statistics to save instead of, or beside, the raw value."""
+"""Statistics to save instead of, or next to, the raw value."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ _NORMS = ("l1", "l2")
 
 
 class ReductionConfig:
-    """Statistics to save of a tensor. With statistics alone the raw value is not saved, unless `save_raw_tensor`.
+    """Statistics to save of a tensor.
 
-    `reductions` and `abs_reductions` name any of min, max, mean, median, std, variance, sum, prod; `norms` and
-    `abs_norms` l1 and l2; the `abs_` ones are taken of the absolute value. `reductions` may also name `nan_count`,
-    `inf_count` and `zero_count`. Each is a list or a comma-separated string. `save_shape` asks for nothing else to be
-    saved: the shape always is. Raises ConfigurationError for an unknown name, with the nearest known one.
+    With statistics, the raw value is saved only if `save_raw_tensor` is true. Lists of names may be comma-separated
+    strings.
+
+    Args:
+        reductions: Any of min, max, mean, median, std, variance, sum, prod, nan_count, inf_count, zero_count.
+        abs_reductions: Any of min, max, mean, median, std, variance, sum, prod, of the absolute values.
+        norms: l1, l2, or both.
+        abs_norms: l1, l2, or both, of the absolute values.
+        save_raw_tensor: Whether to save the raw value, too.
+        save_shape: With no statistics, save the shape and no raw value. The shape is saved in any case.
+
+    Raises:
+        ConfigurationError: A name is unknown; the message has the nearest known one.
     """
 
     def __init__(
@@ -38,7 +47,18 @@ class ReductionConfig:
 
     @classmethod
     def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> ReductionConfig:
-        """From one list that holds all kinds, as JSON configurations write it: `min,abs_mean,l2,abs_l1`."""
+        """Create a configuration from one list of all kinds, as JSON configurations have it: `min,abs_mean,l2,abs_l1`.
+
+        Args:
+            statistics: Names of statistics, as a list or a comma-separated string.
+            options: `save_raw_tensor` and `save_shape`.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ConfigurationError: A name is unknown.
+        """
         parsed = [parse_statistic(name) for name in names(statistics)]
         absolute = [name[4:] for name in parsed if name.startswith("abs_")]
         signed = [name for name in parsed if not name.startswith("abs_")]
@@ -52,21 +72,34 @@ class ReductionConfig:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The names of all statistics asked for, in the order of the index's columns."""
-        asked = {*self.reductions, *self.norms}
-        asked |= {f"abs_{name}" for name in (*self.abs_reductions, *self.abs_norms)}
-        return tuple(name for name in STATISTICS if name in asked)
+        """Names of all statistics to save, in the order of the index's columns."""
+        wanted = {*self.reductions, *self.norms}
+        wanted |= {f"abs_{name}" for name in (*self.abs_reductions, *self.abs_norms)}
+        return tuple(name for name in STATISTICS if name in wanted)
 
     @property
     def raw(self) -> bool:
-        """Whether the raw value is saved."""
+        """True if the raw value is saved."""
         return self.save_raw_tensor or not (self.statistics or self.save_shape)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the arguments as values of JSON.
+
+        Returns:
+            A dictionary that `from_json` takes.
+        """
         return dict(vars(self))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ReductionConfig:
+        """Create a configuration from what `to_json` returned.
+
+        Args:
+            document: The arguments by name.
+
+        Returns:
+            The configuration.
+        """
         return cls(**document)
 
     def __eq__(self, other: object) -> bool:
@@ -79,8 +112,11 @@ class ReductionConfig:
 
 
 def names(value: Iterable[str] | str | None) -> list[str]:
-    """Return a list of names from a list or from a comma-separated string. Raises ConfigurationError for anything
-    else."""
+    """Return a list of names from a list or from a comma-separated string.
+
+    Raises:
+        ConfigurationError: `value` is anything else.
+    """
     if value is None:
         return []
     if not isinstance(value, Iterable):
@@ -93,7 +129,11 @@ def names(value: Iterable[str] | str | None) -> list[str]:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """A truth value that may come as a string. Raises ConfigurationError for anything else."""
+    """Return a truth value that may be a string.
+
+    Raises:
+        ConfigurationError: `value` is neither.
+    """
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()

@@ -1,4 +1,4 @@
-"""When to save: which steps of which mode."""
+"""Steps to save, mode by mode."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ DEFAULT_SAVE_INTERVAL = 500
 
 
 class SaveConfigMode:
-    """The steps of one mode that are saved: every step of `save_steps`, and each multiple of `save_interval` that is
-    at least `start_step` and below `end_step` (None: no end; 0: none at all).
+    """Steps to save of one mode.
 
-    Numbers may come as strings. Raises ConfigurationError for an interval below 1, a negative or non-integer step,
-    and a range that is empty (except by `end_step=0`, the documented way to switch a collection off).
+    Saved are the steps of `save_steps`, and each multiple of `save_interval` that is at least `start_step` and below
+    `end_step`. Numbers may be strings.
+
+    Args:
+        save_interval: Number of steps from one saved step to the next; the framework's default if None.
+        start_step: First step that may be saved; 0 if None.
+        end_step: First step that is not saved any more; None for no end, 0 to save nothing.
+        save_steps: Further steps, as a list or a comma-separated string.
+
+    Raises:
+        ConfigurationError: The interval is below 1, a step is negative or no integer, or the range is empty.
     """
 
     def __init__(
@@ -37,6 +45,7 @@ class SaveConfigMode:
 
     @property
     def save_interval(self) -> int:
+        """Number of steps from one saved step to the next."""
         return self._default_interval if self._interval is None else self._interval
 
     @save_interval.setter
@@ -45,10 +54,22 @@ class SaveConfigMode:
         self._default_interval = DEFAULT_SAVE_INTERVAL
 
     def set_default_interval(self, save_interval: int) -> None:
-        """What the interval is as long as nobody gives one: not every framework has the same."""
+        """Set the interval that holds while none is configured; it depends on the framework.
+
+        Args:
+            save_interval: Number of steps.
+        """
         self._default_interval = save_interval
 
     def should_save_step(self, step: int) -> bool:
+        """Return whether a step is saved.
+
+        Args:
+            step: Step of the mode.
+
+        Returns:
+            True if it is saved.
+        """
         if step in self.save_steps:
             return True
         return (
@@ -58,11 +79,21 @@ class SaveConfigMode:
         )
 
     def copy(self) -> SaveConfigMode:
+        """Return an independent copy.
+
+        Returns:
+            The copy.
+        """
         twin = SaveConfigMode(self._interval, self.start_step, self.end_step, self.save_steps)
         twin.set_default_interval(self._default_interval)
         return twin
 
     def to_json(self) -> dict[str, Any]:
+        """Return the arguments as values of JSON.
+
+        Returns:
+            A dictionary of `save_interval`, `start_step`, `end_step` and `save_steps`.
+        """
         return {name: getattr(self, name) for name in ("save_interval", "start_step", "end_step", "save_steps")}
 
     def __eq__(self, other: object) -> bool:
@@ -75,7 +106,7 @@ class SaveConfigMode:
 
 
 def _forward(name: str) -> property:
-    """`config.end_step = 0` sets every mode at once; reading gives TRAIN's, where the modes differ."""
+    """Return a property that sets every mode at once, and reads that of TRAIN where the modes differ."""
 
     def get(self: Any) -> Any:
         return getattr(self._modes[ModeKeys.TRAIN], name)
@@ -89,11 +120,21 @@ def _forward(name: str) -> property:
 
 
 class SaveConfig:
-    """When to save, for each mode.
+    """Steps to save, for each mode.
 
-    The four plain arguments hold for every mode; `mode_save_configs` sets modes apart, as SaveConfigMode objects or
-    dictionaries of the same four. A mode that is set nowhere follows the hook's configuration, and in the hook's own
-    the defaults: every 500th step, or what the framework's hook has instead.
+    A mode that is configured nowhere follows the hook's configuration, and in the hook's own the default: every 500th
+    step, XGBoost every 10th.
+
+    Args:
+        mode_save_configs: Configurations of single modes, as SaveConfigMode objects or dictionaries of its arguments.
+        save_interval: Number of steps from one saved step to the next, in every mode.
+        start_step: First step that may be saved, in every mode; 0 if None.
+        end_step: First step that is not saved any more, in every mode; None for no end, 0 to save nothing.
+        save_steps: Further steps, in every mode, as a list or a comma-separated string.
+
+    Raises:
+        ConfigurationError: A mode is unknown, the interval is below 1, a step is negative or no integer, or a range is
+            empty.
     """
 
     def __init__(
@@ -115,7 +156,17 @@ class SaveConfig:
 
     @classmethod
     def parse(cls, value: SaveConfig | SaveConfigMode | Mapping[Any, Any] | None) -> SaveConfig:
-        """A SaveConfig from all that a hook's or a collection's `save_config` may be given as."""
+        """Return a SaveConfig made from anything that `save_config` of a hook or a collection accepts.
+
+        Args:
+            value: A SaveConfig, a SaveConfigMode for every mode, a dictionary of arguments or one by mode, or None.
+
+        Returns:
+            `value` itself if it is a SaveConfig, otherwise a new one.
+
+        Raises:
+            ConfigurationError: `value` is anything else.
+        """
         if value is None:
             return cls()
         if isinstance(value, SaveConfig):
@@ -133,35 +184,77 @@ class SaveConfig:
     save_steps = _forward("save_steps")
 
     def should_save_step(self, mode: ModeKeys, step: int) -> bool:
-        """Whether `step`, counted in `mode`, is saved."""
+        """Return whether a step is saved.
+
+        Args:
+            mode: Mode in which `step` counts.
+            step: Step of the mode.
+
+        Returns:
+            True if it is saved.
+        """
         return self._modes[mode].should_save_step(step)
 
     def get_save_config(self, mode: ModeKeys) -> SaveConfigMode:
+        """Return the configuration of one mode.
+
+        Args:
+            mode: The mode.
+
+        Returns:
+            Its configuration, which may be changed.
+        """
         return self._modes[ModeKeys.parse(mode)]
 
     def set_default_interval(self, save_interval: int) -> None:
-        """What the interval of each mode is as long as nobody gives one."""
+        """Set the interval that holds in each mode while none is configured.
+
+        Args:
+            save_interval: Number of steps.
+        """
         if self._default_interval != save_interval:
             self._default_interval = save_interval
             for config in self._modes.values():
                 config.set_default_interval(save_interval)
 
     def inherit(self, parent: SaveConfig) -> None:
-        """Take the modes that were set nowhere from `parent`."""
+        """Take the modes that are configured nowhere from another configuration.
+
+        Args:
+            parent: Configuration to take them from.
+        """
         for mode in self._unset:
             self._modes[mode] = parent._modes[mode].copy()
         self._unset = set()
 
     def copy(self) -> SaveConfig:
+        """Return an independent copy.
+
+        Returns:
+            The copy.
+        """
         twin = SaveConfig(mode_save_configs={mode: config.copy() for mode, config in self._modes.items()})
         twin._unset = set(self._unset)
         return twin
 
     def to_json(self) -> dict[str, Any]:
+        """Return the configuration of each mode as values of JSON.
+
+        Returns:
+            A dictionary by the mode's name, which `from_json` takes.
+        """
         return {mode.name: config.to_json() for mode, config in self._modes.items()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> SaveConfig:
+        """Create a configuration from what `to_json` returned.
+
+        Args:
+            document: Configurations by the mode's name.
+
+        Returns:
+            The configuration.
+        """
         return cls(mode_save_configs=dict(document))
 
     def __eq__(self, other: object) -> bool:

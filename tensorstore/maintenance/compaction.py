@@ -1,4 +1,4 @@
-"""Compaction: many small files of a run become few, while the run is written and read."""
+"""Compaction: merges the many small files of a run into few, while the run is written and read."""
 
 from __future__ import annotations
 
@@ -26,31 +26,38 @@ from ..read.workers import Workers
 from ..storage.open import ByteRange, Storage, open_storage, translated
 
 GRACE_SECONDS = 60.0
-"""How long files stay after they were compacted: for readers that have begun to read them."""
+"""Seconds that superseded files stay for readers that have begun to read them."""
 
 _BLOCK = 64
-"""While the job runs, so many flushes become one file, and so many of those."""
+"""While the job runs, this many flushes become one file, and this many of those the next."""
 _SHARE = 8
-"""Into so many parts, again and again, what would be too large is divided."""
+"""What would be too large is divided into this many parts, repeatedly."""
 _ROWS = 1 << 20
-"""No file of more rows is made: they are sorted in memory."""
+"""Most rows of a file: they are sorted in memory."""
 _TICK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What `compact` has done."""
+    """The result of `compact`.
+
+    Attributes:
+        files_before: Number of index files before.
+        bytes_before: Size in bytes of those that can be read.
+        files_after: Number of index files after.
+        bytes_after: Size in bytes of those that can be read.
+        chunks_merged: Number of files of raw values that were merged.
+        chunks_made: Number of files that hold these values now.
+        damaged: Errors by the path of the file that cannot be read. These files were left as they are.
+    """
 
     files_before: int
     bytes_before: int
-    """Index files of the run, and what those weigh that can be read."""
     files_after: int
     bytes_after: int
     chunks_merged: int = 0
     chunks_made: int = 0
-    """Files of raw values that were put together, and those that hold the values now."""
     damaged: Mapping[str, FileError] = field(default_factory=dict)
-    """Files that cannot be read, and why. They were left as they are."""
 
 
 class _File(NamedTuple):
@@ -67,27 +74,40 @@ def compact(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Compaction:
-    """Put the many small files of the run at `path` into few: opening and querying it, and reading a tensor at many
-    steps, gets faster.
+    """Merge the many small files of a run into few.
 
-    Safe while the run is written and read, and at any interruption: what was compacted is deleted only once all of it
-    is in a file that has been there for `grace` seconds, which this waits for. Compacting again finishes what was
-    interrupted. While the job runs, flushes are put together by 64, and by thousands of steps once those are over; when
-    it has ended, all. Raw values in files of 64 MB and more stay where they are. `progress` shows a bar where tqdm is
-    installed.
+    Opening and querying the run, and reading a tensor at many steps, becomes faster. Compaction is safe while the run
+    is written and read, and may be interrupted: a file is deleted only once a file with all of its content is `grace`
+    seconds old. Compacting again finishes what was interrupted. While the job runs, flushes are merged by 64, and by
+    thousands of steps once those are over; when it has ended, all are. Raw values in files of 64 MB and more stay where
+    they are.
 
-    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat, StorageError, and ConfigurationError for a
-    negative `grace`.
+    Args:
+        path: Folder or URL of the run.
+        grace: Seconds that superseded files stay for readers that have begun to read them; `compact` waits so long.
+        storage_options: Options of fsspec for a URL.
+        progress: Whether to show a progress bar, if tqdm is installed.
+
+    Returns:
+        Numbers and sizes of files before and after, and the damaged files.
+
+    Raises:
+        RunNotFound: Nothing is at `path`.
+        NotARun: Something else is at `path`.
+        MissingCollectionFiles: No worker has begun to save.
+        UnknownFormat: A later release wrote the run.
+        StorageError: The file system or the object store refused an operation.
+        ConfigurationError: `grace` is negative.
     """
     if grace < 0:
-        raise ConfigurationError(f"grace is a number of seconds, 0 or more, and not {grace!r}")
+        raise ConfigurationError(f"grace must be a number of seconds, at least 0, got {grace!r}")
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
     if codec not in CODECS:
         raise UnknownFormat(
             storage.url,
             f"its run.json names the codec {codec!r}, with which this release cannot write; known codecs: "
-            f"{', '.join(CODECS)}. Upgrade tensortrial, or mend run.json",
+            f"{', '.join(CODECS)}. Upgrade tensortrial, or repair run.json",
         )
     return _Compactor(storage, codec, grace, progress).run()
 

@@ -137,7 +137,7 @@ def test_an_ended_run_has_one_file_for_each_folder(tmp_path: Path) -> None:
 
 def test_a_grace_is_not_negative(tmp_path: Path) -> None:
     Job(tmp_path).close()
-    with pytest.raises(ConfigurationError, match="grace is a number of seconds, 0 or more, and not -1"):
+    with pytest.raises(ConfigurationError, match="grace must be a number of seconds, at least 0, got -1"):
         compact(tmp_path, grace=-1)
 
 
