@@ -43,7 +43,6 @@ UNFINISHED = (
     "tensortrial.hooks.",
     "tensortrial.importers.",
     "tensortrial.read.",
-    "tensortrial.rules.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Which rules to watch a run with, from a command line or from a JSON or TOML file."""
+"""Configurations of rules, from a command line or from a JSON or TOML file."""
 
 from __future__ import annotations
 
@@ -26,24 +26,43 @@ _NOT_HERE = ("source_s3_uri", "source")
 
 @dataclass(frozen=True)
 class RuleConfiguration:
-    """One rule to be made."""
+    """The configuration of one rule.
+
+    Attributes:
+        rule: Name of a built-in rule.
+        parameters: Its parameters.
+        actions: Actions to execute when it fires, in any form that `action_str` of a rule accepts.
+        name: Name under which its findings are saved; that of the rule if None.
+    """
 
     rule: str
-    """The name of a built-in rule."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     actions: Any = ""
-    """What to do when it fires, in any form that a rule's `action_str` has."""
     name: str | None = None
-    """What its findings are filed under, if not the rule's name."""
 
     def make(self, trial: Trial) -> Rule:
-        """The rule. Raises UnknownRule, InvalidRuleParameter, or ConfigurationError for its actions."""
+        """Create the rule.
+
+        Args:
+            trial: Trial of the run to check.
+
+        Returns:
+            The rule.
+
+        Raises:
+            UnknownRule: There is no such rule.
+            InvalidRuleParameter: The rule has no such parameter, or does not accept its value.
+            ConfigurationError: An action is unknown, or its arguments are wrong.
+        """
         return make_rule(self.rule, trial, rule_name=self.name, action_str=self.actions, **self.parameters)
 
 
 def parse_rule(text: str) -> RuleConfiguration:
-    """A rule from `Name` or `Name:parameter=value,parameter=value`. A part without `=` belongs to the value before it:
-    lists are written as `Name:collection_names=weights,biases`."""
+    """Parse `Name` or `Name:parameter=value,parameter=value`.
+
+    A part without `=` belongs to the value before it, so that lists are written as
+    `Name:collection_names=weights,biases`.
+    """
     name, _, rest = text.partition(":")
     parameters: dict[str, str] = {}
     last = None
@@ -61,12 +80,22 @@ def parse_rule(text: str) -> RuleConfiguration:
 
 
 def read_rules(path: str | os.PathLike[str]) -> list[RuleConfiguration]:
-    """The rules of a file: JSON, or TOML if it ends so.
+    """Read the configurations of rules in a file.
 
-    A list of rules, or an object with such a list under `rules` or `DebugRuleConfigurations`. Each rule is
-    `{"rule": "DeadRelu", "name": …, "parameters": {…}, "actions": […]}`, or as SageMaker writes it:
+    The file holds a list of rules, or an object with such a list under `rules` or `DebugRuleConfigurations`. Each rule
+    is `{"rule": "DeadRelu", "name": …, "parameters": {…}, "actions": […]}`, or as SageMaker writes it:
     `{"RuleConfigurationName": …, "RuleParameters": {"rule_to_invoke": "DeadRelu", …}}`, with actions as JSON text under
-    `action_json`. Raises ConfigurationError, naming the file; UnknownRule.
+    `action_json`.
+
+    Args:
+        path: A TOML file, if its name ends in `.toml`, otherwise a JSON file.
+
+    Returns:
+        The configurations, in the order of the file.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or has an unknown key; the message names the file.
+        UnknownRule: There is no such rule.
     """
     try:
         document = _document(Path(path))

@@ -1,4 +1,4 @@
-"""What a rule finds, and where findings are kept: in the run, one small file a flush."""
+"""Findings of rules, which are kept in the run, one small file a flush."""
 
 from __future__ import annotations
 
@@ -21,23 +21,30 @@ logger = logging.getLogger("tensortrial.rules")
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule's condition was met, or the rule could not run."""
+    """The condition of a rule was met, or the rule could not run.
+
+    Attributes:
+        rule: Name of the rule, or the name in its configuration.
+        step: Global step; None for a finding about the run as a whole.
+        mode: Name of the mode of the step.
+        worker: Name of the worker.
+        tensor: Name of the tensor.
+        observed: Number that crossed the threshold.
+        threshold: The threshold.
+        sentence: Description for people.
+        failed: True if the rule itself failed. `sentence` says why, and the rule is not evaluated any further.
+        found_at: Time of the finding, in UTC.
+    """
 
     rule: str
-    """The rule's name; in a configuration of several rules of one kind, the one given there."""
     step: int | None
-    """The global step; None if it is about the run as a whole."""
     mode: str | None
-    """The mode of the step."""
     worker: str | None
     tensor: str | None
     observed: float | None
-    """The number that broke the threshold."""
     threshold: float | None
     sentence: str
-    """What happened, for a person."""
     failed: bool = False
-    """The rule itself failed: `sentence` says why, and the rule was evaluated no further."""
     found_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __str__(self) -> str:
@@ -45,7 +52,11 @@ class Finding:
         return f"{where}{self.rule}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as JSON can hold it."""
+        """Return the finding as values of JSON.
+
+        Returns:
+            The attributes by name; `found_at` in ISO 8601.
+        """
         return {**asdict(self), "found_at": self.found_at.isoformat()}
 
 

@@ -54,7 +54,11 @@ ALIASES: Mapping[str, str] = {"StalledTrainingRule": "StalledTraining"}
 
 
 def rule_class(name: str) -> type[BuiltinRule]:
-    """The built-in rule of that name. Raises UnknownRule, with the nearest names."""
+    """Return the built-in rule of a name.
+
+    Raises:
+        UnknownRule: There is none; the message has similar names.
+    """
     found = RULES.get(ALIASES.get(name, name))
     if found is None:
         by_lower = {known.lower(): known for known in (*RULES, *ALIASES)}
@@ -66,9 +70,20 @@ def rule_class(name: str) -> type[BuiltinRule]:
 
 
 def make_rule(name: str, trial: Trial, /, *, rule_name: str | None = None, **parameters: Any) -> BuiltinRule:
-    """A built-in rule by its name, on `trial`. `rule_name` is what its findings are filed under, if not its own name.
+    """Create a built-in rule by its name.
 
-    Raises UnknownRule, InvalidRuleParameter.
+    Args:
+        name: Name of the rule, such as "VanishingGradient".
+        trial: Trial of the run to check.
+        rule_name: Name under which its findings are saved; that of the rule if None.
+        parameters: Parameters of the rule.
+
+    Returns:
+        The rule.
+
+    Raises:
+        UnknownRule: There is no such rule.
+        InvalidRuleParameter: The rule has no such parameter, or does not accept its value.
     """
     rule = rule_class(name)(trial, **parameters)
     if rule_name:

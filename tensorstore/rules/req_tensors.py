@@ -1,4 +1,4 @@
-"""Which tensors a rule needs at a step, said before they are used."""
+"""The tensors that a rule needs at a step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ class _Required:
 
 
 class RequiredTensors:
-    """What a rule's `set_required_tensors` fills: `self.req_tensors.add("loss", steps=[step])`.
+    """The tensors that a rule needs, as its `set_required_tensors` adds them: `self.req_tensors.add("loss", [step])`.
 
-    Each trial has its own requirements; the base trial is meant where none is given.
+    Each trial has its own requirements.
+
+    Args:
+        base_trial: Trial that is meant where none is passed.
+        other_trials: Further trials.
     """
 
     def __init__(self, base_trial: Trial, other_trials: Iterable[Trial] = ()) -> None:
@@ -30,35 +34,85 @@ class RequiredTensors:
     def add(
         self, name: str, steps: Iterable[int], should_match_regex: bool = False, trial: Trial | None = None
     ) -> None:
-        """Require the tensor `name`, or with `should_match_regex` all whose names match, at these global steps."""
+        """Require a tensor, or all whose names match a regular expression.
+
+        Args:
+            name: Name of the tensor, or a regular expression.
+            steps: Global steps at which it is needed.
+            should_match_regex: Whether `name` is a regular expression.
+            trial: Trial of the tensor; the base trial if None.
+        """
         required = self._of.setdefault(trial or self._base, {}).setdefault(name, _Required())
         required.steps = sorted({*required.steps, *steps})
         required.should_match_regex = should_match_regex
 
     def get_names(self, trial: Trial | None = None) -> set[str]:
-        """The names and regular expressions that were added."""
+        """Return the names and regular expressions that were added.
+
+        Args:
+            trial: Trial of the tensors; the base trial if None.
+
+        Returns:
+            Names and regular expressions.
+        """
         return set(self._required(trial))
 
     def get_tensor_steps(self, name: str, trial: Trial | None = None) -> list[int]:
-        """The steps at which a tensor is required, ascending. Raises TensorUnavailable for a name that was not
-        added."""
+        """Return the steps at which a tensor is required.
+
+        Args:
+            name: Name or regular expression that was added.
+            trial: Trial of the tensor; the base trial if None.
+
+        Returns:
+            Global steps, ascending.
+
+        Raises:
+            TensorUnavailable: `name` was not added.
+        """
         return list(self._entry(name, trial).steps)
 
     def should_match_regex(self, name: str, trial: Trial | None = None) -> bool:
-        """Whether a name that was added is a regular expression. Raises TensorUnavailable for one that was not."""
+        """Return whether a name that was added is a regular expression.
+
+        Args:
+            name: Name or regular expression that was added.
+            trial: Trial of the tensor; the base trial if None.
+
+        Returns:
+            True if it is a regular expression.
+
+        Raises:
+            TensorUnavailable: `name` was not added.
+        """
         return self._entry(name, trial).should_match_regex
 
     def get(self, name: str | None = None, trial: Trial | None = None) -> list[Tensor]:
-        """The required tensors, or those of one name or expression that was added, each once, sorted by name."""
+        """Return the required tensors.
+
+        Args:
+            name: Only those of this name or regular expression, which was added.
+            trial: Trial of the tensors; the base trial if None.
+
+        Returns:
+            Tensors, each once, sorted by name.
+
+        Raises:
+            TensorUnavailable: `name` was not added.
+        """
         of = trial or self._base
         wanted = self._required(of) if name is None else {name: self._entry(name, of)}
         names = {each for key, required in wanted.items() for each in _names(of, key, required)}
         return [of.tensor(each) for each in sorted(names)]
 
     def fetch(self) -> None:
-        """Make sure that everything required is there.
+        """Check that every required tensor is available.
 
-        Raises TensorUnavailable, TensorUnavailableForStep, StepUnavailable or StepNotYetAvailable for what is not.
+        Raises:
+            TensorUnavailable: No such tensor was saved.
+            TensorUnavailableForStep: The tensor was not saved at a required step.
+            StepUnavailable: A required step was not saved.
+            StepNotYetAvailable: A required step may still come.
         """
         for trial, required_of in self._of.items():
             for key, required in required_of.items():
@@ -66,7 +120,7 @@ class RequiredTensors:
                     _check(trial, name, required.steps)
 
     def clear(self) -> None:
-        """Forget all requirements; each step begins so."""
+        """Remove all requirements, which happens at the beginning of each step."""
         for required in self._of.values():
             required.clear()
 
@@ -76,7 +130,7 @@ class RequiredTensors:
     def _entry(self, name: str, trial: Trial | None) -> _Required:
         found = self._required(trial).get(name)
         if found is None:
-            raise TensorUnavailable(name, "the rule did not require it; req_tensors.add does")
+            raise TensorUnavailable(name, "the rule did not require it; call req_tensors.add first")
         return found
 
 
@@ -88,6 +142,6 @@ def _check(trial: Trial, name: str, steps: Iterable[int]) -> None:
     tensor = trial.tensor(name)
     reader = reader_of(trial)
     for step in steps:
-        # The rows of the step are read anyway; only what is missing needs its own question, which says why.
+        # The rows of the step are read anyway; only for a missing tensor a query of its own says why.
         if reader.info(step) is None or name not in reader.step(step).rows:
             tensor.workers(step)

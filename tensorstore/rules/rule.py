@@ -1,4 +1,4 @@
-"""What a rule is: a question that is asked of a run at each of its steps."""
+"""The base class of rules, which check a condition at each step of a run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from .req_tensors import RequiredTensors
 
 
 class Rule(ABC):
-    """A rule over `base_trial`, and over `other_trials` if it compares runs.
+    """The base class of rules, which check a condition at each step of a run.
 
     A rule of your own implements `invoke_at_step`, and calls `super().__init__(base_trial)` in its constructor.
-    `action_str` says what to do when it fires: an action, or the JSON of some (see `tensortrial.rules.action`).
+
+    Args:
+        base_trial: Trial of the run to check.
+        action_str: Actions to execute when the rule fires: an action, a list of them, or their JSON.
+        other_trials: Trials of further runs, for a rule that compares runs.
+
+    Raises:
+        ConfigurationError: A trial or an action is of another type.
     """
 
     def __init__(
@@ -37,31 +44,61 @@ class Rule(ABC):
         self._reports: list[Finding] = []
         self._step: int | None = None
 
-    # What a rule of one's own implements.
+    # A rule of your own implements these.
 
     def set_required_tensors(self, step: int) -> None:  # noqa: B027  # a rule need not say it
-        """Say what is needed at `step`: `self.req_tensors.add(name, steps=[step])`. A step at which something of it is
-        not there is passed over."""
+        """Add the tensors that are needed at a step: `self.req_tensors.add(name, steps=[step])`.
+
+        A step that lacks one of them is skipped.
+
+        Args:
+            step: Global step.
+        """
 
     @abstractmethod
     def invoke_at_step(self, step: int) -> bool:
-        """Whether the condition is met at a global step. `report` says more of what was seen."""
+        """Return whether the condition is met at a step. Call `report` to describe what was found.
+
+        Args:
+            step: Global step.
+
+        Returns:
+            True if the condition is met.
+        """
 
     def invoke_between_steps(self) -> bool:
-        """The same, while the job runs and no new step comes. Called several times a second."""
+        """Check the condition while the job runs and no new step comes. This is called several times a second.
+
+        Returns:
+            True if the condition is met.
+        """
         return False
 
     def given_up(self) -> str | None:
-        """Return why nobody needs to wait for the run any longer, or None: whoever follows it then ends. Called after
-        `invoke_between_steps`."""
+        """Return why no more steps are worth waiting for. It is called after `invoke_between_steps`.
+
+        Returns:
+            The reason, which ends the evaluation of all rules, or None.
+        """
         return None
 
     def invoke_at_end(self) -> bool:
-        """The same, once the last step was seen."""
+        """Check the condition after the last step.
+
+        Returns:
+            True if the condition is met.
+        """
         return False
 
     def missing(self, passed_over: Exception) -> str | None:
-        """Asked when the rule could be evaluated at no step: what the run lacks, if that is an error."""
+        """Return what the run lacks, after the rule could be evaluated at no step.
+
+        Args:
+            passed_over: Error of the last step that was skipped.
+
+        Returns:
+            A sentence if that is an error, or None.
+        """
         return None
 
     def report(
@@ -74,7 +111,16 @@ class Rule(ABC):
         threshold: float | None = None,
         step: int | None = None,
     ) -> None:
-        """Add a finding. It counts if the invocation in which it was reported returns True."""
+        """Add a finding. It counts if the invocation that reports it returns True.
+
+        Args:
+            sentence: Description of what was found.
+            tensor: Name of the tensor.
+            worker: Name of the worker.
+            observed: Number that crossed the threshold.
+            threshold: The threshold.
+            step: Global step; that of the invocation if None.
+        """
         step = self._step if step is None else step
         self._reports.append(
             Finding(self.rule_name, step, self._mode(step), worker, tensor, observed, threshold, sentence)
@@ -82,16 +128,23 @@ class Rule(ABC):
 
     @property
     def has_reports(self) -> bool:
-        """Whether anything was reported in this invocation."""
+        """True if this invocation has reported a finding."""
         return bool(self._reports)
 
-    # What runs it.
+    # These run a rule.
 
     def invoke(self, step: int) -> None:
-        """Wait for a global step and evaluate the rule there.
+        """Wait for a step and evaluate the rule there.
 
-        If its condition is met: keep the findings in the run, do the actions, and raise RuleEvaluationConditionMet.
-        Raises StepUnavailable or NoMoreData if the step will never be there.
+        If its condition is met, the findings are saved in the run and the actions executed.
+
+        Args:
+            step: Global step.
+
+        Raises:
+            RuleEvaluationConditionMet: The condition is met.
+            StepUnavailable: The step was not saved.
+            NoMoreData: The job ended before the step.
         """
         self.base_trial.wait_for_steps([step])
         findings = self.evaluate(step)
@@ -101,7 +154,14 @@ class Rule(ABC):
             raise RuleEvaluationConditionMet(self.rule_name, step)
 
     def evaluate(self, step: int) -> list[Finding]:
-        """What is found at a step that is there; nothing if the condition is not met. Does no action."""
+        """Evaluate the rule at a saved step, without executing actions.
+
+        Args:
+            step: Global step.
+
+        Returns:
+            The findings; none if the condition is not met.
+        """
         for trial in self.other_trials:
             _wait(trial, step)
         with no_refresh(self.trials):
@@ -111,16 +171,30 @@ class Rule(ABC):
             return self._reported(self.invoke_at_step(step), step)
 
     def evaluate_between_steps(self) -> list[Finding]:
+        """Evaluate the rule while no new step comes, without executing actions.
+
+        Returns:
+            The findings; none if the condition is not met.
+        """
         self._begin(None)
         return self._reported(self.invoke_between_steps(), None)
 
     def evaluate_at_end(self) -> list[Finding]:
+        """Evaluate the rule after the last step, without executing actions.
+
+        Returns:
+            The findings; none if the condition is not met.
+        """
         with no_refresh(self.trials):
             self._begin(None)
             return self._reported(self.invoke_at_end(), None)
 
     def act(self, findings: list[Finding]) -> None:
-        """Do the actions."""
+        """Execute the actions of the rule.
+
+        Args:
+            findings: Findings that are passed to them, at least one.
+        """
         self.actions.act(Firing(self.base_trial, self.rule_name, findings[0].step, findings))
 
     def _begin(self, step: int | None) -> None:
@@ -152,6 +226,6 @@ def _trials(given: Trial | Iterable[Trial] | None) -> list[Trial]:
 
 
 def _wait(trial: Trial, step: int) -> None:
-    """Wait until another run has the step, or will never have it: what needs it then says so."""
+    """Wait until another run has the step or will never have it, which reading it reports."""
     with suppress(UnavailableError):
         trial.wait_for_steps([step])

@@ -1,4 +1,4 @@
-"""Rules over the steps of a run: one of them by `invoke_rule`, many in one pass by `watch`."""
+"""The evaluation of rules over the steps of a run: of one by `invoke_rule`, of many in one pass by `watch`."""
 
 from __future__ import annotations
 
@@ -39,15 +39,25 @@ def invoke_rule(
     *,
     record: bool = True,
 ) -> list[Finding]:
-    """Evaluate a rule at each saved global step s with start_step <= s < end_step, and give what it found.
+    """Evaluate a rule at each saved step of a range.
 
-    Without `end_step` it goes on until the job ends. In the thread that trains, which would wait for itself, it ends
-    with the last step that is there. A step at which something is not available is passed over. Where the condition is
-    met, the actions are done, it is logged, and the evaluation goes on; with `raise_eval_cond` it is raised as
-    RuleEvaluationConditionMet. Findings are kept in the run, unless `record` is False.
+    A step that lacks a required tensor is skipped. Where the condition is met, the actions are executed, the finding is
+    logged, and the evaluation goes on. In the thread that trains, which would wait for itself, it ends with the last
+    step that was saved.
 
-    Raises InsufficientInformationForRuleInvocation if a built-in rule finds nothing that it could judge, and
-    whatever else the rule raises.
+    Args:
+        rule_obj: The rule.
+        start_step: First global step.
+        end_step: Global step to end before; None for the end of the job.
+        raise_eval_cond: Whether to raise RuleEvaluationConditionMet when the condition is met.
+        record: Whether to save findings in the run.
+
+    Returns:
+        The findings.
+
+    Raises:
+        RuleEvaluationConditionMet: The condition is met, and `raise_eval_cond` is true.
+        InsufficientInformationForRuleInvocation: The run has nothing that the built-in rule could check.
     """
     found: list[Finding] = []
     evaluation = _Evaluation(rule_obj)
@@ -89,27 +99,29 @@ def watch(
     poll_seconds: float = POLL_SECONDS,
     timeout: float | None = None,
 ) -> Iterator[Finding]:
-    """Follow a run, live or ended, and yield what the rules find, as it is found; ends with the job.
+    """Follow a run, live or ended, and yield the findings of rules as they are made, until the job ends.
 
-    All rules go through the steps together, so that what several of them need is read once. A rule that raises, or that
-    has not what it needs, yields one finding with `failed` set, and the others go on. Findings are kept in the run,
-    unless `record` is False; actions are done.
+    All rules go through the steps together, so that data that several of them need is read once. A rule that raises or
+    lacks what it needs yields one finding with `failed` set, and the others go on. Actions are executed.
 
-    It also ends, and logs why, when no new step has come for twice the threshold of StalledTraining; and, in the thread
-    that trains, which would wait for itself, after the last step that is there.
+    The watch also ends, and logs why, when no new step has come for twice the threshold of StalledTraining, and, in the
+    thread that trains, which would wait for itself, after the last step that was saved.
 
     Args:
-        trial: The run to follow.
+        trial: Trial of the run to follow.
         rules: Rules made for that trial.
-        start_step: The global step to begin with.
-        end_step: The global step to end before; None for the end of the job.
-        record: Keep findings in the run.
-        poll_seconds: How often to look for new steps.
-        timeout: Wait so many seconds for each new step; None waits for as long as the job runs.
+        start_step: First global step.
+        end_step: Global step to end before; None for the end of the job.
+        record: Whether to save findings in the run.
+        poll_seconds: Seconds from one poll for new steps to the next.
+        timeout: Seconds to wait for each new step; None for as long as the job runs.
+
+    Returns:
+        An iterator over the findings.
 
     Raises:
-        ConfigurationError: a rule was made for another trial.
-        RunStalled: no new step came for `timeout` seconds, and the job has not ended. It is raised after all findings.
+        ConfigurationError: A rule was made for another trial.
+        RunStalled: No new step came for `timeout` seconds, and the job has not ended. It is raised after all findings.
     """
     evaluations = [_Evaluation(rule) for rule in rules]
     for evaluation in evaluations:
@@ -155,11 +167,13 @@ def follow(
     timeout: float | None = None,
     given_up: _GiveUp = lambda: None,
 ) -> Iterator[int | None]:
-    """Yield the complete global steps of a run, as they come, and None each time that there is no new one.
+    """Yield the complete global steps of a run as they come, and None each time that there is no new one.
 
-    It ends with the job, when a step at or after `end_step` is there, when `given_up` returns a reason, and in the
-    thread that writes the run when no step is left to wait for. Raises RunStalled after `timeout` seconds without a
-    new step.
+    The iterator ends with the job, when a step at or after `end_step` is complete, when `given_up` returns a reason,
+    and in the thread that writes the run when no step is left to wait for.
+
+    Raises:
+        RunStalled: No new step came for `timeout` seconds.
     """
     if end_step is not None and start_step >= end_step:
         raise ConfigurationError(f"no step s has {start_step} <= s < {end_step}")
@@ -202,13 +216,13 @@ def _why_no_step_comes(trial: Trial, last: int) -> str | None:
 def _seen(trial: Trial) -> tuple[list[int], bool]:
     trial.refresh()
     with no_refresh(trial):
-        # Asked first: steps that are there when the job has ended are all there will be.
+        # Fetched first: the steps that exist when the job has ended are all that will ever exist.
         ended = trial.loaded_all_steps()
         return trial.steps(), ended
 
 
 class _Evaluation:
-    """A rule on its way through the steps."""
+    """The evaluation of one rule, step by step."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -217,7 +231,7 @@ class _Evaluation:
         self._passed_over: UnavailableError | None = None
 
     def at(self, step: int | None) -> list[Finding]:
-        """Findings of a step, or of the time between steps. A step at which something is not available has none."""
+        """Return the findings of a step, or of the time between steps; none where something is unavailable."""
         if step is None:
             return self.rule.evaluate_between_steps()
         try:
