@@ -11,8 +11,9 @@ JAVA := openjdk-17-jre-headless
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-# Processes that share the default tests; some tests watch the clock, so no more than there are cores.
+# Processes that share the tests, a file each at a time; some tests watch the clock, so no more than there are cores.
 TEST_JOBS ?= 2
+SHARED := -n $(TEST_JOBS) --dist loadfile
 EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
 # pyproject.toml has ranges, for users; constraints/ has, for each environment here, the versions that its tests run with.
 PINNED = --quiet --constraint constraints/$(1).txt
@@ -94,16 +95,26 @@ PACKAGES_TF215 := tensorflow-cpu tensorflow-estimator scikit-learn
 VENV_MXNET := .venv-mxnet
 PACKAGES_MXNET := mxnet scikit-learn
 
+# What `make packages` installs: everything but the store, whose editable installs share one tree of links in build/ and
+# so may not run next to tests.
+build/packages-tf215: PACKAGES := $(PACKAGES_TF215)
+build/packages-mxnet: PACKAGES := $(PACKAGES_MXNET)
+build/packages-fakesnow: PACKAGES = $(PACKAGES_FAKESNOW)
+build/packages-bqemulator: PACKAGES = $(PACKAGES_BQEMULATOR)
+build/packages-tf215 build/packages-mxnet build/packages-fakesnow build/packages-bqemulator: build/packages-%: constraints/%.txt .venv-%/pyvenv.cfg
+	@mkdir -p build
+	.venv-$*/bin/python -m pip install $(call PINNED,$*) 'setuptools>=77' $(PACKAGES)
+	@touch $@
+
+.PHONY: packages
+packages: $(addprefix build/packages-,mxnet tf215 fakesnow bqemulator horovod)  ## Install, for all frameworks that cannot share .venv, what they need
+
 .PHONY: env-tf215 env-mxnet
 env-tf215: build/env-tf215-links  ## Make .venv-tf215: TensorFlow 2.15, with Keras 2 and tf.estimator
 env-mxnet: build/env-mxnet-links  ## Make .venv-mxnet: MXNet 1.9
 
-build/env-tf215: PACKAGES := $(PACKAGES_TF215)
-build/env-mxnet: PACKAGES := $(PACKAGES_MXNET)
-build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml constraints/%.txt .venv-%/pyvenv.cfg
-	@mkdir -p build
-	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77'
-	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) $(PACKAGES) -e '.[test-core]'
+build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml build/packages-%
+	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
 build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% build/files
@@ -114,12 +125,15 @@ build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% buil
 .PHONY: env-horovod
 env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 with Horovod, which it builds
 
-build/env-horovod: pyproject.toml constraints/horovod.txt constraints/tf215.txt .venv-horovod/pyvenv.cfg
+build/packages-horovod: constraints/horovod.txt constraints/tf215.txt .venv-horovod/pyvenv.cfg
 	@mkdir -p build
 	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml setuptools wheel
 	env -u PYTHONSAFEPATH PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
 	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 	    .venv-horovod/bin/python -m pip install $(call PINNED,horovod) --no-build-isolation --no-deps horovod
+	@touch $@
+
+build/env-horovod: pyproject.toml build/packages-horovod
 	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
@@ -161,12 +175,8 @@ PACKAGES_BQEMULATOR := bqemulator duckdb-extensions duckdb-extension-spatial goo
 .PHONY: env-emulators
 env-emulators: build/env-fakesnow-links build/env-bqemulator-links  ## Make .venv-fakesnow and .venv-bqemulator: emulators of Snowflake and BigQuery
 
-build/env-fakesnow: PACKAGES := $(PACKAGES_FAKESNOW)
-build/env-bqemulator: PACKAGES := $(PACKAGES_BQEMULATOR)
-build/env-fakesnow build/env-bqemulator: build/env-%: pyproject.toml constraints/%.txt .venv-%/pyvenv.cfg
-	@mkdir -p build
-	.venv-$*/bin/python -m pip install --quiet 'setuptools>=77'
-	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) $(PACKAGES) -e '.[test-core]'
+build/env-fakesnow build/env-bqemulator: build/env-%: pyproject.toml build/packages-%
+	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
 build/env-fakesnow-links build/env-bqemulator-links: build/env-%-links: build/env-% build/files
@@ -246,20 +256,22 @@ demo-xgboost: env  ## Boost trees, and ask by SQL and by rules what they learnt
 # Every test of a framework, slow ones too. tests/hooks/conftest.py leaves out what the environment has no package for.
 TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/test_tensorflow_events.py
 TESTS_MXNET := tests/hooks/mxnet
+# The pages of a framework's own; `make test` runs all others.
+TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
 TESTS_SPARK := tests/tensorstore/engines/test_spark.py tests/queries/test_named_queries_spark.py
 TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones and those of emulators, foreign models, Spark, TensorFlow, MXNet and Horovod
-	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m 'not slow' $(addprefix --ignore=,tests/models $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
+	$(PY) -m pytest $(SHARED) -m 'not slow' $(addprefix --ignore=,tests/models $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
-	$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m slow $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m slow $(PYTEST_ARGS)
 
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
-	$(PY_MIN) -m pytest -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
+	$(PY_MIN) -m pytest $(SHARED) -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
 
 .PHONY: fuzz
 fuzz: SECONDS ?= 60
@@ -269,15 +281,15 @@ fuzz: env  ## Damage runs and read them: SECONDS=60 SEED=1, or CASE=1000042 to d
 
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
-	$(PY) -m pytest $(PYTEST_ARGS) $(TESTS_TF) tests/test_docs.py
+	$(PY) -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF) '$(TEST_PAGE)[tensorflow.md]'
 
 .PHONY: test-tf215
 test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.15
-	$(VENV_TF215)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_TF)
+	$(VENV_TF215)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF)
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
-	$(PY) -m pytest -n $(TEST_JOBS) $(PYTEST_ARGS) tests/models
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS) tests/models
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
 
 .PHONY: test-horovod
@@ -286,11 +298,11 @@ test-horovod: env-horovod  ## Run the test of jobs that Horovod starts
 
 .PHONY: test-mxnet
 test-mxnet: env-mxnet  ## Run the tests of the MXNet hook
-	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_MXNET) tests/test_docs.py
+	$(VENV_MXNET)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_MXNET) '$(TEST_PAGE)[mxnet.md]'
 
 .PHONY: test-spark
 test-spark: env-spark servers java  ## Run the tests of what Apache Spark answers
-	$(PY) -m pytest $(PYTEST_ARGS) $(TESTS_SPARK)
+	$(PY) -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_SPARK)
 
 .PHONY: test-emulators
 test-emulators: env env-emulators  ## Run the tests of what emulators of Snowflake and BigQuery answer

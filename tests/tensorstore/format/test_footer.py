@@ -121,9 +121,9 @@ def test_a_flipped_bit_in_a_footer_ends_no_process(run: Path) -> None:
 
 @pytest.mark.slow
 def test_no_flipped_bit_of_a_file_ends_the_process(run: Path) -> None:
-    # All bits take half an hour.
+    # All bits take half an hour; the fuzzer flips others.
     for path in files_of(run):
-        flip_bits(run, path, 0, 1000)
+        flip_bits(run, path, 0, 400)
 
 
 def flip_bits(run: Path, path: str, begin: int, count: int) -> None:
