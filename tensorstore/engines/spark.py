@@ -156,7 +156,9 @@ class SparkDatabase(Database):
     # Queries.
 
     def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
-        return rows_of(self._run(spark_sql.translated(load(f"catalogue/{query}")), dict(parameters)))
+        # Spark takes a tuple for a row.
+        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
+        return rows_of(self._run(spark_sql.translated(load(f"catalogue/{query}")), lists))
 
     def parse(self, query: str, views: Collection[str]) -> UserQuery:
         if self._closed:

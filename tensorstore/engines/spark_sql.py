@@ -142,7 +142,10 @@ def _for_spark(statement: Any) -> str:
 
     def changed(node: Any) -> Any:
         if isinstance(node, exp.Table) and node.db == "catalogue":
-            return exp.to_table(f"catalogue_{node.name}", alias=node.alias or node.name)
+            # In place, because UNPIVOT is part of the table.
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(node.alias or node.name)))
+            node.set("db", None)
+            node.set("this", exp.to_identifier(f"catalogue_{node.name}"))
         if isinstance(node, exp.Anonymous) and node.name.lower() == "epoch_us":
             (time,) = node.expressions
             return exp.func("unix_micros", exp.cast(time, "timestamptz"))

@@ -66,6 +66,7 @@ def test_what_spark_is_asked() -> None:
         "WHERE ARRAY_CONTAINS(collections, :c)"
     )
     assert "catalogue_files AS files" in spark_sql.translated(queries.load("catalogue/index_paths"))
+    assert "catalogue_tensors AS tensors UNPIVOT" in spark_sql.translated(queries.load_view("reductions"))
 
 
 def test_spark_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
