@@ -12,6 +12,7 @@ from ..errors import ConfigurationError, StatisticsNotSaved
 from ..statistics.derived import expression
 from ..statistics.single import statistics
 from .runs import Runs
+from .trial import run_reader_of
 
 _ROWS = 64
 """Raw values that are read at once."""
@@ -109,8 +110,8 @@ def _computed(
         with runs.trial(run) as trial:
             for first in range(0, len(rows), _ROWS):
                 some = rows[first : first + _ROWS]
-                saved = [trial.reader.saved_row(tensor, step, worker) for _, tensor, worker, step in some]
+                saved = [run_reader_of(trial).saved_row(tensor, step, worker) for _, tensor, worker, step in some]
                 there = [(key, row) for key, row in zip(some, saved, strict=True) if row is not None]
-                read = trial.reader.read([row for _, row in there])
+                read = run_reader_of(trial).read([row for _, row in there])
                 for (key, _), value in zip(there, read, strict=True):
                     yield key, statistics(value, (name,))

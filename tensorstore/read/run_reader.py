@@ -1,4 +1,4 @@
-"""A run as it is read: which steps are complete, where the rows and values of tensors are, and what is new."""
+"""The gateway to a run: refreshes by itself, and returns its steps, names, rows and values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from .. import forking
+from ..config.collection import Collection
 from ..dtypes import Array
-from ..engines.base import Engine
+from ..engines.base import Answer, Engine
 from ..errors import (
+    ConfigurationError,
     FileError,
     InvalidWorker,
     MissingChunk,
@@ -21,6 +23,7 @@ from ..errors import (
     RunClosed,
     StepNotYetAvailable,
     StepUnavailable,
+    TensorUnavailable,
     TensorUnavailableForStep,
 )
 from ..format.index_types import SavedTensor
@@ -30,31 +33,41 @@ from ..storage.open import Storage
 from .catalogue import Catalogue, collection_row
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
+from .step_log import StepInfo, StepLog
 from .step_state import SettledSteps, StepState, step_state
 from .values import read_values
 from .views import StepRange
 from .workers import Workers, natural
 
 GLOBAL = ModeKeys.GLOBAL
-_ENDED_GLANCE_SECONDS = 1.0
+_ENDED_SECONDS = 1.0
 _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 
 
 class RunReader:
-    """What a trial, its tensors and the rules read a run through.
+    """The gateway that a trial, its tensors and the rules read a run through.
 
-    `look` comes before a question, and looks for new data unless that is switched off; the other methods answer from
-    what was seen last, except those that say so.
+    Public methods refresh by themselves, unless that is switched off. Those under "Of the last refresh" do not: they
+    belong to a call that has refreshed, or follow the steps that a refresh found.
     """
 
-    def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        name: str = "",
+        range_steps: StepRange | None = None,
+        engine: Engine | None = None,
+        is_refreshing: bool = True,
+    ) -> None:
         self.storage = storage
+        self.name = name
+        """The name of the run, for messages."""
         self.range_steps, self.engine = range_steps, engine
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
-        self.is_refreshing = True
-        """Whether `look` looks for new data."""
+        self.is_refreshing = is_refreshing
+        """Whether methods refresh by themselves."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self._lock = threading.RLock()
@@ -64,6 +77,7 @@ class RunReader:
 
     def _begin(self) -> None:
         self._settled: dict[ModeKeys, SettledSteps] = {}
+        self._log = StepLog()
         self._ended_at: float | None = None
         self._ended_workers: list[str] = []
         self._claims_read_at = time.monotonic()
@@ -81,13 +95,13 @@ class RunReader:
 
     @property
     def workers(self) -> Workers:
-        """What the workers say of themselves."""
+        """The workers' claims and end marks, as of the last refresh."""
         self._make_own()
         return self._workers
 
     @property
     def catalogue(self) -> Catalogue:
-        """What is in the run."""
+        """The contents of the run, as of the last refresh."""
         self._make_own()
         return self._catalogue
 
@@ -100,22 +114,29 @@ class RunReader:
             if self._inherited:
                 self._begin()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
+        return RunReader, (self.storage, self.name, self.range_steps, self.engine, self.is_refreshing)
+
     def close(self) -> None:
         """Release the memory."""
         self._closed = True
         if not self._inherited:
             self._catalogue.close()
 
-    # What is new.
+    # New data.
 
-    def look(self) -> None:
-        # An ended job changes only if it is resumed: a glance now and then is enough, and spares the listings.
-        if self.is_refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_GLANCE_SECONDS):
+    def _look(self) -> None:
+        # An ended job changes only if it is resumed: to refresh once a second is enough, and saves the listings.
+        if self.is_refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_SECONDS):
             self.refresh()
 
     def refresh(self, claims: bool = False) -> None:
-        """Look who writes and what is new. A claim changes when its worker resumes the run after a crash, or saves
-        other collections; nothing tells of it, so claims are read again now and then, and with `claims` in any case."""
+        """Find new workers and new data, whether or not methods refresh by themselves.
+
+        A claim changes when its worker resumes the run after a crash, or saves other collections. No listing shows
+        that, so claims are read again now and then, and with `claims` in any case.
+        """
         with self._lock:
             self._make_own()
             self._refresh(claims)
@@ -125,7 +146,7 @@ class RunReader:
         now = time.monotonic()
         first = catalogue.version == 0
         changed = workers.refresh()
-        # Who had ended before the index is listed can have added nothing since.
+        # A worker that had ended before the index is listed can have added nothing since.
         ended = workers.job_ended
         grown = catalogue.refresh([info.worker for info in workers.infos])
         if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
@@ -155,165 +176,144 @@ class RunReader:
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
-        """Whether questions look for new data, inside the block; what was before is restored after it."""
+        """Switch refreshing on or off inside the block; what was before is restored after it."""
         before, self.is_refreshing = self.is_refreshing, wanted
         try:
             yield
         finally:
             self.is_refreshing = before
 
-    # Steps.
+    # Steps and workers.
 
-    def states(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
-        """All steps of a mode, ascending, and which of them are complete."""
-        mode = ModeKeys.parse(mode)
-
-        def ask() -> tuple[list[int], list[bool]]:
-            settled = self._settled_steps(mode)
-            rows = self._states_after(settled.last_step, mode)
-            if not settled.follow(rows):
-                settled = self._settled[mode] = SettledSteps(settled.session)
-                rows = self._states_after(-1, mode)
-            steps = settled.steps + [row[0] for row in rows]
-            complete = [True] * len(settled.steps) + [row[1] for row in rows]
-            settled.add(rows)
-            ((settled.rows,),) = self.catalogue.fetch("steps_until", step=settled.last_step)
-            return steps, complete
-
-        return self.catalogue.derived(("states", mode), ask)
-
-    def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
-        return self.catalogue.fetch(
-            "step_states",
-            mode=mode.name,
-            num_workers=self.workers.num_workers,
-            num_ended=len(self._ended_workers),
-            session_start=self.workers.session_start,
-            job_ended=self.workers.job_ended,
-            window=self._window,
-            after=global_step,
-        )
-
-    def complete_steps(self, mode: ModeKeys) -> list[int]:
-        """The complete steps of a mode, ascending. Not to be changed."""
-
-        def ask() -> list[int]:
-            steps, complete = self.states(mode)
-            return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
-
-        return self.catalogue.derived(("complete_steps", ModeKeys.parse(mode)), ask)
-
-    def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
-        """The steps of a mode of which nothing can change any more, unless what was held for certain no longer is."""
-        session = self.workers.num_workers, self.workers.session_start
-        known = self._settled.get(mode)
-        if known is not None and known.session == session:
-            ((count,),) = self.catalogue.fetch("steps_until", step=known.last_step)
-            if count == known.rows:
-                return known
-        known = self._settled[mode] = SettledSteps(session)
-        return known
+    def steps(self, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
+        """Return the steps of a mode, ascending: all, or the complete ones."""
+        self._look()
+        return list(self._states(mode)[0] if show_incomplete_steps else self._complete_steps(mode))
 
     def state(self, step: int, mode: ModeKeys) -> StepState:
-        return step_state(step, *self.states(mode), self.workers.job_ended)
+        """Return the state of a step of a mode."""
+        self._look()
+        return self._state(step, mode)
 
     def state_now(self, step: int, mode: ModeKeys) -> StepState:
-        # Waiting without looking would be for ever.
+        """Return the state of a step, refreshing in any case: to wait without that would never end."""
         self.refresh()
-        return self.state(step, mode)
+        return self._state(step, mode)
 
-    def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
-        if self.state(step, mode) is StepState.NOT_YET_AVAILABLE:
-            return StepNotYetAvailable(step, mode, described(self.late_workers(), self.storage.url))
-        steps, _ = self.states(mode)
-        if self.workers.job_ended and (not steps or step > steps[-1]):
-            return NoMoreData(step, mode, steps[-1] if steps else None)
-        return StepUnavailable(step, mode)
+    def modes(self) -> set[ModeKeys]:
+        """Return the modes of which a step was saved."""
+        self._look()
+        return self.log.modes()
 
-    def global_steps(self, mode: ModeKeys) -> dict[int, int]:
-        """The global step of each step of a mode."""
+    def global_step(self, mode_step: int, mode: ModeKeys) -> int:
+        """Return the global step of a step of a mode. Raises StepUnavailable or StepNotYetAvailable."""
+        self._look()
+        found = self._global_step(mode_step, mode)
+        if found is None or self.log.info(found) is None:
+            raise self.no_step(mode_step, mode)
+        return found
 
-        def ask() -> dict[int, int]:
-            rows = self.catalogue.fetch("step_modes")
-            return {step: global_step for name, step, global_step in rows if name == mode.name}
-
-        return self.catalogue.derived(("global_steps", mode), ask)
-
-    def mode_of(self, global_step: int) -> tuple[ModeKeys, int]:
-        def ask() -> dict[int, tuple[ModeKeys, int]]:
-            return {step: (ModeKeys[name], int(in_mode)) for name, in_mode, step in self.catalogue.fetch("step_modes")}
-
-        self.look()
-        modes = self.catalogue.derived(("modes",), ask)
-        if global_step not in modes:
+    def step_info(self, global_step: int) -> StepInfo:
+        """Return the mode of a global step, and its step in that. Raises StepUnavailable or StepNotYetAvailable."""
+        self._look()
+        info = self.log.info(global_step)
+        if info is None:
             raise self.no_step(global_step, GLOBAL)
-        return modes[global_step]
+        return info
 
-    def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
-        """Return whether the calling thread writes this run, and has not come to a step. Where it has, the step may
-        still wait for other workers."""
-        steps, _ = self.states(mode)
-        return (not steps or step > steps[-1]) and self.storage.is_written_here()
+    def has_ended(self) -> bool:
+        """Return whether the job has ended, so that nothing more will come."""
+        self._look()
+        return self.workers.job_ended
+
+    def worker_names(self) -> list[str]:
+        """Return the workers that saved anything, in natural order."""
+        self._look()
+        return sorted((worker for (worker,) in self.catalogue.fetch("workers")), key=natural)
+
+    def num_workers(self) -> int:
+        """Return how many workers the job has, whether or not they have saved anything yet."""
+        self._look()
+        return self.workers.num_workers
+
+    def collections(self) -> list[Collection]:
+        """Return the collections that workers claim, by worker in natural order."""
+        self._look()
+        return list(self.workers.collections())
 
     def late_workers(self) -> list[LateWorker]:
-        """The workers that the newest saved steps wait for, in natural order."""
-        if self.workers.job_ended:
-            return []
-        progress = {worker: (last, at) for worker, last, at in self.catalogue.fetch("worker_progress")}
-        newest = max((last for last, _ in progress.values()), default=None)
-        if newest is None:
-            return []
-        names = [*(info.worker for info in self.workers.writing), *self.workers.not_begun]
-        late = [LateWorker(name, *progress.get(name, (None, None)), newest) for name in sorted(names, key=natural)]
-        return [each for each in late if each.last_step is None or each.last_step < newest]
+        """Return the workers that the newest saved steps wait for, in natural order."""
+        self._look()
+        return self.late_workers_seen()
+
+    def mark_ended(self, worker: str | None) -> None:
+        """Record in the run that all workers, or one, will write no more. Raises InvalidWorker."""
+        self.refresh(claims=True)
+        self.workers.mark_ended(worker)
+        self.refresh(claims=True)
+
+    @property
+    def damaged(self) -> dict[str, FileError]:
+        """Files that cannot be read, and why, as of the last refresh."""
+        return {**self.workers.damaged, **self.catalogue.damaged}
 
     # Names.
 
-    def names_at(self, step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
-        """The names at a step with their collections. Most steps hold the same set of names: it is asked for once."""
+    def check_name(self, name: str) -> None:
+        """Raise TensorUnavailable, with the nearest names, if no tensor of this name was saved."""
+        self._look()
+        self._check_name(name)
 
-        def ask() -> dict[int, list[int]]:
-            found: dict[int, list[int]] = {}
-            for each, name_set in self.catalogue.fetch("step_name_sets", mode=mode.name):
-                found.setdefault(each, []).append(name_set)
-            return found
+    def has_name(self, name: str) -> bool:
+        """Return whether a tensor of this name was saved."""
+        self._look()
+        return name in self._names()
 
-        sets = self.catalogue.derived(("name_sets", mode), ask).get(step, [])
-        rows = [row for name_set in sets for row in self.catalogue.fetch("names_of_set", name_set=name_set)]
+    def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
+        """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
+        self._look()
+        if step is None:
+            return [(name, of) for name, of in self.catalogue.fetch("tensor_names", mode=mode.name)]
+        sets = self.log.sets_at(step, mode)
+        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.log.tensors(each)]
         return rows if len(sets) < 2 else sorted(rows)
 
-    def all_names(self) -> dict[str, None]:
-        def ask() -> dict[str, None]:
+    def _check_name(self, name: str) -> None:
+        if name not in self._names():
+            near = get_close_matches(name, self._names(), n=3)
+            raise TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
+
+    def _names(self) -> dict[str, None]:
+        def fetch() -> dict[str, None]:
             return dict.fromkeys(name for name, _ in self.catalogue.fetch("tensor_names", mode=GLOBAL.name))
 
-        return self.catalogue.derived(("names",), ask)
-
-    def nearest(self, tname: str) -> str:
-        near = get_close_matches(tname, self.all_names(), n=3)
-        return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+        return self.catalogue.derived(("names",), fetch)
 
     # Rows and values.
 
     def tensor_steps(self, name: str, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
-        self.look()
+        """Return the steps of a mode at which a tensor was saved, ascending: all, or the complete ones."""
+        self._look()
         mode = ModeKeys.parse(mode)
         saved = self.catalogue.fetch("tensor_steps", name=name, mode=mode.name)
-        steps, complete = self.states(mode)
+        steps, complete = self._states(mode)
         # The complete steps are the first ones.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for (step,) in saved if show_incomplete_steps or step <= last]
 
     def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
-        """What each worker saved of a tensor at a step, in natural order of the workers. Raises if there is nothing."""
-        self.look()
+        """Return the rows of a tensor at a step, in natural order of the workers. Raises UnavailableError if there are
+        none."""
+        self._look()
         mode = ModeKeys.parse(mode)
-        global_step = step if mode is GLOBAL else self.global_steps(mode).get(step)
+        global_step = self._global_step(step, mode)
         rows = [] if global_step is None else self.catalogue.rows(name, global_step, statistics)
         if not rows:
             raise self._not_at_step(name, step, mode)
         return sorted(rows, key=_by_worker) if len(rows) > 1 else rows
 
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
+        """Return the row of a tensor at a step: of one worker, or of the first that has it."""
         rows = self.rows_at(name, step, mode, statistics)
         if worker is None:
             self._lost_rows().check(rows[:1])
@@ -324,9 +324,9 @@ class RunReader:
         raise InvalidWorker(worker, [row.worker for row in rows])
 
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
-        state = self.state(step, mode)
+        state = self._state(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
-            return StepNotYetAvailable(step, mode, described(self.late_workers(), self.storage.url))
+            return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode)
         return TensorUnavailableForStep(name, step, mode)
@@ -334,8 +334,14 @@ class RunReader:
     def rows_of(
         self, names: Sequence[str], mode: ModeKeys, worker: str | None, steps: Iterable[int] | None = None
     ) -> dict[str, dict[int, SavedTensor]]:
-        """What was saved of some tensors, by name and step; of one worker, or at each step of the first that has it."""
+        """Return the rows of some tensors, by name and step: of one worker, or at each step of the first that has it.
+
+        Raises TensorUnavailable for a tensor that was never saved, and InvalidWorker.
+        """
         mode = ModeKeys.parse(mode)
+        self._look()
+        for name in names:
+            self._check_name(name)
         wanted = None if steps is None else set(steps)
         rows = self._all_rows(names, mode, wanted)
         if worker is not None:
@@ -357,7 +363,7 @@ class RunReader:
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _lost_rows(self) -> LostRows:
-        damaged = {**self.workers.damaged, **self.catalogue.damaged}
+        damaged = self.damaged
         return self.catalogue.derived(
             ("lost", *damaged),
             lambda: LostRows(self._with_rows(damaged), self.catalogue.fetch("spans_of_files") if damaged else ()),
@@ -375,29 +381,83 @@ class RunReader:
         if wanted is None or len(wanted) >= len(names):
             return self.catalogue.rows_of_tensors(names) if names else []
         # A few steps of many tensors: step by step.
-        global_steps = wanted if mode is GLOBAL else {self.global_steps(mode).get(step, -1) for step in wanted}
-        return [row for step in sorted(global_steps) for name in names for row in self.catalogue.rows(name, step)]
+        found = {self._global_step(step, mode) for step in wanted}
+        global_steps = sorted(step for step in found if step is not None)
+        return [row for step in global_steps for name in names for row in self.catalogue.rows(name, step)]
+
+    def values(
+        self, names: Sequence[str], steps: Iterable[int] | None, mode: ModeKeys, worker: str | None
+    ) -> dict[str, dict[int, Array]]:
+        """Return the raw values of some tensors, by name and step. Raises what `rows_of` raises."""
+        rows = [
+            (name, step, row)
+            for name, by_step in self.rows_of(names, mode, worker, steps).items()
+            for step, row in by_step.items()
+            if row.has_raw
+        ]
+        found: dict[str, dict[int, Array]] = {name: {} for name in names}
+        for (name, step, _), array in zip(rows, self.read([row for *_, row in rows]), strict=True):
+            found[name][step] = array
+        return found
+
+    def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Answer:
+        """Return the rows of a user's query on the views of the run."""
+        self._look()
+        if parameters is not None and not isinstance(parameters, dict):
+            raise ConfigurationError("parameters is a dictionary; write $name in the query")
+        return self.catalogue.sql(query, parameters, timeout)
+
+    # Of the last refresh.
+
+    @property
+    def log(self) -> StepLog:
+        """The saved steps, as of the last refresh."""
+
+        def updated() -> StepLog:
+            self._log.update(catalogue)
+            return self._log
+
+        catalogue = self.catalogue
+        return catalogue.derived(("log",), updated)
+
+    def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
+        """Return the error for a step that is not available."""
+        if self._state(step, mode) is StepState.NOT_YET_AVAILABLE:
+            return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
+        steps, _ = self._states(mode)
+        if self.workers.job_ended and (not steps or step > steps[-1]):
+            return NoMoreData(step, mode, steps[-1] if steps else None)
+        return StepUnavailable(step, mode)
+
+    def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
+        """Return whether the calling thread writes this run and has not reached a step. Once it has, the step may still
+        wait for other workers."""
+        steps, _ = self._states(mode)
+        return (not steps or step > steps[-1]) and self.storage.is_written_here()
+
+    def late_workers_seen(self) -> list[LateWorker]:
+        """Return the same as `late_workers`, as of the last refresh."""
+        if self.workers.job_ended:
+            return []
+        progress = {worker: (last, at) for worker, last, at in self.catalogue.fetch("worker_progress")}
+        newest = max((last for last, _ in progress.values()), default=None)
+        if newest is None:
+            return []
+        names = [*(info.worker for info in self.workers.writing), *self.workers.not_begun]
+        late = [LateWorker(name, *progress.get(name, (None, None)), newest) for name in sorted(names, key=natural)]
+        return [each for each in late if each.last_step is None or each.last_step < newest]
 
     def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at a global step, with statistics: by name, one a worker."""
         return self.catalogue.rows_of_step(global_step)
 
     def saved_row(self, name: str, global_step: int, worker: str) -> SavedTensor | None:
+        """Return one row with its statistics; None if the worker did not save the tensor at the step."""
         rows = self.catalogue.rows(name, global_step, statistics=True)
         return next((row for row in rows if row.worker == worker), None)
 
-    # For who follows a run.
-
-    def steps_since(self, file_id: int) -> list[tuple[Any, ...]]:
-        return self.catalogue.fetch("steps_since", after=file_id)
-
-    def name_sets_since(self, name_set: int) -> list[tuple[Any, ...]]:
-        return self.catalogue.fetch("name_sets_since", after=name_set)
-
-    @property
-    def version(self) -> int:
-        return self.catalogue.version
-
     def read(self, rows: Sequence[SavedTensor]) -> list[Array]:
+        """Return the raw values of rows, which must have one. Raises MissingChunk or CorruptFile."""
         while True:
             try:
                 return read_values(self.storage, rows)
@@ -407,6 +467,63 @@ class RunReader:
                 if [row[:14] for row in now] == [row[:14] for row in rows]:
                     raise
                 rows = now
+
+    def _state(self, step: int, mode: ModeKeys) -> StepState:
+        return step_state(step, *self._states(mode), self.workers.job_ended)
+
+    def _states(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
+        """Return all steps of a mode, ascending, and which of them are complete."""
+        mode = ModeKeys.parse(mode)
+
+        def fetch() -> tuple[list[int], list[bool]]:
+            settled = self._settled_steps(mode)
+            rows = self._states_after(settled.last_step, mode)
+            if not settled.follow(rows):
+                settled = self._settled[mode] = SettledSteps(settled.session)
+                rows = self._states_after(-1, mode)
+            steps = settled.steps + [row[0] for row in rows]
+            complete = [True] * len(settled.steps) + [row[1] for row in rows]
+            settled.add(rows)
+            ((settled.rows,),) = self.catalogue.fetch("steps_until", step=settled.last_step)
+            return steps, complete
+
+        return self.catalogue.derived(("states", mode), fetch)
+
+    def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
+        return self.catalogue.fetch(
+            "step_states",
+            mode=mode.name,
+            num_workers=self.workers.num_workers,
+            num_ended=len(self._ended_workers),
+            session_start=self.workers.session_start,
+            job_ended=self.workers.job_ended,
+            window=self._window,
+            after=global_step,
+        )
+
+    def _complete_steps(self, mode: ModeKeys) -> list[int]:
+        """Return the complete steps of a mode, ascending. Not to be changed."""
+
+        def select() -> list[int]:
+            steps, complete = self._states(mode)
+            return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
+
+        return self.catalogue.derived(("complete_steps", ModeKeys.parse(mode)), select)
+
+    def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
+        """Return the steps of a mode of which nothing can change any more, unless what was held for certain no longer
+        is."""
+        session = self.workers.num_workers, self.workers.session_start
+        known = self._settled.get(mode)
+        if known is not None and known.session == session:
+            ((count,),) = self.catalogue.fetch("steps_until", step=known.last_step)
+            if count == known.rows:
+                return known
+        known = self._settled[mode] = SettledSteps(session)
+        return known
+
+    def _global_step(self, step: int, mode: ModeKeys) -> int | None:
+        return step if mode is GLOBAL else self.log.global_step(mode, step)
 
 
 def _by_worker(row: SavedTensor) -> list[tuple[int, int | str]]:

@@ -28,7 +28,7 @@ from ..storage.open import Storage, open_storage
 from .catalogue import COLLECTIONS, collection_row, parquet_files
 from .index_tables import TABLES, IndexTables
 from .readable_files import ReadableFiles
-from .trial import Trial, create_trial
+from .trial import Trial, create_trial, run_reader_of
 from .views import Views
 from .workers import Workers
 
@@ -306,7 +306,7 @@ _RUNS = pa.schema(
 def _place(place: RunLocation | Storage) -> str | Storage:
     if isinstance(place, Storage):
         return place
-    return place.reader.storage if isinstance(place, Trial) else os.fspath(place)
+    return run_reader_of(place).storage if isinstance(place, Trial) else os.fspath(place)
 
 
 def _nothing_opened(places: str, errors: list[TensorTrialError]) -> RunNotFound:

@@ -17,7 +17,6 @@ from ..statistics.single import statistic
 
 if TYPE_CHECKING:
     from .run_reader import RunReader
-    from .trial import Trial
 
 GLOBAL = ModeKeys.GLOBAL
 
@@ -29,9 +28,8 @@ class Tensor:
     workers saved the tensor, `worker` says whose is meant; without it, the first that has it, in natural order.
     """
 
-    def __init__(self, name: str, trial: Trial, reader: RunReader) -> None:
+    def __init__(self, name: str, reader: RunReader) -> None:
         self.name = name
-        self.trial = trial
         self._reader = reader
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
@@ -51,7 +49,7 @@ class Tensor:
 
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, Array]:
         """The raw value of every step that has one, by step. Small ones share memory; see `Trial.values`."""
-        return self.trial.values([self.name], mode=mode, worker=worker)[self.name]
+        return self._reader.values([self.name], None, mode, worker)[self.name]
 
     def shape(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[int, ...]:
         """The shape, which is known however the tensor was saved. Only of what was imported from an old run it may not
@@ -63,7 +61,6 @@ class Tensor:
 
     def shapes(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, tuple[int, ...]]:
         """The shape at every step at which it is known."""
-        self._reader.look()
         rows = self._reader.rows_of([self.name], mode, worker)[self.name]
         return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
@@ -117,15 +114,8 @@ class Tensor:
         """The last `n` steps of the tensor up to `step`, itself included; fewer if there are fewer."""
         return [each for each in self.steps(mode) if each <= step][-n:] if n > 0 else []
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _of_trial, (self.name, self.trial)
-
     def __repr__(self) -> str:
-        return f"Tensor({self.name!r}, trial={self.trial.name!r})"
-
-
-def _of_trial(name: str, trial: Trial) -> Tensor:
-    return Tensor(name, trial, trial.reader)
+        return f"Tensor({self.name!r}, trial={self._reader.name!r})"
 
 
 def _saved(row: SavedTensor) -> list[tuple[str, float]]:

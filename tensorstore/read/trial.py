@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -19,7 +19,6 @@ from ..errors import (
     NotARun,
     RunNotFound,
     StepNotYetAvailable,
-    TensorUnavailable,
 )
 from ..format.schema import COLLECTIONS, RUN_FILE, RunInfo
 from ..mode import ModeKeys
@@ -85,20 +84,17 @@ class Trial:
         self.path = storage.url
         self.info = info
         self.range_steps = _checked_range(range_steps)
-        self.reader = RunReader(storage, self.range_steps, engine)
-        """What the tensors of the trial and the rules read through. Not for users: it changes without notice."""
+        self._reader = RunReader(storage, name, self.range_steps, engine)
 
     # What there is.
 
     def tensor(self, tname: str) -> Tensor:
         """The tensor of that name. Raises TensorUnavailable, with names that are near."""
-        if not self.has_tensor(tname):
-            raise TensorUnavailable(tname, self.reader.nearest(tname))
-        return Tensor(tname, self, self.reader)
+        self._reader.check_name(tname)
+        return Tensor(tname, self._reader)
 
     def has_tensor(self, tname: str) -> bool:
-        self.reader.look()
-        return tname in self.reader.all_names()
+        return self._reader.has_name(tname)
 
     def tensor_names(
         self,
@@ -118,13 +114,7 @@ class Trial:
         if regex is not None and collection is not None:
             raise ConfigurationError("tensor_names takes regex or collection, not both")
         patterns = None if regex is None else _patterns(regex)
-        self.reader.look()
-        mode = ModeKeys.parse(mode)
-        rows = (
-            self.reader.catalogue.fetch("tensor_names", mode=mode.name)
-            if step is None
-            else self.reader.names_at(step, mode)
-        )
+        rows = self._reader.tensors(ModeKeys.parse(mode), step)
         if patterns is not None:
             rows = [row for row in rows if any(pattern.search(row[0]) for pattern in patterns)]
         if collection is not None:
@@ -133,60 +123,47 @@ class Trial:
 
     def workers(self) -> list[str]:
         """The workers that saved anything, in natural order."""
-        self.reader.look()
-        return sorted((worker for (worker,) in self.reader.catalogue.fetch("workers")), key=natural)
+        return self._reader.worker_names()
 
     @property
     def num_workers(self) -> int:
         """How many workers the job has, whether or not they have saved anything yet."""
-        self.reader.look()
-        return self.reader.workers.num_workers
+        return self._reader.num_workers()
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
         """The steps at which anything was saved, ascending; complete ones only, unless told otherwise.
 
         A step is complete when every worker wrote it, when a later step is complete, or when the job has ended.
         """
-        self.reader.look()
-        return list(self.reader.states(mode)[0] if show_incomplete_steps else self.reader.complete_steps(mode))
+        return self._reader.steps(mode, show_incomplete_steps)
 
     def modes(self) -> list[ModeKeys]:
         """The modes in which anything was saved."""
-        self.reader.look()
-        seen = {mode for mode, _, _ in self.reader.catalogue.fetch("step_modes")}
-        return [mode for mode in ModeKeys if mode.name in seen]
+        saved = self._reader.modes()
+        return [mode for mode in ModeKeys if mode in saved]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
         """The global step of a step of `mode`. Raises StepUnavailable or StepNotYetAvailable."""
-        mode = ModeKeys.parse(mode)
-        self.reader.look()
-        if mode is GLOBAL:
-            self.reader.mode_of(mode_step)
-            return mode_step
-        steps = self.reader.global_steps(mode)
-        if mode_step not in steps:
-            raise self.reader.no_step(mode_step, mode)
-        return steps[mode_step]
+        return self._reader.global_step(mode_step, ModeKeys.parse(mode))
 
     def mode_step(self, global_step: int) -> int:
         """The step, counted in its own mode, of a global step."""
-        return self.reader.mode_of(global_step)[1]
+        return self._reader.step_info(global_step).mode_step
 
     def mode(self, global_step: int) -> ModeKeys:
         """The mode of a global step."""
-        return self.reader.mode_of(global_step)[0]
+        return self._reader.step_info(global_step).mode
 
     def collections(self) -> dict[str, Collection]:
         """What the hook was told to group, by name, whether or not it was saved. `tensor_names` of each are those that
         it was given, and those that were saved as part of it."""
-        self.reader.look()
         found: dict[str, Collection] = {}
-        for collection in self.reader.workers.collections():
+        for collection in self._reader.collections():
             if collection.name in found:
                 found[collection.name].add_tensor_names(collection.tensor_names)
             else:
                 found[collection.name] = collection
-        for name, member_of in self.reader.catalogue.fetch("tensor_names", mode=GLOBAL.name):
+        for name, member_of in self._reader.tensors(GLOBAL):
             for each in (*member_of, CollectionKeys.ALL):
                 if each in found:
                     found[each].add_tensor_names([name])
@@ -202,14 +179,13 @@ class Trial:
     @property
     def damaged(self) -> dict[str, FileError]:
         """Files of the run that could not be read, and why. Everything else is there."""
-        return {**self.reader.workers.damaged, **self.reader.catalogue.damaged}
+        return self._reader.damaged
 
     # Waiting.
 
     def has_passed_step(self, step: int, mode: ModeKeys = GLOBAL) -> StepState:
         """Whether a step is there, may still come, or never will."""
-        self.reader.look()
-        return self.reader.state(step, mode)
+        return self._reader.state(step, mode)
 
     def wait_for_steps(
         self, required_steps: Iterable[int], mode: ModeKeys = GLOBAL, timeout: float | None = None
@@ -223,22 +199,21 @@ class Trial:
         come to the step and would wait for itself.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiting = Waiting(self.reader)
+        waiting = Waiting(self._reader)
         for step in required_steps:
-            while (state := self.reader.state_now(step, mode)) is StepState.NOT_YET_AVAILABLE:
-                if self.reader.waits_for_itself(step, mode):
+            while (state := self._reader.state_now(step, mode)) is StepState.NOT_YET_AVAILABLE:
+                if self._reader.waits_for_itself(step, mode):
                     raise StepNotYetAvailable(step, mode, "this thread writes the run, and would wait for itself")
                 if deadline is not None and time.monotonic() >= deadline:
                     raise StepNotYetAvailable(step, mode, waiting.reason)
                 waiting.tick()
                 time.sleep(_POLL_SECONDS)
             if state is StepState.UNAVAILABLE:
-                raise self.reader.no_step(step, mode)
+                raise self._reader.no_step(step, mode)
 
     def loaded_all_steps(self) -> bool:
         """Whether the job has ended, so that what is seen is all there will be."""
-        self.reader.look()
-        return self.reader.workers.job_ended
+        return self._reader.has_ended()
 
     job_finished = loaded_all_steps
 
@@ -248,8 +223,7 @@ class Trial:
         With `include_workers="all"` a step is complete when every worker has saved it. A worker that runs is late by a
         flush or two; one that was killed is late until `mark_ended(worker=…)`. Empty once the job has ended.
         """
-        self.reader.look()
-        return self.reader.late_workers()
+        return self._reader.late_workers()
 
     def mark_ended(self, worker: str | None = None) -> None:
         """Record in the run that the job, or one `worker` of it, will write no more, after a crash without an end mark.
@@ -259,9 +233,7 @@ class Trial:
         Raises:
             InvalidWorker: the job has no such worker.
         """
-        self.reader.refresh(claims=True)
-        self.reader.workers.mark_ended(worker)
-        self.refresh()
+        self._reader.mark_ended(worker)
 
     # Many values, and SQL.
 
@@ -278,21 +250,7 @@ class Trial:
         pieces of memory of up to 4 MB, each of which stays as long as one of its arrays does: copy an array to keep it
         alone. Raises TensorUnavailable for a name that was saved at no step.
         """
-        self.reader.look()
-        names = list(dict.fromkeys(names))
-        for name in names:
-            if name not in self.reader.all_names():
-                raise TensorUnavailable(name, self.reader.nearest(name))
-        rows = [
-            (name, step, row)
-            for name, by_step in self.reader.rows_of(names, mode, worker, steps).items()
-            for step, row in by_step.items()
-            if row.has_raw
-        ]
-        found: dict[str, dict[int, Array]] = {name: {} for name in names}
-        for (name, step, _), array in zip(rows, self.reader.read([row for *_, row in rows]), strict=True):
-            found[name][step] = array
-        return found
+        return self._reader.values(list(dict.fromkeys(names)), steps, mode, worker)
 
     def inputs(self, step: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> list[Array]:
         """What went into the model at a step: the raw values of the collection `inputs`, in the order of their names'
@@ -310,7 +268,7 @@ class Trial:
     def _values_in(self, collection: str, step: int, mode: ModeKeys, worker: str | None) -> list[Array]:
         names = sorted(self.tensor_names(step=step, mode=mode, collection=collection), key=natural)
         if not names and self.has_passed_step(step, mode) is not StepState.AVAILABLE:
-            raise self.reader.no_step(step, mode)
+            raise self._reader.no_step(step, mode)
         return [self.tensor(name).value(step, mode, worker) for name in names]
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
@@ -321,30 +279,27 @@ class Trial:
         `parameters` fill `$name` in the query. `timeout` is how many seconds the engine may run each time that rows are
         taken; QueryTimeout. Nothing but the run can be read, and nothing written; QueryRefused.
         """
-        self.reader.look()
-        if parameters is not None and not isinstance(parameters, dict):
-            raise ConfigurationError("parameters is a dictionary; write $name in the query")
-        return self.reader.catalogue.sql(query, parameters, timeout)
+        return self._reader.sql(query, parameters, timeout)
 
     # Refreshing.
 
     def refresh(self) -> None:
         """Look for new data now, whether or not questions do so by themselves."""
-        self.reader.refresh(claims=True)
+        self._reader.refresh(claims=True)
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
         """Whether questions look for new data, inside the block; what was before is restored after it."""
-        with self.reader.refreshing(wanted):
+        with self._reader.refreshing(wanted):
             yield
 
     def close(self) -> None:
         """Release the catalogue's memory. The trial answers nothing afterwards."""
-        self.reader.close()
+        self._reader.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, opens the run again: a catalogue is of one process.
-        reader = self.reader
+        # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
+        reader = self._reader
         return _reopened, (reader.storage, self.name, self.range_steps, reader.engine, reader.is_refreshing)
 
     def __enter__(self) -> Self:
@@ -357,11 +312,16 @@ class Trial:
         return f"Trial({self.name!r}, path={self.path!r})"
 
 
+def run_reader_of(trial: Trial) -> RunReader:
+    """Return the gateway that a trial reads through, for rules and exports."""
+    return trial._reader  # noqa: SLF001  the one way in
+
+
 def _reopened(
     storage: Storage, name: str, range_steps: StepRange | None, engine: Engine | None, refreshing: bool
 ) -> Trial:
     trial = Trial(storage, run_info(storage), name, range_steps, engine)
-    trial.reader.is_refreshing = refreshing
+    run_reader_of(trial).is_refreshing = refreshing
     return trial
 
 
@@ -418,7 +378,7 @@ def _patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
     return found
 
 
-def _belongs(name: str, collections: list[str], wanted: Collection | str) -> bool:
+def _belongs(name: str, collections: Sequence[str], wanted: Collection | str) -> bool:
     if wanted == CollectionKeys.ALL:
         return True
     if isinstance(wanted, str):

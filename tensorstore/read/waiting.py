@@ -41,5 +41,5 @@ class Waiting:
     def reason(self) -> str:
         """Why nothing comes, as far as the run says: workers that are late, or all of them."""
         url = self._reader.storage.url
-        late = described(self._reader.late_workers(), url)
+        late = described(self._reader.late_workers_seen(), url)
         return late or f"the job has not ended. If it was killed, run `tensortrial mark-ended {url}`"

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError, StorageError
 from ..format.schema import STOP_FILE
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from .finding import Finding
 
 logger = logging.getLogger("tensortrial.rules")
@@ -83,7 +83,7 @@ class StopTraining(Action):
             "reason": reason,
         }
         try:
-            firing.trial.reader.storage.replace(STOP_FILE, json.dumps(document, indent=1).encode())
+            run_reader_of(firing.trial).storage.replace(STOP_FILE, json.dumps(document, indent=1).encode())
         except (StorageError, OSError) as exc:
             logger.error("run %s: training cannot be asked to stop: %s", firing.trial.path, exc)
 

@@ -1,11 +1,11 @@
-"""What rules read of a run: each step's rows, statistics and raw values, read once however many rules ask."""
+"""Each step's rows, statistics and raw values, read once for all rules of a trial."""
 
 from __future__ import annotations
 
 import re
 import threading
-from bisect import bisect_left, insort
-from collections import OrderedDict, defaultdict
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
@@ -15,7 +15,9 @@ from ..dtypes import Array
 from ..errors import StepUnavailable
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
-from ..read.trial import Trial
+from ..read.run_reader import RunReader
+from ..read.step_log import StepInfo, StepLog
+from ..read.trial import Trial, run_reader_of
 from ..read.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
@@ -57,17 +59,6 @@ class Selector:
         return f"tensor {' or '.join(parts)}" if parts else "tensor"
 
 
-@dataclass(frozen=True)
-class StepInfo:
-    """A saved step."""
-
-    global_step: int
-    mode: ModeKeys
-    mode_step: int
-    saved_at: float
-    """Seconds since 1970, when the first worker's last tensor of the step was saved."""
-
-
 class StepView:
     """One step of a run, over all workers."""
 
@@ -75,6 +66,7 @@ class StepView:
         self.info = info
         self.step, self.mode, self.mode_step = info.global_step, info.mode, info.mode_step
         self.rows = {name: _in_order(of_name) for name, of_name in rows.items()}
+        self.revision = reader.log.revision(info.global_step)
         self._reader = reader
 
     def select(self, selector: Selector) -> list[SavedTensor]:
@@ -116,7 +108,10 @@ def _derived(row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...]:
 
 
 class Reader:
-    """The steps and rows of one trial, as of its last refresh. Keeps the last few steps and values."""
+    """The steps and rows of one trial, as of its last refresh. Keeps the last few steps and values.
+
+    Steps, names and modes are those of the trial's own log; only what rules compute is kept here.
+    """
 
     def __init__(self, trial: Trial) -> None:
         # Not the trial itself: readers are kept for as long as their trial lives.
@@ -129,15 +124,6 @@ class Reader:
         self._begin()
 
     def _begin(self) -> None:
-        self._version = -1
-        self._last_file = 0
-        self._last_set = -1
-        self._sets: dict[int, list[tuple[str, tuple[str, ...]]]] = {}
-        self._sets_of_name: dict[str, list[int]] = defaultdict(list)
-        self._sets_of_step: dict[int, list[int]] = defaultdict(list)
-        self._steps_of_set: dict[int, list[int]] = defaultdict(list)
-        self._infos: dict[int, StepInfo] = {}
-        self._steps_of_mode: dict[ModeKeys, list[int]] = defaultdict(list)
         self._selected: dict[tuple[Selector, int], list[str]] = {}
         self._views: OrderedDict[int, StepView] = OrderedDict()
         self._values: OrderedDict[Key, Array] = OrderedDict()
@@ -145,90 +131,81 @@ class Reader:
         self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
 
     @property
-    def _trial(self) -> Trial:
+    def _run(self) -> RunReader:
         trial = self._trial_ref()
         assert trial is not None
-        return trial
+        return run_reader_of(trial)
+
+    @property
+    def log(self) -> StepLog:
+        """The saved steps."""
+        return self._run.log
 
     def step(self, global_step: int) -> StepView:
-        """What was saved at a step. Raises StepUnavailable."""
-        self._update()
+        """Return the rows of a step. Raises StepUnavailable."""
         view = self._views.get(global_step)
-        if view is None:
-            if global_step not in self._infos:
+        # The rows of another worker may have come since the view was made.
+        if view is None or view.revision != self.log.revision(global_step):
+            info = self.log.info(global_step)
+            if info is None:
                 raise StepUnavailable(global_step)
-            view = StepView(self, self._infos[global_step], self._trial.reader.rows_at_step(global_step))
-            self._views[global_step] = view
+            view = self._views[global_step] = StepView(self, info, self._run.rows_at_step(global_step))
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
         return view
 
     def modes(self) -> set[ModeKeys]:
-        """The modes of which a step was saved."""
-        self._update()
-        return set(self._steps_of_mode)
+        """Return the modes of which a step was saved."""
+        return self.log.modes()
 
     def info(self, global_step: int) -> StepInfo | None:
-        self._update()
-        return self._infos.get(global_step)
+        """Return a saved step; None for any other."""
+        return self.log.info(global_step)
 
     def previous_info(self, global_step: int) -> StepInfo | None:
-        """The saved step before one, of whatever mode."""
-        self._update()
-        before = [
-            steps[position - 1]
-            for steps in self._steps_of_mode.values()
-            if (position := bisect_left(steps, global_step))
-        ]
-        return self._infos[max(before)] if before else None
+        """Return the saved step before one, of any mode."""
+        log = self.log
+        steps = map(log.steps_of_mode, log.modes())
+        before = [of_mode[position - 1] for of_mode in steps if (position := bisect_left(of_mode, global_step))]
+        return log.info(max(before)) if before else None
 
     def earlier(self, row: SavedTensor) -> Iterator[SavedTensor]:
-        """The rows of the same tensor, worker and mode before `row`, newest first, read as they are asked for."""
-        self._update()
-        for step in self._steps_before(row.name, row.global_step, row.mode):
-            found = self._row(row.name, step, row.worker)
+        """Yield the rows of the same tensor, worker and mode before `row`, newest first. Each is read when it is
+        taken."""
+        for info in self._steps_before(row):
+            found = self._row(row.name, info.global_step, row.worker)
             if found is not None:
                 yield found
 
     def since(self, row: SavedTensor, first_mode_step: int) -> SavedTensor | None:
-        """The earliest row of the same tensor, worker and mode at a mode step of at least `first_mode_step`, before
-        `row`."""
-        self._update()
-        within = [
-            step
-            for step in self._steps_before(row.name, row.global_step, row.mode)
-            if self._infos[step].mode_step >= first_mode_step
-        ]
-        return self._row(row.name, within[-1], row.worker) if within else None
+        """Return the earliest row of the same tensor, worker and mode at a mode step of at least `first_mode_step`,
+        before `row`."""
+        within = [info for info in self._steps_before(row) if info.mode_step >= first_mode_step]
+        return self._row(row.name, within[-1].global_step, row.worker) if within else None
 
     def until(self, row: SavedTensor, last_mode_step: int) -> SavedTensor | None:
-        """The newest row of the same tensor, worker and mode at a mode step of at most `last_mode_step`."""
-        self._update()
-        for step in self._steps_before(row.name, row.global_step, row.mode):
-            if self._infos[step].mode_step <= last_mode_step:
-                return self._row(row.name, step, row.worker)
+        """Return the newest row of the same tensor, worker and mode at a mode step of at most `last_mode_step`."""
+        for info in self._steps_before(row):
+            if info.mode_step <= last_mode_step:
+                return self._row(row.name, info.global_step, row.worker)
         return None
 
     def names(self, global_step: int, selector: Selector) -> list[str]:
-        """The names of the selected tensors at a step, sorted."""
-        sets = self._sets_of_step.get(global_step, [])
-        found = [self._select(selector, name_set) for name_set in dict.fromkeys(sets)]
+        """Return the names of the selected tensors at a step, sorted."""
+        found = [self._select(selector, name_set) for name_set in self.log.sets_at(global_step)]
         return found[0] if len(found) == 1 else sorted({name for names in found for name in names})
 
     def modes_of(self, selector: Selector) -> set[ModeKeys]:
-        """The modes in which a selected tensor was saved."""
-        self._update()
-        sets = [name_set for name_set in self._sets if self._select(selector, name_set)]
-        return {self._infos[step].mode for name_set in sets for step in self._steps_of_set[name_set][-1:]} | {
-            self._infos[step].mode for name_set in sets for step in self._steps_of_set[name_set][:1]
-        }
+        """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
+        log = self.log
+        steps = [log.steps_of_set(name_set) for name_set in log.sets() if self._select(selector, name_set)]
+        ends = {step for of_set in steps for step in (*of_set[:1], *of_set[-1:])}
+        return {info.mode for step in ends if (info := log.info(step)) is not None}
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         missing = [row for row in rows if _key(row) not in self._values]
         fresh = (
-            {_key(row): value for row, value in zip(missing, self._trial.reader.read(missing), strict=True)}
-            if missing
-            else {}
+            {_key(row): value for row, value in zip(missing, self._run.read(missing), strict=True)} if missing else {}
         )
         found = [fresh.get(_key(row), self._values.get(_key(row))) for row in rows]
         for key, value in fresh.items():
@@ -253,59 +230,29 @@ class Reader:
         key = (selector, name_set)
         names = self._selected.get(key)
         if names is None:
-            names = sorted(name for name, of in self._sets.get(name_set, ()) if selector.matches(name, of))
+            names = sorted(name for name, of in self.log.tensors(name_set) if selector.matches(name, of))
             self._selected[key] = names
         return names
 
     def _row(self, name: str, step: int, worker: str) -> SavedTensor | None:
         view = self._views.get(step)
-        if view is None:
-            return self._trial.reader.saved_row(name, step, worker)
+        if view is None or view.revision != self.log.revision(step):
+            return self._run.saved_row(name, step, worker)
         return next((row for row in view.rows.get(name, ()) if row.worker == worker), None)
 
-    def _steps_before(self, name: str, global_step: int, mode: str) -> Iterable[int]:
-        """The steps of a tensor in a mode before one, newest first."""
-        wanted = ModeKeys[mode]
-        steps = [self._steps_of_set[name_set] for name_set in self._sets_of_name.get(name, ())]
-        positions = [bisect_left(of_set, global_step) for of_set in steps]
+    def _steps_before(self, row: SavedTensor) -> Iterator[StepInfo]:
+        """Yield the steps of a tensor in its mode before that of a row, newest first."""
+        log, wanted = self.log, ModeKeys[row.mode]
+        steps = [log.steps_of_set(name_set) for name_set in log.sets_of(row.name)]
+        positions = [bisect_left(of_set, row.global_step) for of_set in steps]
         while any(positions):
-            newest = max(
-                (of_set[position - 1], which)
-                for which, (of_set, position) in enumerate(zip(steps, positions, strict=True))
-                if position
-            )
-            step = newest[0]
+            newest = max(of_set[position - 1] for of_set, position in zip(steps, positions, strict=True) if position)
             for which, of_set in enumerate(steps):
-                if positions[which] and of_set[positions[which] - 1] == step:
+                if positions[which] and of_set[positions[which] - 1] == newest:
                     positions[which] -= 1
-            if self._infos[step].mode is wanted:
-                yield step
-
-    def _update(self) -> None:
-        """Take in the steps that the trial has found since the last time."""
-        version = self._trial.reader.version
-        if version == self._version:
-            return
-        new = self._trial.reader.steps_since(self._last_file)
-        if any(row[-1] not in self._sets for row in new):
-            self._learn_sets()
-        for file_id, mode, mode_step, step, saved_at, name_set in new:
-            self._last_file = max(self._last_file, file_id)
-            # Another worker's rows of a step that was looked at before it was complete.
-            self._views.pop(step, None)
-            if name_set not in self._sets_of_step[step]:
-                self._sets_of_step[step].append(name_set)
-                insort(self._steps_of_set[name_set], step)
-            if step not in self._infos:
-                self._infos[step] = StepInfo(step, ModeKeys[mode], mode_step, saved_at or 0.0)
-                insort(self._steps_of_mode[ModeKeys[mode]], step)
-        self._version = version
-
-    def _learn_sets(self) -> None:
-        for name_set, name, collections in self._trial.reader.name_sets_since(self._last_set):
-            self._sets.setdefault(name_set, []).append((name, tuple(collections)))
-            self._sets_of_name[name].append(name_set)
-            self._last_set = max(self._last_set, name_set)
+            info = log.info(newest)
+            if info is not None and info.mode is wanted:
+                yield info
 
 
 _readers: WeakKeyDictionary[Trial, Reader] = WeakKeyDictionary()

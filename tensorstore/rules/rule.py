@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
 from ..read.refreshing import no_refresh
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from .action import Firing, parse_actions
 from .finding import Finding, FindingLog
 from .reader import reader_of
@@ -149,7 +149,7 @@ class Rule(ABC):
         self.base_trial.wait_for_steps([step])
         findings = self.evaluate(step)
         if findings:
-            FindingLog(self.base_trial.reader.storage, flush_seconds=0).add(findings)
+            FindingLog(run_reader_of(self.base_trial).storage, flush_seconds=0).add(findings)
             self.act(findings)
             raise RuleEvaluationConditionMet(self.rule_name, step)
 

@@ -18,7 +18,7 @@ from ..errors import (
 )
 from ..mode import ModeKeys
 from ..read.refreshing import no_refresh
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
 from .finding import Finding, FindingLog
 from .rule import Rule
@@ -178,7 +178,7 @@ def follow(
     if end_step is not None and start_step >= end_step:
         raise ConfigurationError(f"no step s has {start_step} <= s < {end_step}")
     last = start_step - 1
-    waiting = Waiting(trial.reader)
+    waiting = Waiting(run_reader_of(trial))
     while True:
         steps, ended = _seen(trial)
         new = steps[bisect_left(steps, last + 1) : None if end_step is None else bisect_left(steps, end_step)]
@@ -206,7 +206,7 @@ def _wait_on(trial: Trial, waiting: Waiting, timeout: float | None) -> None:
 
 
 def _why_no_step_comes(trial: Trial, last: int) -> str | None:
-    if not trial.reader.waits_for_itself(last + 1, ModeKeys.GLOBAL):
+    if not run_reader_of(trial).waits_for_itself(last + 1, ModeKeys.GLOBAL):
         return None
     return (
         "this thread writes the run, and would wait for itself. Evaluate from another process or thread, or again later"
@@ -287,7 +287,7 @@ def _of_exception(rule: Rule, step: int, exc: RuleEvaluationConditionMet) -> Fin
 
 
 def _log(trial: Trial, record: bool) -> FindingLog | None:
-    return FindingLog(trial.reader.storage) if record else None
+    return FindingLog(run_reader_of(trial).storage) if record else None
 
 
 def _keep(log: FindingLog | None, findings: list[Finding]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 from ..read.late_worker import described
+from ..read.step_log import StepInfo
 from .action import StopTraining
 from .builtin import BuiltinRule
 from .parameter import flag, number, text
-from .reader import StepInfo, StepView
+from .reader import StepView
 
 
 class StalledTraining(BuiltinRule):

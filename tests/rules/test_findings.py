@@ -69,7 +69,7 @@ def test_a_run_that_cannot_be_written_to_still_gives_findings(
     def refuse(path: str) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(trial.reader.storage, "sink", refuse)
+    monkeypatch.setattr(trial._reader.storage, "sink", refuse)
     assert len(invoke_rule(ExplodingTensor(trial))) == 2
     assert "findings are not kept in it" in caplog.text
 

@@ -69,14 +69,14 @@ def test_rules_that_lack_a_statistic_fail_once(tmp_path: Path) -> None:
 def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = tensortrial.create_trial(folder)
     read: list[tuple[str, int]] = []
-    original = trial.reader.read
+    original = trial._reader.read
     monkeypatch.setattr(
-        trial.reader, "read", lambda rows: read.extend((r.name, r.global_step) for r in rows) or original(rows)
+        trial._reader, "read", lambda rows: read.extend((r.name, r.global_step) for r in rows) or original(rows)
     )
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
     asked: list[tuple[Any, ...]] = []
-    rows = trial.reader.catalogue._index_rows
+    rows = trial._reader.catalogue._index_rows
     find = rows.read
     monkeypatch.setattr(rows, "read", lambda paths, *of: asked.append(of) or find(paths, *of))
     assert list(rules.watch(trial, made, record=False))

@@ -169,10 +169,10 @@ def test_rows_that_were_read_before_find_their_values(tmp_path: Path) -> None:
     trial = tensortrial.create_trial(tmp_path)
     with tensortrial.no_refresh(trial):
         trial.tensor("w").values()
-        held = [row for rows in trial.reader.rows_at_step(7).values() for row in rows]
+        held = [row for rows in trial._reader.rows_at_step(7).values() for row in rows]
         compact(tmp_path, grace=0)
         assert trial.tensor("w").value(5).tolist() == [[5, 6, 7], [8, 9, 10]]
-        assert [array.tolist() for array in trial.reader.read(held)] == [[[7, 8, 9], [10, 11, 12]], [7] * 3, 3.5]
+        assert [array.tolist() for array in trial._reader.read(held)] == [[[7, 8, 9], [10, 11, 12]], [7] * 3, 3.5]
 
 
 def test_what_a_compaction_that_died_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

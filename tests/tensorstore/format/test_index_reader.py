@@ -37,7 +37,7 @@ def saved(trial: Trial, where: str, statistics: bool) -> list[tuple[Any, ...]]:
 
 
 def read(trial: Trial, **asked: Any) -> list[tuple[Any, ...]]:
-    paths = [path for _, path in trial.reader.catalogue.fetch("index_paths")]
+    paths = [path for _, path in trial._reader.catalogue.fetch("index_paths")]
     return sorted(map(_comparable, IndexRows(open_storage(trial.path)).read(paths, **asked)))
 
 
@@ -90,7 +90,7 @@ def test_rows_are_those_that_sql_finds(
     assert read(trial, names=NAMES[:2], step=1) == saved(trial, "name in ('a', 'b/weight') and global_step = 1", False)
     for number, step in enumerate(steps):
         for name in NAMES:
-            rows = trial.reader.catalogue.rows(name, number)
+            rows = trial._reader.catalogue.rows(name, number)
             assert [(row.name, row.global_step) for row in rows] == [(name, number)] * (name in step)
 
 
@@ -105,7 +105,7 @@ def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch
         "read",
         lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
     )
-    rows = [trial.reader.catalogue.rows("a", step) for step in range(2)]
+    rows = [trial._reader.catalogue.rows("a", step) for step in range(2)]
     assert [(row.worker, row.dtype, row.nbytes, str(row.scalar), row.chunk) for (row,) in rows] == [
         ("worker_0", "float64", 8, scalar, None) for scalar in ("0.0", "-0.0")
     ]
@@ -121,8 +121,8 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             job.step({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
             job.flush()
     trial = tensortrial.create_trial(tmp_path)
-    rows = IndexRows(trial.reader.storage)
-    paths = [path for _, path in trial.reader.catalogue.fetch("index_paths")]
+    rows = IndexRows(trial._reader.storage)
+    paths = [path for _, path in trial._reader.catalogue.fetch("index_paths")]
     for statistics in (False, True, False):
         found = rows.read(paths, ["a"], statistics=statistics)
         assert [row.scalar for row in found] == [*range(8)]

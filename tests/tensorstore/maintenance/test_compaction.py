@@ -360,7 +360,7 @@ def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixtu
         lambda trial: trial.values(["w", "loss"]),
         lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
         lambda trial: trial.tensor("loss").reduction_values(9),
-        lambda trial: {name: rows[0][:9] for name, rows in trial.reader.catalogue.rows_of_step(13).items()},
+        lambda trial: {name: rows[0][:9] for name, rows in trial._reader.catalogue.rows_of_step(13).items()},
     ],
 )
 def test_every_question_survives_the_files_it_was_to_read(run: Path, question: Callable[[Trial], Any]) -> None:
@@ -398,11 +398,11 @@ def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         _flush(job, 40)
         trial = tensortrial.create_trial(tmp_path)
-        seen = trial.reader.catalogue.fetch("steps_since", after=-1)
+        seen = trial._reader.catalogue.fetch("steps_since", after=-1)
         _flush(job, 30)
         compact(tmp_path, grace=0)
         trial.refresh()
-        new = trial.reader.catalogue.fetch("steps_since", after=max(row[0] for row in seen))
+        new = trial._reader.catalogue.fetch("steps_since", after=max(row[0] for row in seen))
         assert [row[3] for row in new] == [*range(40, 70)]
 
 
@@ -563,7 +563,7 @@ def test_a_small_run_is_compacted_when_it_ends(tmp_path: Path) -> None:
     assert rows_seen(trial) == before
     fresh = tensortrial.create_trial(tmp_path)
     assert rows_seen(fresh) == before
-    (_, paths) = zip(*fresh.reader.catalogue.fetch("index_paths"), strict=True)
+    (_, paths) = zip(*fresh._reader.catalogue.fetch("index_paths"), strict=True)
     assert [path.rpartition("/")[2] for path in paths] == ["00000000-00000029.parquet", "00000030-00000049.parquet"]
     assert compact(tmp_path, grace=0).files_after == 2
     assert rows_seen(fresh) == rows_seen(trial) == before

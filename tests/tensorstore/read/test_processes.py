@@ -170,7 +170,7 @@ def test_a_copy_answers_like_the_original(folder: Path, again: Callable[[Any], A
     trial.close()
     assert other.steps() == [*range(2, STEPS)]
     with tensortrial.no_refresh(other):
-        assert not again(other).reader.is_refreshing
+        assert not again(other)._reader.is_refreshing
     runs = tensortrial.open_runs([folder, other])
     copied = again(runs)
     runs.close()
