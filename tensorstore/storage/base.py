@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..errors import StorageError, TensorTrialError
+from ..errors import CorruptFile, StorageError, TensorTrialError
 
 log = logging.getLogger(__name__)
 
@@ -302,6 +302,8 @@ def _is_foreign(exc: Exception) -> bool:
 
 def _translation(exc: Exception, path: str, action: Action, where: str) -> Exception:
     absent = isinstance(exc, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
+    if isinstance(exc, IsADirectoryError) and action == "read" and not where:
+        return CorruptFile(path, "it is a folder, and not a file")
     if absent and action == "read":
         return missing(path)
     error = StorageError(path, _sentence(exc, action, where))

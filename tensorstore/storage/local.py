@@ -279,13 +279,18 @@ class _Folders:
         known = self._listed.get(folder)
         if known is not None and known[0] == state:
             return known[1]
-        # A link to a folder is listed, so that its reader names it.
-        names = sorted(entry.name for entry in _entries(folder) if not entry.is_dir(follow_symlinks=False))
+        names = sorted(entry.name for entry in _entries(folder) if _is_listed(entry))
         if _has_settled(status.st_mtime_ns):
             if len(self._listed) >= _LISTED_FOLDERS:
                 self._listed.clear()
             self._listed[folder] = state, names
         return names
+
+
+def _is_listed(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry of a folder is a file, or stands where a file should: a reader then names it as damaged."""
+    # A link to a folder is one.
+    return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
 
 
 def _has_settled(changed_ns: int) -> bool:

@@ -76,7 +76,7 @@ def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
     asked: list[tuple[Any, ...]] = []
-    rows = trial._reader.catalogue._index_rows
+    rows = trial._reader.catalogue._rows._index_rows
     find = rows.read
     monkeypatch.setattr(rows, "read", lambda paths, *of: asked.append(of) or find(paths, *of))
     assert list(rules.watch(trial, made, record=False))

@@ -22,6 +22,7 @@ from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
 from tensortrial.read.values import read_values
 from tensortrial.storage.open import open_storage
+from tensortrial.write import close_compaction
 
 INDEX = "index/worker=worker_0/step=000000000000"
 
@@ -390,3 +391,24 @@ def test_a_forged_place_of_a_value_is_refused(tmp_path: Path, forged: dict[str, 
     if forged.get("parts") != 0:  # which is written nowhere, and read as one
         with pytest.raises(CorruptFile, match=str(row.chunk)):
             read_values(storage, [row._replace(**forged)])
+
+
+def test_a_folder_in_place_of_an_index_file_is_named_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    folder = write_run(tmp_path / "run")
+    path = f"{INDEX}/00000001.parquet"
+    (folder / path).unlink()
+    (folder / path).mkdir()
+    trial = tensortrial.create_trial(folder)
+    assert trial.steps() == [0, 2]
+    assert trial.sql("select count(*) from tensors").fetchall() == [(4,)]
+    assert "it is a folder, and not a file" in str(trial.damaged[path])
+    assert isinstance(trial.damaged[path], CorruptFile)
+    assert [path in record.getMessage() for record in caplog.records].count(True) == 1
+    assert list(tensortrial.open_runs(tmp_path).damaged) == [str(folder / path)]
+    exported = tensortrial.export(folder, f"csv:{tmp_path / 'out'}", progress=False)
+    assert str(folder / path) in exported.damaged
+    assert path in tensortrial.compact(folder).damaged
+    assert (folder / path).is_dir()
