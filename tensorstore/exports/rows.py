@@ -13,28 +13,15 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile
 from ..format.chunk_reader import ChunkFile
 from ..format.footer import read_footer, row_groups
-from ..format.index_reader import with_later_columns
-from ..format.schema import INDEX_SCHEMA, LATER_COLUMNS, TENSORS_SCHEMA, is_chunk_path
+from ..format.index_reader import read_batches
+from ..format.schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
 from ..storage.open import Storage
-from .tables import ENCODED, encoded
-
-_BATCH_ROWS = 1 << 17
+from .tables import encoded
 
 
 def index_rows(storage: Storage, path: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> Iterator[pa.Table]:
-    """The rows of an index file, texts as dictionaries. Raises CorruptFile, and FileNotFoundError."""
-    schema = encoded(pa.schema([INDEX_SCHEMA.field(name) for name in columns]))
-    texts = [field.name for field in schema if field.type == ENCODED and field.name not in LATER_COLUMNS]
-    data = storage.read(path)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
-        for batch in file.iter_batches(
-            _BATCH_ROWS, columns=[name for name in columns if name in file.schema_arrow.names], use_threads=False
-        ):
-            rows = pa.Table.from_batches([batch])
-            yield (with_later_columns(rows) if "parameter" in columns else rows).select(list(columns)).cast(schema)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as exc:
-        raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+    """Yield the rows of an index file, texts as dictionaries. Raises CorruptFile, and FileNotFoundError."""
+    return read_batches(path, storage.read(path), encoded(pa.schema([INDEX_SCHEMA.field(name) for name in columns])))
 
 
 class ValueLocation(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
 _KEPT_FOOTERS = 256
 _READ_WHOLE = 1 << 20
+_BATCH_ROWS = 1 << 17
 
 _PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
 _KEYS = ["name", "global_step"]
@@ -37,21 +38,43 @@ Cells = Callable[[Positions], list[Any]]
 
 
 def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
-    """All rows of the index file whose bytes are `data`. Raises CorruptFile."""
+    """Return all rows of the index file whose bytes are `data`. Raises CorruptFile, also for a column that is unknown
+    and would be lost."""
+    return pa.concat_tables([INDEX_SCHEMA.empty_table(), *read_batches(path, data, exact=True)])
+
+
+def read_batches(
+    path: str, data: bytes | bytearray, schema: pa.Schema = INDEX_SCHEMA, exact: bool = False
+) -> Iterator[pa.Table]:
+    """Yield the rows of the index file whose bytes are `data`, some at a time.
+
+    Args:
+        path: The path of the file, for messages.
+        data: The bytes of the file.
+        schema: Columns of `INDEX_SCHEMA`; texts may be dictionaries.
+        exact: Refuse a file with other columns than those of an index file.
+
+    Raises:
+        CorruptFile: The rows cannot be read.
+    """
+    texts = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name not in LATER_COLUMNS]
     try:
-        table = with_later_columns(pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
-        if set(table.column_names) != set(INDEX_SCHEMA.names):
+        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
+        found = file.schema_arrow.names
+        if exact and not set(INDEX_SCHEMA.names) - set(LATER_COLUMNS) <= set(found) <= set(INDEX_SCHEMA.names):
             raise ValueError("its columns are not those of an index file")
-        return table.select(INDEX_SCHEMA.names).cast(INDEX_SCHEMA)
-    except (pa.ArrowException, OSError, ValueError) as exc:
+        columns = [name for name in schema.names if name in found]
+        for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+            yield _with_later_columns(pa.Table.from_batches([batch]), schema).select(schema.names).cast(schema)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as exc:
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
 
 
-def with_later_columns(table: pa.Table) -> pa.Table:
-    """Return the rows of an index file with null in the columns that it lacks, because it is of an earlier release."""
-    for name in LATER_COLUMNS:
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(len(table), INDEX_SCHEMA.field(name).type))
+def _with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with null in the columns that their file lacks, because an earlier release wrote it."""
+    for field in schema:
+        if field.name in LATER_COLUMNS and field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(len(table), INDEX_SCHEMA.field(field.name).type))
     return table
 
 

@@ -288,8 +288,8 @@ class _Folders:
 
 
 def _is_listed(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a folder is a file, or stands where a file should: a reader then names it as damaged."""
-    # A link to a folder is one.
+    """Return whether an entry of a folder is a file, or a folder or link in place of one, which its reader then names
+    as damaged."""
     return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
 
 
