@@ -45,7 +45,7 @@ class Parameter:
     meaning: str
 
     def value(self, query: str, given: Any) -> Value:
-        """What was given, as this parameter takes it. Raises InvalidQueryParameter."""
+        """Return a value as this parameter takes it. Raises InvalidQueryParameter."""
         try:
             return _VALUES[self.type](given)
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -58,7 +58,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """A question, and the SELECT that answers it on the views of many runs."""
+    """A question about runs, and the SELECT on the views of many runs that answers it."""
 
     name: str
     question: str
@@ -70,7 +70,18 @@ class NamedQuery:
     """The statistics that it looks at."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
-        """A value for each parameter. Raises InvalidQueryParameter."""
+        """Return a value for each parameter.
+
+        Args:
+            given: Values of some parameters, by name.
+
+        Returns:
+            Those, and the defaults of the other parameters.
+
+        Raises:
+            InvalidQueryParameter: A name is unknown, a value has a wrong type, or a parameter without a default is
+                missing.
+        """
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in given:
             if name not in known:
@@ -88,12 +99,26 @@ class NamedQuery:
 
 
 def list_queries() -> dict[str, NamedQuery]:
-    """All named queries, by name."""
+    """Return all named queries.
+
+    Returns:
+        The queries, by name.
+    """
     return dict(_queries())
 
 
 def named_query(name: str) -> NamedQuery:
-    """The named query of that name. Raises UnknownQuery, with names that are near."""
+    """Return a named query.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        The query.
+
+    Raises:
+        UnknownQuery: No query has this name; the error names the nearest ones.
+    """
     queries = _queries()
     if name not in queries:
         raise UnknownQuery(name, difflib.get_close_matches(name, queries, 3, 0.5) or list(queries))
@@ -103,12 +128,24 @@ def named_query(name: str) -> NamedQuery:
 def query(
     runs: Runs | RunLocations, name: str, /, *, from_raw: bool = False, timeout: float | None = None, **parameters: Any
 ) -> Answer:
-    """Return the rows of a named query over runs, as `Runs.sql` does.
+    """Run a named query over runs. docs/queries.md lists the queries and their parameters.
 
-    `runs` are what `open_runs` gave, or what it takes: a place, a trial, several of them. docs/queries.md lists the
-    queries and their parameters. `from_raw` computes statistics that were not saved from raw values, which reads these.
-    `timeout` is how many seconds the engine may run each time that rows are taken. Raises UnknownQuery,
-    InvalidQueryParameter, RunNotFound, QueryTimeout, and StatisticsNotSaved where the runs lack what is needed.
+    Args:
+        runs: Open runs, or what `open_runs` takes: a path, a pattern, a Trial, a list of those.
+        name: The name of the query.
+        from_raw: Compute statistics that were not saved from raw values, which takes longer.
+        timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
+        **parameters: The parameters of the query.
+
+    Returns:
+        The rows, as `Runs.sql` returns them.
+
+    Raises:
+        UnknownQuery: No query has this name.
+        InvalidQueryParameter: A parameter is unknown, missing, or has a wrong value.
+        StatisticsNotSaved: The runs lack the statistics that the query needs.
+        RunNotFound: No run can be opened.
+        QueryTimeout: The query took longer than `timeout`.
     """
     asked = named_query(name)
     values = asked.values(parameters)
@@ -135,10 +172,22 @@ def _check_name(runs: Runs, asked: NamedQuery, parameter: Parameter, given: str)
 
 
 def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
-    """The SQL of a named query for another engine, with its parameters filled in, over tables as `export` makes them.
+    """Return the SQL of a named query for another engine, over tables as `export` makes them.
 
-    `dialect` is postgres, snowflake, bigquery, redshift, spark, or another that sqlglot knows. Needs the extra
-    `warehouse`. Raises UnknownQuery, InvalidQueryParameter, and ConfigurationError for a dialect that is not known.
+    It needs the extra `warehouse`.
+
+    Args:
+        name: The name of the query.
+        dialect: duckdb, postgres, snowflake, bigquery, redshift, spark, or another dialect of sqlglot.
+        **parameters: The parameters of the query, which are written into the SQL.
+
+    Returns:
+        One SELECT.
+
+    Raises:
+        UnknownQuery: No query has this name.
+        InvalidQueryParameter: A parameter is unknown, missing, or has a wrong value.
+        ConfigurationError: sqlglot does not know the dialect.
     """
     asked = named_query(name)
     return translate(asked.sql, dialect, asked.values(parameters))
@@ -152,7 +201,7 @@ def _queries() -> dict[str, NamedQuery]:
 
 
 def _parsed(name: str, text: str) -> NamedQuery:
-    """A file is a comment, an empty line, and one SELECT. The comment is the question, parameters, and columns."""
+    """Parse a file: a comment with the question, parameters and columns, an empty line, and one SELECT."""
     comment, _, sql = text.partition("\n\n")
     lines = [line.removeprefix("-- ") for line in comment.splitlines()]
     start = next(i for i, line in enumerate(lines) if line.startswith("Columns: "))
@@ -173,7 +222,7 @@ def _need(text: str) -> Need:
 
 
 def _unfolded(lines: list[str]) -> list[str]:
-    """Lines that go on, indented further, with those that they belong to."""
+    """Join lines that are indented further to the line that they continue."""
     whole: list[str] = []
     for line in lines:
         if line.startswith("  $"):

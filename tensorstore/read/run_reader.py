@@ -126,7 +126,7 @@ class RunReader:
 
     # New data.
 
-    def _look(self) -> None:
+    def _refresh_if_due(self) -> None:
         # An ended job changes only if it is resumed: to refresh once a second is enough, and saves the listings.
         if self.is_refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_SECONDS):
             self.refresh()
@@ -187,12 +187,12 @@ class RunReader:
 
     def steps(self, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
         """Return the steps of a mode, ascending: all, or the complete ones."""
-        self._look()
+        self._refresh_if_due()
         return list(self._states(mode)[0] if show_incomplete_steps else self._complete_steps(mode))
 
     def state(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step of a mode."""
-        self._look()
+        self._refresh_if_due()
         return self._state(step, mode)
 
     def state_now(self, step: int, mode: ModeKeys) -> StepState:
@@ -202,12 +202,12 @@ class RunReader:
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
-        self._look()
+        self._refresh_if_due()
         return self.log.modes()
 
     def global_step(self, mode_step: int, mode: ModeKeys) -> int:
         """Return the global step of a step of a mode. Raises StepUnavailable or StepNotYetAvailable."""
-        self._look()
+        self._refresh_if_due()
         found = self._global_step(mode_step, mode)
         if found is None or self.log.info(found) is None:
             raise self.no_step(mode_step, mode)
@@ -215,7 +215,7 @@ class RunReader:
 
     def step_info(self, global_step: int) -> StepInfo:
         """Return the mode of a global step, and its step in that. Raises StepUnavailable or StepNotYetAvailable."""
-        self._look()
+        self._refresh_if_due()
         info = self.log.info(global_step)
         if info is None:
             raise self.no_step(global_step, GLOBAL)
@@ -223,27 +223,27 @@ class RunReader:
 
     def has_ended(self) -> bool:
         """Return whether the job has ended, so that nothing more will come."""
-        self._look()
+        self._refresh_if_due()
         return self.workers.job_ended
 
     def worker_names(self) -> list[str]:
         """Return the workers that saved anything, in natural order."""
-        self._look()
+        self._refresh_if_due()
         return sorted((worker for (worker,) in self.catalogue.fetch("workers")), key=natural)
 
     def num_workers(self) -> int:
         """Return how many workers the job has, whether or not they have saved anything yet."""
-        self._look()
+        self._refresh_if_due()
         return self.workers.num_workers
 
     def collections(self) -> list[Collection]:
         """Return the collections that workers claim, by worker in natural order."""
-        self._look()
+        self._refresh_if_due()
         return list(self.workers.collections())
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
-        self._look()
+        self._refresh_if_due()
         return self.late_workers_seen()
 
     def mark_ended(self, worker: str | None) -> None:
@@ -261,17 +261,17 @@ class RunReader:
 
     def check_name(self, name: str) -> None:
         """Raise TensorUnavailable, with the nearest names, if no tensor of this name was saved."""
-        self._look()
+        self._refresh_if_due()
         self._check_name(name)
 
     def has_name(self, name: str) -> bool:
         """Return whether a tensor of this name was saved."""
-        self._look()
+        self._refresh_if_due()
         return name in self._names()
 
     def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
         """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
-        self._look()
+        self._refresh_if_due()
         if step is None:
             return [(name, of) for name, of in self.catalogue.fetch("tensor_names", mode=mode.name)]
         sets = self.log.sets_at(step, mode)
@@ -293,7 +293,7 @@ class RunReader:
 
     def tensor_steps(self, name: str, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
         """Return the steps of a mode at which a tensor was saved, ascending: all, or the complete ones."""
-        self._look()
+        self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         saved = self.catalogue.fetch("tensor_steps", name=name, mode=mode.name)
         steps, complete = self._states(mode)
@@ -304,7 +304,7 @@ class RunReader:
     def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of a tensor at a step, in natural order of the workers. Raises UnavailableError if there are
         none."""
-        self._look()
+        self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         global_step = self._global_step(step, mode)
         rows = [] if global_step is None else self.catalogue.rows(name, global_step, statistics)
@@ -339,7 +339,7 @@ class RunReader:
         Raises TensorUnavailable for a tensor that was never saved, and InvalidWorker.
         """
         mode = ModeKeys.parse(mode)
-        self._look()
+        self._refresh_if_due()
         for name in names:
             self._check_name(name)
         wanted = None if steps is None else set(steps)
@@ -402,7 +402,7 @@ class RunReader:
 
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Answer:
         """Return the rows of a user's query on the views of the run."""
-        self._look()
+        self._refresh_if_due()
         if parameters is not None and not isinstance(parameters, dict):
             raise ConfigurationError("parameters is a dictionary; write $name in the query")
         return self.catalogue.sql(query, parameters, timeout)

@@ -1,4 +1,4 @@
-"""Many runs, opened together: the views of one run, with the run as a column, and a view of the runs themselves."""
+"""Many runs, opened together: their views have the run as a column, and a view lists the runs themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RunLocations = RunLocation | Iterable[RunLocation]
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run as it was when it was looked at."""
+    """A run as it was when it was opened."""
 
     name: str
     storage: Storage
@@ -56,19 +56,29 @@ class OpenedRun:
 def open_runs(
     places: RunLocations, *, storage_options: Mapping[str, Any] | None = None, engine: Engine | None = None
 ) -> Runs:
-    """Open many runs: a folder that has them below it, a pattern such as `s3://bucket/project/lr=*`, or a list of
-    those and of runs, by their places or as a Trial.
+    """Open many runs. What cannot be opened is left out, and `Runs.damaged` says why.
 
-    A run is called by the last part of its path, or by as much of it as tells it from the others. What cannot be
-    opened is left out, and `damaged` says why. `storage_options` go to fsspec. `engine` answers queries: DuckDB,
-    or for instance a SparkEngine. Raises RunNotFound if there is no run at all.
+    A run is named by the last part of its path, or by as many parts as distinguish it from the others.
+
+    Args:
+        places: A folder that has runs below it, a pattern such as `s3://bucket/project/lr=*`, a Trial, or a list of
+            those and of paths of runs.
+        storage_options: Options for fsspec.
+        engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
+
+    Returns:
+        The open runs.
+
+    Raises:
+        RunNotFound: No run can be opened.
+        ConfigurationError: The list is empty.
     """
     opened = [places] if isinstance(places, str | os.PathLike | Trial) else list(places)
     return Runs(opened, storage_options, engine)
 
 
 class Runs:
-    """Runs as they were when they were opened, or last refreshed. Made by `open_runs`."""
+    """Runs as they were when they were opened or last refreshed. Made by `open_runs`."""
 
     def __init__(
         self,
@@ -93,12 +103,12 @@ class Runs:
 
     @property
     def names(self) -> list[str]:
-        """What the runs are called, sorted."""
+        """The names of the runs, sorted."""
         return sorted(self._runs)
 
     @property
     def database(self) -> Database:
-        """The views of the runs."""
+        """The database of the views."""
         assert self._database is not None
         return self._database
 
@@ -108,7 +118,17 @@ class Runs:
         return [self._runs[name] for name in self.names]
 
     def trial(self, name: str) -> Trial:
-        """One of the runs, opened by itself. Raises ConfigurationError for a name that is none of `names`."""
+        """Open one of the runs by itself.
+
+        Args:
+            name: One of `names`.
+
+        Returns:
+            The run, as `create_trial` opens it.
+
+        Raises:
+            ConfigurationError: No run has this name.
+        """
         if name not in self._runs:
             near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
             raise ConfigurationError(f"no run {name!r}; there is {', '.join(near)}")
@@ -116,12 +136,23 @@ class Runs:
         return create_trial(url, name, storage_options=self._options, engine=self._engine)
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """The answer to one SELECT on the views of all runs; see `Trial.sql`.
+        """Run one SELECT on the views of all runs.
 
         The views are those of `Trial.sql`, each with the column `run`, and `runs`: run, path, started, ended (null
-        while it is written), framework, versions, workers, steps, bytes, metadata (what the hook was given, as JSON).
-        `parameters` fill `$name` in the query. `timeout` is how many seconds the engine may run each time that rows are
-        taken. Raises QueryRefused, QueryError, QueryTimeout.
+        while it is written), framework, versions, workers, steps, bytes, metadata (as passed to the hook, as JSON).
+
+        Args:
+            query: The SELECT, in DuckDB's SQL.
+            parameters: The values of `$name` in the query.
+            timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
+
+        Returns:
+            The rows; see `Trial.sql`.
+
+        Raises:
+            QueryRefused: The query is not one SELECT on the views.
+            QueryError: The engine cannot run the query.
+            QueryTimeout: The query took longer than `timeout`.
         """
         if self._inherited:
             self._connect()
@@ -129,7 +160,11 @@ class Runs:
         return self._views.sql(query, parameters, timeout)
 
     def refresh(self) -> None:
-        """Look for new runs, and for what is new in those there are."""
+        """Find new runs, and new data in the runs that are open.
+
+        Raises:
+            RunNotFound: No run can be opened.
+        """
         self.damaged = {}
         with ThreadPoolExecutor(_PARALLEL) as pool:
             storages = list({s.url: s for found in pool.map(self._find, self._places) for s in found}.values())
@@ -147,11 +182,11 @@ class Runs:
         self._inherited = False
 
     def after_fork(self) -> None:
-        """Connect again when a query is next made: an inherited database has lost its threads."""
+        """Connect again when a query is next run: an inherited database has lost its threads."""
         self._inherited = True
 
     def close(self) -> None:
-        """Release the memory. Nothing can be asked afterwards, except by a refresh."""
+        """Release the memory. No query can be run afterwards, unless by a refresh."""
         if self._database is not None and not self._inherited:
             self._database.close()
 
@@ -205,7 +240,7 @@ class Runs:
             return None
 
     def _readable(self, storage: Storage, paths: list[str], schema: pa.Schema) -> list[str]:
-        """Files that are there and whole: one bad file would make the views useless for all."""
+        """Return the files that exist and are whole: one bad file would make the views useless."""
         kept = []
         for path, error in ReadableFiles(storage).check(paths, schema):
             if error is None:
@@ -330,7 +365,7 @@ def _row(run: OpenedRun) -> tuple[Any, ...]:
 
 
 def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrialError]) -> datetime | None:
-    """When the last worker ended; None while one is at work, and where no mark says when."""
+    """Return when the last worker ended; None while one is writing, and where no mark says when."""
     if not workers.job_ended:
         return None
     times = []
@@ -351,7 +386,7 @@ def _spelled(place: str | Storage) -> str:
 
 
 class _Search:
-    """The runs at a place: itself, those below it, or those that a pattern finds."""
+    """Finds the runs of a path: the run itself, those below it, or those that match a pattern."""
 
     def __init__(self, options: Mapping[str, Any] | None) -> None:
         self._options = options
@@ -389,7 +424,7 @@ class _Search:
 
 
 def _split(place: str) -> list[str]:
-    """The part of a pattern that names a folder, and the parts below it, from the first that has a star on."""
+    """Return the folder that a pattern begins with, and its parts from the first one with a sign of a pattern on."""
     parts = place.rstrip("/").split("/")
     first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
     # A folder may well have a bracket in its name.
@@ -399,7 +434,7 @@ def _split(place: str) -> list[str]:
 
 
 def _short_names(urls: Sequence[str]) -> dict[str, str]:
-    """The shortest ends of the paths that tell them apart."""
+    """Return the shortest ends of the paths that distinguish them."""
     names = {url: url.rpartition("/")[2] for url in urls}
     parts = 1
     while len(set(names.values())) < len(urls):

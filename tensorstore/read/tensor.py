@@ -1,4 +1,4 @@
-"""One tensor of a trial, by name: its steps, values, shapes and reductions."""
+"""A tensor of a run: its steps, values, shapes and statistics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GLOBAL = ModeKeys.GLOBAL
 
 
 class Tensor:
-    """The tensor `name` of a trial.
+    """A tensor of a run, by name. Made by `Trial.tensor`.
 
-    `mode` says in which mode a step number is counted; GLOBAL, the default, counts over all modes. Where several
-    workers saved the tensor, `worker` says whose is meant; without it, the first that has it, in natural order.
+    Step numbers count in the `mode` that is passed with them; GLOBAL, the default, counts over all modes. Where several
+    workers saved the tensor, `worker` selects one; without it, the first that has it is read, in natural order.
     """
 
     def __init__(self, name: str, reader: RunReader) -> None:
@@ -33,14 +33,35 @@ class Tensor:
         self._reader = reader
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
-        """The steps at which the tensor was saved, ascending; complete ones only, unless told otherwise."""
+        """Return the steps at which the tensor was saved.
+
+        Args:
+            mode: The mode that steps are counted in.
+            show_incomplete_steps: Return incomplete steps, too.
+
+        Returns:
+            The steps, ascending.
+        """
         return self._reader.tensor_steps(self.name, mode, show_incomplete_steps)
 
     def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> Array:
-        """The raw value, in the dtype and shape it was saved with.
+        """Return the raw value at a step.
 
-        Raises TensorUnavailableForStep (of which `has_reductions` tells whether statistics are there), StepUnavailable,
-        StepNotYetAvailable, InvalidWorker; MissingChunk or CorruptFile where the run is damaged.
+        Args:
+            step_num: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose value is returned; None for the first one that has it.
+
+        Returns:
+            An array in the saved dtype and shape, which may be written to.
+
+        Raises:
+            TensorUnavailableForStep: No raw value was saved; its `has_reductions` is True where statistics were.
+            StepUnavailable: The step was not saved and will not be.
+            StepNotYetAvailable: The step was not saved, and may be yet.
+            InvalidWorker: The worker did not save the tensor at this step.
+            MissingChunk: A file of raw values is missing.
+            CorruptFile: A file cannot be read.
         """
         row = self._reader.row(self.name, step_num, mode, worker)
         if not row.has_raw:
@@ -48,31 +69,70 @@ class Tensor:
         return self._reader.read([row])[0]
 
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, Array]:
-        """The raw value of every step that has one, by step. Small ones share memory; see `Trial.values`."""
+        """Return the raw value of every step that has one. Small arrays share memory; see `Trial.values`.
+
+        Args:
+            mode: The mode that steps are counted in.
+            worker: The worker whose values are returned; None for the first one of each step that has one.
+
+        Returns:
+            The arrays, by step.
+        """
         return self._reader.values([self.name], None, mode, worker)[self.name]
 
     def shape(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> tuple[int, ...]:
-        """The shape, which is known however the tensor was saved. Only of what was imported from an old run it may not
-        be: ShapeUnavailableForStep."""
+        """Return the shape at a step, which is known even if only statistics were saved.
+
+        Args:
+            step_num: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose shape is returned; None for the first one that has it.
+
+        Returns:
+            The lengths of the dimensions.
+
+        Raises:
+            ShapeUnavailableForStep: The value was imported from an old run, which did not keep its shape.
+        """
         shape = tuple(self._reader.row(self.name, step_num, mode, worker).shape)
         if shape == UNKNOWN_SHAPE:
             raise ShapeUnavailableForStep(self.name, step_num, mode)
         return shape
 
     def shapes(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, tuple[int, ...]]:
-        """The shape at every step at which it is known."""
+        """Return the shape at every step at which it is known.
+
+        Args:
+            mode: The mode that steps are counted in.
+            worker: The worker whose shapes are returned; None for the first one of each step that has one.
+
+        Returns:
+            The lengths of the dimensions, by step.
+        """
         rows = self._reader.rows_of([self.name], mode, worker)[self.name]
         return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
     def reduction_value(
         self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
     ) -> Array:
-        """One statistic, as a float64 array without dimensions: the saved one, else computed from the raw value, else
-        from other saved statistics, as abs_mean from l1.
+        """Return one statistic at a step: the saved one, or else computed from the raw value or from other saved
+        statistics.
 
-        `reduction_name` is min, max, mean, median, std, variance, sum, prod, l1, l2 (with `abs`, of the absolute
-        value), nan_count, inf_count or zero_count; ConfigurationError for another. Raises TensorUnavailableForStep if
-        neither the statistic nor the raw value was saved, or if it is not defined for the dtype.
+        Args:
+            step_num: The step.
+            reduction_name: min, max, mean, median, std, variance, sum, prod, l1, l2, nan_count, inf_count or
+                zero_count.
+            mode: The mode that the step is counted in.
+            worker: The worker whose statistic is returned; None for the first one that has it.
+            abs: Return the statistic of the absolute value.
+
+        Returns:
+            A float64 array without dimensions.
+
+        Raises:
+            TensorUnavailableForStep: Neither the statistic nor what it can be computed from was saved, or it is not
+                defined for the dtype.
+            ConfigurationError: The statistic is unknown.
         """
         name = parse_statistic(
             f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
@@ -95,23 +155,58 @@ class Tensor:
     def reduction_values(
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
     ) -> dict[tuple[str, bool], Array]:
-        """The saved statistics, by (name, whether of the absolute value). Nothing is computed."""
+        """Return the saved statistics at a step. Nothing is computed.
+
+        Args:
+            step_num: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose statistics are returned; None for the first one that has them.
+
+        Returns:
+            Float64 arrays without dimensions, by (name, whether it is of the absolute value).
+        """
         row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
         return {_key(name): np.array(value) for name, value in _saved(row)}
 
     def histogram(
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
     ) -> tuple[Array, Array] | None:
-        """The saved histogram as (edges, counts), one edge more than counts; None if none was asked for."""
+        """Return the saved histogram at a step.
+
+        Args:
+            step_num: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose histogram is returned; None for the first one that has it.
+
+        Returns:
+            (edges, counts), with one edge more than counts; None if no histogram was saved.
+        """
         saved: dict[str, Any] | None = self._reader.row(self.name, step_num, mode, worker, statistics=True).histogram
         return None if saved is None else (np.array(saved["edges"]), np.array(saved["counts"]))
 
     def workers(self, step_num: int, mode: ModeKeys = GLOBAL) -> list[str]:
-        """The workers that saved the tensor at a step, in natural order."""
+        """Return the workers that saved the tensor at a step.
+
+        Args:
+            step_num: The step.
+            mode: The mode that it is counted in.
+
+        Returns:
+            Their names, in natural order.
+        """
         return [row.worker for row in self._reader.rows_at(self.name, step_num, mode)]
 
     def prev_steps(self, step: int, n: int, mode: ModeKeys = GLOBAL) -> list[int]:
-        """The last `n` steps of the tensor up to `step`, itself included; fewer if there are fewer."""
+        """Return the last steps of the tensor up to a step.
+
+        Args:
+            step: The step, which is included.
+            n: How many steps are returned at most.
+            mode: The mode that steps are counted in.
+
+        Returns:
+            The steps, ascending.
+        """
         return [each for each in self.steps(mode) if each <= step][-n:] if n > 0 else []
 
     def __repr__(self) -> str:
@@ -119,7 +214,7 @@ class Tensor:
 
 
 def _saved(row: SavedTensor) -> list[tuple[str, float]]:
-    """The statistics that were saved, by their names."""
+    """Return the saved statistics with their names."""
     values = zip(STATISTICS, row.statistics or (), strict=bool(row.statistics))
     return [(name, value) for name, value in values if value is not None]
 

@@ -1,4 +1,4 @@
-"""A run, opened for reading: which tensors, steps, modes, workers and collections there are, and their values."""
+"""A run that is open for reading: its tensors, steps, modes, workers, collections and values."""
 
 from __future__ import annotations
 
@@ -45,15 +45,28 @@ def create_trial(
     engine: Engine | None = None,
     **ignored: Any,
 ) -> Trial:
-    """Open the run at `path`, a folder or an fsspec URL such as `s3://bucket/run`.
+    """Open a run for reading, also while it is being written.
 
-    `name` defaults to the last part of the path. `range_steps` (a, b) restricts the trial to global steps a <= s < b;
-    None for either leaves that side open. `timeout` waits so many seconds for a run to appear; without it, a path with
-    no run is an error at once. `storage_options` go to fsspec. `engine` answers what is asked of
-    the catalogue and by SQL: DuckDB, or for instance a SparkEngine. Further arguments that smdebug knew (`parallel`,
-    `check`, `index_mode`, `cache`, `profiler`, `output_dir`) are accepted and have no effect.
+    Args:
+        path: The run's folder, or an fsspec URL such as `s3://bucket/run`.
+        name: The name of the trial; the last part of the path if None.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b). None for either leaves that side open.
+        timeout: Seconds to wait for a run to appear; None raises at once if there is none.
+        storage_options: Options for fsspec.
+        engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
+        **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
+            no effect.
 
-    Raises RunNotFound, NotARun, MissingCollectionFiles (a run whose training has not begun), UnknownFormat.
+    Returns:
+        The open run.
+
+    Raises:
+        RunNotFound: There is nothing at the path.
+        NotARun: There are files at the path, but no run of this project.
+        MissingCollectionFiles: No worker of the run has begun to save.
+        UnknownFormat: A later release wrote the run.
+        ConfigurationError: `range_steps` is empty.
+        TypeError: An unexpected keyword argument was passed.
     """
     unknown = set(ignored) - {"parallel", "check", "index_mode", "cache", "profiler", "output_dir"}
     if unknown:
@@ -64,12 +77,12 @@ def create_trial(
 
 
 class Trial:
-    """A run, read while it is being written or after. Made by `create_trial`.
+    """A run that is open for reading, while it is being written or afterwards. Made by `create_trial`.
 
     It can be used in forked processes, pickled for others, and copied: each opens the run again, with the same options.
 
-    Each question first looks for new data (see `no_refresh` to stop that). Step numbers count in the `mode` given with
-    them; GLOBAL, the default, counts over all modes.
+    Each method first finds new data (see `no_refresh` to stop that). Step numbers count in the `mode` that is passed
+    with them; GLOBAL, the default, counts over all modes.
     """
 
     def __init__(
@@ -86,14 +99,32 @@ class Trial:
         self.range_steps = _checked_range(range_steps)
         self._reader = RunReader(storage, name, self.range_steps, engine)
 
-    # What there is.
+    # Names, steps and workers.
 
     def tensor(self, tname: str) -> Tensor:
-        """The tensor of that name. Raises TensorUnavailable, with names that are near."""
+        """Return the tensor of a name.
+
+        Args:
+            tname: The name of the tensor.
+
+        Returns:
+            The tensor, whose values are read on request.
+
+        Raises:
+            TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
+        """
         self._reader.check_name(tname)
         return Tensor(tname, self._reader)
 
     def has_tensor(self, tname: str) -> bool:
+        """Return whether a tensor was saved.
+
+        Args:
+            tname: The name of the tensor.
+
+        Returns:
+            True if it was saved at any step.
+        """
         return self._reader.has_name(tname)
 
     def tensor_names(
@@ -105,11 +136,20 @@ class Trial:
         regex: str | Iterable[str] | None = None,
         collection: Collection | str | None = None,
     ) -> list[str]:
-        """Names of saved tensors, sorted: at any step or at one, in any mode or in one, that match any of the regular
-        expressions (`re.search`) or belong to a collection, whichever is given.
+        """Return the names of saved tensors.
 
-        `show_prefixed_tensors` is accepted for smdebug's sake; no name here has a prefix. Raises ConfigurationError
-        for a regular expression that does not compile, or when both `regex` and `collection` are given.
+        Args:
+            show_prefixed_tensors: Has no effect; smdebug had it.
+            step: Only tensors that were saved at this step of `mode`; None for any step.
+            mode: Only tensors that were saved in this mode; GLOBAL for any.
+            regex: Only names in which `re.search` finds this regular expression, or one of several.
+            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`.
+
+        Returns:
+            The names, sorted.
+
+        Raises:
+            ConfigurationError: A regular expression does not compile, or both `regex` and `collection` were passed.
         """
         if regex is not None and collection is not None:
             raise ConfigurationError("tensor_names takes regex or collection, not both")
@@ -122,41 +162,93 @@ class Trial:
         return list(dict.fromkeys(name for name, _ in rows))
 
     def workers(self) -> list[str]:
-        """The workers that saved anything, in natural order."""
+        """Return the workers that saved anything.
+
+        Returns:
+            Their names, in natural order: worker_2 before worker_10.
+        """
         return self._reader.worker_names()
 
     @property
     def num_workers(self) -> int:
-        """How many workers the job has, whether or not they have saved anything yet."""
+        """The number of workers of the job, whether or not they have saved anything yet."""
         return self._reader.num_workers()
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
-        """The steps at which anything was saved, ascending; complete ones only, unless told otherwise.
+        """Return the steps at which anything was saved.
 
         A step is complete when every worker wrote it, when a later step is complete, or when the job has ended.
+
+        Args:
+            mode: The mode that steps are counted in; GLOBAL counts over all modes.
+            show_incomplete_steps: Return incomplete steps, too.
+
+        Returns:
+            The steps, ascending.
         """
         return self._reader.steps(mode, show_incomplete_steps)
 
     def modes(self) -> list[ModeKeys]:
-        """The modes in which anything was saved."""
+        """Return the modes in which anything was saved.
+
+        Returns:
+            The modes, in the order of their definition.
+        """
         saved = self._reader.modes()
         return [mode for mode in ModeKeys if mode in saved]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
-        """The global step of a step of `mode`. Raises StepUnavailable or StepNotYetAvailable."""
+        """Return the global step of a step of a mode.
+
+        Args:
+            mode: The mode that `mode_step` is counted in.
+            mode_step: The step of the mode.
+
+        Returns:
+            The step, counted over all modes.
+
+        Raises:
+            StepUnavailable: The step was not saved and will not be.
+            StepNotYetAvailable: The step was not saved, and may be yet.
+        """
         return self._reader.global_step(mode_step, ModeKeys.parse(mode))
 
     def mode_step(self, global_step: int) -> int:
-        """The step, counted in its own mode, of a global step."""
+        """Return a global step, counted in its own mode.
+
+        Args:
+            global_step: The step, counted over all modes.
+
+        Returns:
+            The step of its mode.
+
+        Raises:
+            StepUnavailable: The step was not saved and will not be.
+            StepNotYetAvailable: The step was not saved, and may be yet.
+        """
         return self._reader.step_info(global_step).mode_step
 
     def mode(self, global_step: int) -> ModeKeys:
-        """The mode of a global step."""
+        """Return the mode of a global step.
+
+        Args:
+            global_step: The step, counted over all modes.
+
+        Returns:
+            The mode in which it was saved.
+
+        Raises:
+            StepUnavailable: The step was not saved and will not be.
+            StepNotYetAvailable: The step was not saved, and may be yet.
+        """
         return self._reader.step_info(global_step).mode
 
     def collections(self) -> dict[str, Collection]:
-        """What the hook was told to group, by name, whether or not it was saved. `tensor_names` of each are those that
-        it was given, and those that were saved as part of it."""
+        """Return the collections that the hook was configured with, whether or not they were saved.
+
+        Returns:
+            The collections, by name. Their `tensor_names` are those of the configuration and those that were saved.
+        """
         found: dict[str, Collection] = {}
         for collection in self._reader.collections():
             if collection.name in found:
@@ -170,7 +262,17 @@ class Trial:
         return found
 
     def collection(self, coll_name: str) -> Collection:
-        """One collection. Raises ConfigurationError naming those there are."""
+        """Return a collection that the hook was configured with.
+
+        Args:
+            coll_name: The name of the collection.
+
+        Returns:
+            The collection.
+
+        Raises:
+            ConfigurationError: The hook has no collection of this name; the error names those that it has.
+        """
         collections = self.collections()
         if coll_name not in collections:
             raise ConfigurationError(f"no collection {coll_name!r}; there are {', '.join(sorted(collections))}")
@@ -178,25 +280,40 @@ class Trial:
 
     @property
     def damaged(self) -> dict[str, FileError]:
-        """Files of the run that could not be read, and why. Everything else is there."""
+        """The files of the run that cannot be read, by their paths, and why. The rest of the run can be read."""
         return self._reader.damaged
 
     # Waiting.
 
     def has_passed_step(self, step: int, mode: ModeKeys = GLOBAL) -> StepState:
-        """Whether a step is there, may still come, or never will."""
+        """Return whether a step was saved, may still be saved, or never will be.
+
+        Args:
+            step: The step.
+            mode: The mode that it is counted in.
+
+        Returns:
+            `AVAILABLE` once it is complete, `NOT_YET_AVAILABLE`, or `UNAVAILABLE`.
+        """
         return self._reader.state(step, mode)
 
     def wait_for_steps(
         self, required_steps: Iterable[int], mode: ModeKeys = GLOBAL, timeout: float | None = None
     ) -> None:
-        """Return once every one of the steps is there.
+        """Wait until all of some steps are complete.
 
-        While it waits for long, it logs which worker it waits for; see `late_workers`.
+        A long wait logs which worker it waits for; see `late_workers`.
 
-        Raises StepUnavailable for a step that was skipped, NoMoreData for one past the end of an ended job, and
-        StepNotYetAvailable when `timeout` seconds have passed, and at once in the thread that trains, which has not
-        come to the step and would wait for itself.
+        Args:
+            required_steps: The steps.
+            mode: The mode that they are counted in.
+            timeout: Seconds to wait; None for no limit.
+
+        Raises:
+            StepUnavailable: A step was skipped.
+            NoMoreData: The job has ended before a step.
+            StepNotYetAvailable: `timeout` seconds have passed. In the thread that trains it is raised at once for a
+                step that this thread has not reached: it would wait for itself.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = Waiting(self._reader)
@@ -212,26 +329,36 @@ class Trial:
                 raise self._reader.no_step(step, mode)
 
     def loaded_all_steps(self) -> bool:
-        """Whether the job has ended, so that what is seen is all there will be."""
+        """Return whether the job has ended, so that no more data will come.
+
+        Returns:
+            True once every worker has ended, or the job was marked as ended.
+        """
         return self._reader.has_ended()
 
     job_finished = loaded_all_steps
 
     def late_workers(self) -> list[LateWorker]:
-        """Return the workers that the newest saved steps wait for, in natural order, each with its last step and time.
+        """Return the workers that the newest saved steps wait for.
 
-        With `include_workers="all"` a step is complete when every worker has saved it. A worker that runs is late by a
-        flush or two; one that was killed is late until `mark_ended(worker=…)`. Empty once the job has ended.
+        With `include_workers="all"` a step is complete when every worker has saved it. A running worker is late by a
+        flush or two; one that was killed is late until `mark_ended(worker=…)`.
+
+        Returns:
+            The workers in natural order, each with its last step and time; empty once the job has ended.
         """
         return self._reader.late_workers()
 
     def mark_ended(self, worker: str | None = None) -> None:
-        """Record in the run that the job, or one `worker` of it, will write no more, after a crash without an end mark.
+        """Record in the run that it will not be written any further, after a crash without an end mark.
 
-        The steps that a worker lacks are then complete without it. What has ended by itself stays as it is.
+        Steps that a worker lacks are then complete without it. A worker that ended by itself stays as it is.
+
+        Args:
+            worker: The name of one worker; None for all of the job.
 
         Raises:
-            InvalidWorker: the job has no such worker.
+            InvalidWorker: The job has no such worker.
         """
         self._reader.mark_ended(worker)
 
@@ -244,25 +371,70 @@ class Trial:
         mode: ModeKeys = GLOBAL,
         worker: str | None = None,
     ) -> dict[str, dict[int, Array]]:
-        """Raw values of many tensors at many steps, read together: `{name: {step: array}}`.
+        """Return raw values of many tensors at many steps, read together.
 
-        What was not saved raw at a step is left out. `steps` defaults to all. Values of up to 64 kB lie together in
-        pieces of memory of up to 4 MB, each of which stays as long as one of its arrays does: copy an array to keep it
-        alone. Raises TensorUnavailable for a name that was saved at no step.
+        Values of up to 64 kB share blocks of memory of up to 4 MB, each of which lives as long as one of its arrays:
+        copy an array to keep it alone.
+
+        Args:
+            names: The names of the tensors.
+            steps: The steps, counted in `mode`; None for all.
+            mode: The mode that steps are counted in.
+            worker: The worker whose values are returned; None for the first one of each step that has one.
+
+        Returns:
+            `{name: {step: array}}`, in the saved dtypes and shapes, without steps at which no raw value was saved.
+
+        Raises:
+            TensorUnavailable: A tensor was never saved.
+            InvalidWorker: The worker saved none of the tensors.
+            MissingChunk: A file of raw values is missing.
+            CorruptFile: A file cannot be read.
         """
         return self._reader.values(list(dict.fromkeys(names)), steps, mode, worker)
 
     def inputs(self, step: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> list[Array]:
-        """What went into the model at a step: the raw values of the collection `inputs`, in the order of their names'
-        numbers; empty if none were saved. Raises what `Tensor.value` raises."""
+        """Return the inputs of the model at a step: the raw values of the collection `inputs`.
+
+        Args:
+            step: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose values are returned; None for the first one that has them.
+
+        Returns:
+            The arrays, in the order of the numbers in their names; empty if none were saved.
+
+        Raises:
+            StepUnavailable: The step was not saved and will not be.
+            StepNotYetAvailable: The step was not saved, and may be yet.
+            TensorUnavailableForStep: Only statistics of an input were saved.
+        """
         return self._values_in(CollectionKeys.INPUTS, step, mode, worker)
 
     def labels(self, step: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> list[Array]:
-        """The raw values of the collection `labels` at a step; see `inputs`."""
+        """Return the labels at a step: the raw values of the collection `labels`; see `inputs`.
+
+        Args:
+            step: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose values are returned; None for the first one that has them.
+
+        Returns:
+            The arrays, in the order of the numbers in their names.
+        """
         return self._values_in(CollectionKeys.LABELS, step, mode, worker)
 
     def predictions(self, step: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> list[Array]:
-        """The raw values of the collection `predictions` at a step; see `inputs`."""
+        """Return the predictions at a step: the raw values of the collection `predictions`; see `inputs`.
+
+        Args:
+            step: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose values are returned; None for the first one that has them.
+
+        Returns:
+            The arrays, in the order of the numbers in their names.
+        """
         return self._values_in(CollectionKeys.PREDICTIONS, step, mode, worker)
 
     def _values_in(self, collection: str, step: int, mode: ModeKeys, worker: str | None) -> list[Array]:
@@ -272,29 +444,49 @@ class Trial:
         return [self.tensor(name).value(step, mode, worker) for name in names]
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """The answer to one SELECT on the views `tensors`, `reductions`, `scalars`, `steps`, `collections` and
-        `tensor_values`, as rows: `.fetchall()`, `.df()`, `.pl()`, `.arrow()`, iterated over, or printed as they
-        are. Every engine's answer has `columns`, `fetchall()`, `df()` and `to_arrow_table()`.
+        """Run one SELECT on the views of the run.
 
-        `parameters` fill `$name` in the query. `timeout` is how many seconds the engine may run each time that rows are
-        taken; QueryTimeout. Nothing but the run can be read, and nothing written; QueryRefused.
+        The views are `tensors`, `reductions`, `scalars`, `steps`, `collections`, `findings` and `tensor_values`. A
+        query can read nothing else, and cannot write.
+
+        Args:
+            query: The SELECT, in DuckDB's SQL.
+            parameters: The values of `$name` in the query.
+            timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
+
+        Returns:
+            The rows: `.fetchall()`, `.df()`, `.pl()`, `.arrow()`, an iterator, or printed as they are. An engine other
+            than DuckDB has `columns`, `fetchall()`, `df()` and `to_arrow_table()`.
+
+        Raises:
+            ConfigurationError: `parameters` is not a dictionary.
+            QueryRefused: The query is not one SELECT on the views.
+            QueryError: The engine cannot run the query.
+            QueryTimeout: The query took longer than `timeout`.
         """
         return self._reader.sql(query, parameters, timeout)
 
     # Refreshing.
 
     def refresh(self) -> None:
-        """Look for new data now, whether or not questions do so by themselves."""
+        """Find new data now, even inside `no_refresh`."""
         self._reader.refresh(claims=True)
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
-        """Whether questions look for new data, inside the block; what was before is restored after it."""
+        """Switch refreshing on or off inside a `with` block, and restore what was before.
+
+        Args:
+            wanted: Whether methods find new data by themselves.
+
+        Yields:
+            None.
+        """
         with self._reader.refreshing(wanted):
             yield
 
     def close(self) -> None:
-        """Release the catalogue's memory. The trial answers nothing afterwards."""
+        """Release the memory of the trial, which cannot be used afterwards."""
         self._reader.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -337,7 +529,10 @@ def _wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
 
 
 def run_info(storage: Storage) -> RunInfo:
-    """What the run at this place is. Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat."""
+    """Return the `run.json` of a run.
+
+    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
+    """
     try:
         info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
     except FileNotFoundError as exc:
