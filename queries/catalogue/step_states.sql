@@ -1,4 +1,4 @@
--- Which steps are there, and which of them are complete?
+-- Which steps were saved, and which of them are complete?
 -- Parameters: $mode ('GLOBAL' counts over all modes), $num_workers, $num_ended (how many workers catalogue.ended has),
 --   $session_start (the first global step of the newest session; nothing before it is still being written), $job_ended,
 --   $window (more incomplete steps than this are not waited for: the older half of them counts as complete), $after (a
@@ -17,7 +17,7 @@ with written as (
     group by global_step
 ),
 -- Workers write in the order of global steps: a step that one of them skipped is never written by all, and is complete once
--- a later one is, in whatever mode.
+-- a later one is, in any mode.
 reached as (
     select global_step, coalesce(global_step <= (select max(global_step) from written where whole), false) as passed
     from written

@@ -2,7 +2,7 @@
 -- Parameters: $mode ('GLOBAL' is any).
 -- Columns: name, collections; by name.
 
-with asked as (
+with selected as (
     select distinct name_set
     from catalogue.name_sets
     where $mode = 'GLOBAL'
@@ -12,7 +12,7 @@ with asked as (
     where $mode <> 'GLOBAL' and mode = $mode
 )
 select distinct names.name, names.collections
-from asked
-join catalogue.name_sets on name_sets.name_set = asked.name_set
+from selected
+join catalogue.name_sets on name_sets.name_set = selected.name_set
 join catalogue.names on names.name_id = name_sets.name_id
 order by names.name

@@ -1,7 +1,7 @@
 -- At which steps does a loss jump above the mean of the twenty values before it?
 -- Parameters:
 --   $runs text '%': names of runs, as LIKE has them
---   $collection text 'losses': the collection of the scalars that are looked at
+--   $collection text 'losses': the collection of the scalars
 --   $factor number 2: a spike is so many times the mean
 -- Columns: run, name, worker, mode, mode_step, value, mean_before.
 -- Needs losses above 0, and five values before a spike. Values that are not finite are passed over.

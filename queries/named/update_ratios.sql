@@ -1,4 +1,4 @@
--- How large are gradients beside the weights that they change?
+-- How large are gradients compared with the weights that they change?
 -- Parameters:
 --   $runs text '%': names of runs, as LIKE has them
 --   $prefix text 'gradient/': what a gradient's name has before that of its weight, in runs of before the index linked them

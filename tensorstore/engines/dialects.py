@@ -1,4 +1,4 @@
-"""SQL of this project in the dialects of other engines, by sqlglot."""
+"""Translates SQL of this project into the dialects of other engines, by sqlglot."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ Value = str | int | float | bool
 
 
 def translate(sql: str, dialect: str, values: Mapping[str, Value] | None = None) -> str:
-    """A SELECT of DuckDB's dialect in another one, with `values` in the place of the parameters `$name`.
+    """Return a SELECT in DuckDB's SQL, translated into another dialect.
 
-    Raises ConfigurationError for a dialect that sqlglot does not know, QueryError for SQL that the dialect has no words
-    for, MissingExtra without sqlglot.
+    Args:
+        sql: The SELECT.
+        dialect: A dialect of sqlglot, such as "postgres".
+        values: Values that replace the parameters `$name`.
+
+    Raises:
+        ConfigurationError: sqlglot does not know the dialect.
+        QueryError: The dialect cannot express the query.
+        MissingExtra: sqlglot is not installed.
     """
     try:
         import sqlglot
@@ -26,16 +33,16 @@ def translate(sql: str, dialect: str, values: Mapping[str, Value] | None = None)
     known = sorted(each.value for each in Dialects if each.value)
     if dialect not in known:
         near = difflib.get_close_matches(dialect, known, 3, 0.7) or known
-        raise ConfigurationError(f"no dialect {dialect!r} of SQL is known; there is {', '.join(near)}")
+        raise ConfigurationError(f"unknown SQL dialect {dialect!r}; known dialects: {', '.join(near)}")
     tree = sqlglot.parse_one(sql, read="duckdb")
     for parameter in list(tree.find_all(exp.Parameter, exp.Placeholder)):
         if values is not None and parameter.name in values:
             parameter.replace(exp.convert(values[parameter.name]))
     if dialect == "snowflake":
-        # It takes a name without quotes for one in capitals, as tables have them, and "min" for another.
+        # To Snowflake a name without quotes is in capitals, as in its tables, and "min" in quotes is another.
         for name in tree.find_all(exp.Identifier):
             name.set("quoted", False)
     try:
         return tree.sql(dialect, pretty=True, comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE)
     except sqlglot.UnsupportedError as exc:
-        raise QueryError(f"this cannot be said in the SQL of {dialect}: {exc}") from exc
+        raise QueryError(f"the SQL of {dialect} cannot express this query: {exc}") from exc

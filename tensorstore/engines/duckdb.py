@@ -1,6 +1,4 @@
-"""DuckDB, the engine that is embedded: a database in memory that can read some runs, and nothing else: no other file,
-no network, no extension.
-"""
+"""DuckDB, the embedded engine: a database in memory that reads some runs, and no other file, network or extension."""
 
 from __future__ import annotations
 
@@ -106,7 +104,7 @@ class DuckDBDatabase(Database):
             return
         self._duckdb.register_filesystem(self._files.filesystem)
         for statement in (
-            # Otherwise a function of an extension would be looked for in the user's folders.
+            # Otherwise DuckDB would search the user's folders for the extension of an unknown function.
             "set autoinstall_known_extensions = false",
             "set autoload_known_extensions = false",
             # Otherwise a query could read the variables of the Python program by their names.
@@ -128,7 +126,7 @@ class DuckDBDatabase(Database):
         return self._connection
 
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
-        """Every statement but the user's passes here."""
+        """Run a statement. All pass here, but those of users."""
         logger.debug("%s %s", statement, parameters)
         with _engine_errors():
             return self._duckdb.execute(statement, parameters)
@@ -136,7 +134,7 @@ class DuckDBDatabase(Database):
     # Small tables.
 
     def create(self, tables: Mapping[str, pa.Schema]) -> None:
-        # A tenth of the time that tables without rows take to be copied in.
+        # Ten times as fast as copying in tables without rows.
         statements = []
         for table, schema in tables.items():
             columns = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in schema)
@@ -314,15 +312,15 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
     except duckdb.Error as exc:
         if memory_limit:
             raise ConfigurationError(f"memory_limit must be a size such as '8GB', got {memory_limit!r}: {exc}") from exc
-        told = os.environ.get(ENVIRONMENT_VARIABLE)
-        if not told:
+        limit = os.environ.get(ENVIRONMENT_VARIABLE)
+        if not limit:
             raise
-        raise ConfigurationError(f"{ENVIRONMENT_VARIABLE} must be a size such as '8GB', got {told!r}: {exc}") from exc
+        raise ConfigurationError(f"{ENVIRONMENT_VARIABLE} must be a size such as '8GB', got {limit!r}: {exc}") from exc
 
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """Raise what a caller expects of a statement of this project that cannot be run."""
+    """Raise this project's errors for its own statements that cannot be run."""
     try:
         yield
     except (duckdb.OutOfMemoryException, MemoryError) as exc:
@@ -330,7 +328,7 @@ def _engine_errors() -> Iterator[None]:
     except duckdb.InterruptException as exc:
         raise RunClosed from exc
     except RuntimeError as exc:
-        # DuckDB's word for Ctrl-C.
+        # DuckDB's message after Ctrl-C.
         if str(exc) == "Query interrupted":
             raise KeyboardInterrupt from exc
         raise

@@ -1,4 +1,4 @@
-"""How much memory an engine may use: it is a guest in the process, which may be one that trains."""
+"""The memory that an engine may use: its process may be one that trains."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BYTES_OF_THREAD = 1 << 30
 
 
 def default_memory_limit() -> str:
-    """Return what the environment variable says, such as '8GB', or else a quarter of the memory that this process may
-    have, 4 GiB at most."""
-    told = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
-    return told or f"{min(_MOST_BYTES, memory_of_process() // _SHARE) >> 20}MiB"
+    """Return the value of the environment variable, such as '8GB', or else a quarter of the memory of this process,
+    4 GiB at most."""
+    limit = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
+    return limit or f"{min(_MOST_BYTES, memory_of_process() // _SHARE) >> 20}MiB"
 
 
 def memory_of_process() -> int:

@@ -1,4 +1,4 @@
-"""Apache Spark as the engine: the same questions, on a cluster."""
+"""Apache Spark as the engine: the same queries, on a cluster."""
 
 from __future__ import annotations
 
@@ -37,45 +37,62 @@ _SETTINGS = {
 # A name in a list of files is a pattern to Spark.
 _PATTERN = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
 
-# Spark tells a file's URI, with escapes, in which a plus is a plus.
+# Spark returns a file's URI with escapes, in which a plus is a plus.
 _FILE = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', 'file:/')"
 
 
 class SparkEngine:
-    """Answers questions on a Spark session; nothing of the session itself is changed.
+    """Runs queries on a Spark session; nothing of the session itself is changed.
 
-    `dialect` is the one that users' queries are written in: "duckdb", so that a query is the same on both engines, or
-    "spark". What is no SELECT on the views is refused before Spark sees it; Spark itself has no lock as DuckDB has
+    Everything but a SELECT on the views is refused before Spark sees it; Spark itself cannot be locked as DuckDB can
     (docs/scale.md).
+
+    Args:
+        spark: The session.
+        dialect: The SQL of users' queries: "duckdb", so that a query is the same on both engines, or "spark".
+
+    Raises:
+        ConfigurationError: The dialect is another.
     """
 
     def __init__(self, spark: SparkSession, dialect: str = "duckdb") -> None:
         if dialect not in ("duckdb", "spark"):
-            raise ConfigurationError(f"SparkEngine's dialect is 'duckdb' or 'spark', not {dialect!r}")
+            raise ConfigurationError(f"SparkEngine's dialect must be 'duckdb' or 'spark', got {dialect!r}")
         self._spark = spark
         self._dialect = dialect
         self._process = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise ConfigurationError(
-            "a Spark session is of one process: pass the path of the run to the other one, and open it there"
+            "a Spark session belongs to one process: pass the path of the run to the other one, and open it there"
         )
 
     def __deepcopy__(self, memo: Any) -> SparkEngine:
         return self
 
     def connect(self, storages: Sequence[Storage]) -> Database:
-        """Views of its own, which the session does not see. Raises ConfigurationError for a place that Spark cannot
-        read, such as memory://."""
+        """Return a database whose views the session does not see.
+
+        Args:
+            storages: The runs that it can read.
+
+        Returns:
+            The database.
+
+        Raises:
+            ConfigurationError: Spark cannot read a run, such as one of memory://.
+        """
         if os.getpid() != self._process:
-            raise ConfigurationError("this SparkEngine is of the process that forked: make one of a session of its own")
+            raise ConfigurationError(
+                "this SparkEngine belongs to the process that forked: make one with a session of this process"
+            )
         for storage in storages:
             _uri(storage, "")
         return SparkDatabase(self._spark.newSession(), self._dialect)
 
 
 class SparkAnswer:
-    """What a query gave: an Arrow table, and some of the words for it that DuckDB's relations have."""
+    """The rows of a query: an Arrow table, with some methods of DuckDB's relations."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -94,7 +111,7 @@ class SparkAnswer:
         return iter(self.fetchall())
 
     def df(self) -> Any:
-        """The same as a pandas DataFrame."""
+        """Return a pandas DataFrame."""
         return self._table.to_pandas()
 
     def __repr__(self) -> str:
@@ -102,7 +119,7 @@ class SparkAnswer:
 
 
 class SparkDatabase(Database):
-    """Temporary views in a session. The small tables are Arrow tables here, and go to Spark when it is asked."""
+    """Temporary views in a session. The small tables are Arrow tables here, and go to Spark before a query."""
 
     def __init__(self, session: SparkSession, dialect: str) -> None:
         self._session = session

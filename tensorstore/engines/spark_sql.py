@@ -1,4 +1,4 @@
-"""The SQL of this project as Spark understands it, and which of the user's it may see: by sqlglot."""
+"""Translates SQL into Spark's, and refuses what a user's query may not contain, by sqlglot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ try:
 except ImportError as missing:
     raise MissingExtra("sqlglot", "spark", "SparkEngine") from missing
 
-# They call any static method of Java, or take names from text, where nothing can look at them.
+# They call any static method of Java, or take names from text, which cannot be checked.
 _FORBIDDEN = frozenset({"java_method", "reflect", "try_reflect", "identifier"})
 
-# Statements that the parser takes inside of a query as well, and that are neither DDL nor DML to it.
+# Statements that the parser allows inside a query as well, and that are neither DDL nor DML to it.
 _STATEMENTS = frozenset(
     [
         "alter",
@@ -95,7 +95,7 @@ def _check(node: Any, views: Collection[str]) -> Collection[str]:
     if isinstance(node, exp.Anonymous) and node.name.lower() in _FORBIDDEN:
         raise QueryRefused(f"the function {node.name} is not run: it reaches beyond the views of the run")
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
-        raise QueryRefused(f"only functions that Spark brings are run, and this is another: {node.sql()}")
+        raise QueryRefused(f"a query can call Spark's own functions only, and this is another: {node.sql()}")
     if _is_statement(node):
         raise QueryRefused(f"a query can read the views of its run, and nothing else: {node.sql()[:200]!r}")
     return ()
@@ -110,7 +110,7 @@ def _is_statement(node: Any) -> bool:
 
 def _check_table(table: Any, views: Collection[str]) -> Collection[str]:
     if not isinstance(table.this, exp.Identifier):
-        raise QueryRefused(f"no function is run in the place of a table: {table.sql()[:200]!r}")
+        raise QueryRefused(f"a query cannot use a function as a table: {table.sql()[:200]!r}")
     name, qualified = table.name.lower(), bool(table.db or table.catalog)
     if not qualified and name in _with_names(table):
         return ()
@@ -138,7 +138,7 @@ def _with_names(node: Any) -> set[str]:
 
 
 def _for_spark(statement: Any) -> str:
-    """The text, with small tables as views of Spark, which have no schema, and with times of UTC."""
+    """Return the text, with small tables as views of Spark, which have no schema, and with times of UTC."""
 
     def changed(node: Any) -> Any:
         if isinstance(node, exp.Table) and node.db == "catalogue":
@@ -154,12 +154,12 @@ def _for_spark(statement: Any) -> str:
         return node
 
     try:
-        # What Spark runs is written anew, without comments: hints and what only Spark takes for SQL are not in it.
+        # Spark runs generated text without comments, so that it contains no hints.
         text: str = statement.transform(changed).sql(
             "spark", comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE
         )
     except SqlglotError as exc:
-        raise QueryError(f"this cannot be said in Spark's SQL: {exc}") from exc
+        raise QueryError(f"Spark's SQL cannot express this query: {exc}") from exc
     return text
 
 

@@ -1,8 +1,8 @@
-"""Which SQL of a user is run: one SELECT on the views of a run, by what the engine's own parser made of it.
+"""Allows one SELECT on the views of a run, and nothing else, by the tree of the engine's own parser.
 
-DuckDB calls a statement SELECT that writes in a common table expression, so its word for the whole is not enough.
-`json_serialize_sql` shows the parsed tree. Everything in it must be known here; what is not is refused, so that a later
-release of DuckDB adds nothing that a query may do.
+DuckDB types a statement as SELECT that writes in a common table expression, so that the type is not enough.
+`json_serialize_sql` returns the parsed tree. What is unknown in it is refused, so that a later release of DuckDB adds
+nothing that a query may do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EXPRESSIONS = frozenset(
 )
 
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
-# They tell of the engine and its session, change them, or wait; no row of a run depends on them.
+# They show or change the engine and its session, or wait; no row of a run depends on them.
 _FUNCTIONS = frozenset(
     [
         "current_connection_id",
@@ -167,7 +167,7 @@ def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> C
     *schema, name = path
     if name in names and schema in ([], ["recurring"]):
         return ()
-    # A file is read by its name in the place of a table; no view is called so.
+    # DuckDB would read a file that is named like a table; no view has such a name.
     if tuple(schema) not in _SCHEMAS or not name.isidentifier():
         raise QueryRefused(f"no view {'.'.join(path)!r}: a query can read {_listed(views)}, and nothing else")
     if name not in views:
@@ -190,8 +190,8 @@ def _check_table_function(node: Tree) -> None:
     if function.get("class") != "FUNCTION" or name not in _TABLE_FUNCTIONS:
         allowed = ", ".join(sorted(_TABLE_FUNCTIONS))
         raise QueryRefused(
-            f"a query can read the views of its run, and nothing else: {name!r} is no function that stands for a table "
-            f"here; there are {allowed}"
+            f"a query can read the views of its run, and nothing else: {name!r} is not one of its table functions; "
+            f"those are {allowed}"
         )
 
 

@@ -118,7 +118,7 @@ class _Job:
                 return
             except FileNotFoundError:
                 # Compacted since it was listed: its rows are in another file now.
-                source.look_again()
+                source.refresh()
                 held = self._target.held(source.run)
         raise ExportError(source.run, "its files were compacted again and again while they were read: export it again")
 

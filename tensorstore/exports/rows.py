@@ -1,4 +1,4 @@
-"""The rows of a run's files, a piece at a time."""
+"""The rows of a run's files, some at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ValueLocation(NamedTuple):
 
 
 def value_locations(storage: Storage, path: str) -> Iterator[ValueLocation]:
-    """Where the raw values are that an index file names. A chunk may hold others, of a step that was not finished."""
+    """Yield the locations of the raw values that an index file names. A chunk may hold those of unfinished steps."""
     for rows in index_rows(storage, path, ValueLocation._fields):
         for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
             if not is_chunk_path(row["chunk"]):
@@ -44,9 +44,9 @@ def value_locations(storage: Storage, path: str) -> Iterator[ValueLocation]:
 
 
 def _rows_at(at: ValueLocation, starts: Sequence[int]) -> range:
-    """The rows of the chunk, given the first one of each row group, and after them the number of all."""
+    """Return the rows of the chunk. `starts` is the first row of each row group, and the number of all rows."""
     if not (0 <= at.row_group < len(starts) - 1 and at.row >= 0 and 0 < at.parts <= starts[-1]):
-        raise ValueError(f"it has no rows like {at}")
+        raise ValueError(f"it does not have the rows of {at}")
     first = starts[at.row_group] + at.row
     return range(first, first + at.parts)
 

@@ -1,4 +1,4 @@
-"""A run as an export reads it: which index files there are at this moment, and the parts that they make."""
+"""A run as an export reads it: its index files at this moment, grouped into parts."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class _Group:
 
 
 class Source:
-    """One run, as it is when this is made: steps that come later are not in it."""
+    """One run as it was when this was made or refreshed: later steps are not part of it."""
 
     def __init__(self, run: str, storage: Storage, workers: Sequence[str]) -> None:
         self.own_name = self.run = run
-        """What the run is called here, and in the target."""
+        """The names of the run here and in the target."""
         self.identity = _identity(storage)
         self._storage = storage
         self._workers = workers
         self._missed: set[str] = set()
-        """Chunks that were not there when they were read."""
+        """Chunks that were missing when they were read."""
         self.damaged: dict[str, FileError] = {}
         """By the whole path of the file."""
-        self.look_again()
+        self.refresh()
 
     def is_what(self, held: Held | None) -> bool:
-        """Whether it is this run that a target holds."""
+        """Return whether a target holds this run."""
         return held is not None and held.identity == self.identity
 
-    def look_again(self) -> None:
-        """List the files anew: those that are there now, and steps that have come."""
+    def refresh(self) -> None:
+        """List the files again, with new steps."""
         seen = IndexFiles(self._storage)
         self._files = {worker: sorted(seen.look(worker), key=_first_step) for worker in self._workers}
         for path, error in seen.damaged.items():
@@ -68,8 +68,8 @@ class Source:
                 self._stop_before(path)
 
     def _stop_before(self, path: str) -> None:
-        """Pass over a worker's files from one on that may be read another time: what is exported is never looked at
-        again, and neither is what comes before it."""
+        """Leave out a worker's files from one on that may be readable later: an export never returns to steps
+        before the last one that it has exported."""
         missing = flush_range_of(path)
         for worker, files in self._files.items():
             if missing and path.startswith(f"{index_folder(worker)}/"):
@@ -80,7 +80,7 @@ class Source:
         self.damaged[f"{self._storage.url}/{path}"] = error
 
     def parts(self, table: str, held: Held | None, since: Since = None) -> Iterator[Part]:
-        """What a target lacks of a table, worker by worker, in the order of steps."""
+        """Yield the parts of a table that a target lacks, worker by worker, in the order of steps."""
         for worker in self._files:
             after = held.last_step.get(Position(table, worker), -1) if held else -1
             for files in self._new_files(worker, after):
@@ -88,7 +88,7 @@ class Source:
                 after = files.last_step
 
     def rows(self, table: str, held: Held | None) -> int:
-        """How many index rows the parts of a table are made of."""
+        """Return the number of index rows in the parts of a table that a target lacks."""
         count = 0
         for worker, files in self._files.items():
             after = held.last_step.get(Position(table, worker), -1) if held else -1
@@ -137,7 +137,7 @@ class Source:
         for file in group.files:
             steps = set(span.steps(file))
             try:
-                wanted = [place for place in value_locations(self._storage, file.path) if place.global_step in steps]
+                wanted = [each for each in value_locations(self._storage, file.path) if each.global_step in steps]
             except CorruptFile as exc:
                 self._set_aside(file.path, exc)
                 continue
@@ -150,16 +150,16 @@ class Source:
         except CorruptFile as exc:
             self._set_aside(chunk, exc)
         except FileNotFoundError:
-            # Compacted, perhaps: the index is asked again, once, where its values are now.
+            # Perhaps it was compacted: the index is read again, once, for the new locations of its values.
             if chunk not in self._missed:
                 self._missed.add(chunk)
                 raise
-            self._set_aside(chunk, MissingChunk(chunk, "the index names this chunk, and it is not there"))
+            self._set_aside(chunk, MissingChunk(chunk, "the index names this chunk, and it is missing"))
 
 
 @dataclass(frozen=True)
 class _Span:
-    """Which rows are wanted: those of global steps after one and up to another, and since a step or a time."""
+    """The selected steps: those after one global step and up to another, and since a step or a time."""
 
     after: int
     last: int
@@ -181,7 +181,7 @@ def _utc(moment: datetime) -> datetime:
 
 
 def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
-    """The steps, which the summaries of the index files tell without reading their rows."""
+    """Return the steps, by the summaries of the index files."""
     found = [
         (
             step.mode,
@@ -201,7 +201,7 @@ def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
 
 
 def _identity(storage: Storage) -> str:
-    """A run.json is written once, and says when to the microsecond."""
+    """Return a digest of run.json, which is written once and has the time in microseconds."""
     return hashlib.sha256(storage.read(RUN_FILE)).hexdigest()[:16]
 
 
@@ -213,5 +213,5 @@ def _last_step(file: NewFile) -> int:
     return max((step.global_step for step in file.summary.steps), default=-1)
 
 
-def _chunk(place: ValueLocation) -> str:
-    return place.chunk
+def _chunk(location: ValueLocation) -> str:
+    return location.chunk

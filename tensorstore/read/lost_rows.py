@@ -1,4 +1,4 @@
-"""What damaged files may have held: where the row of one worker must not stand in for that of another in silence."""
+"""Rows that damaged files may have held, so that no row of another worker is returned in their place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .workers import natural
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """The global steps that a damaged file may hold rows of."""
+    """The global steps of which a damaged file may hold rows."""
 
     worker: str
     error: FileError

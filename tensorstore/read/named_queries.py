@@ -1,4 +1,4 @@
-"""Named queries: questions that people ask of runs, kept as SQL, with parameters.
+"""Named queries: common questions about runs, as SQL with parameters.
 
 tensortrial.query("runs", "losses", runs="lr=%").df()
 print(tensortrial.query_text("losses", "postgres"))
@@ -39,9 +39,9 @@ class Parameter:
 
     name: str
     type: str
-    """text, integer, number or boolean; or run or scalar: the name of one that is there."""
+    """text, integer, number or boolean; or run or scalar: the name of an existing one."""
     default: Value | None
-    """None for one that must be given."""
+    """None if it is required."""
     meaning: str
 
     def value(self, query: str, given: Any) -> Value:
@@ -49,7 +49,7 @@ class Parameter:
         try:
             return _VALUES[self.type](given)
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise InvalidQueryParameter(query, self.name, f"takes {_TAKES[self.type]}, and not {given!r}") from None
+            raise InvalidQueryParameter(query, self.name, f"must be {_TAKES[self.type]}, got {given!r}") from None
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" = {_shown(self.default)}"
@@ -67,7 +67,7 @@ class NamedQuery:
     """What each row of the answer has, in words."""
     sql: str
     needs: tuple[Need, ...] = ()
-    """The statistics that it looks at."""
+    """The statistics that it reads."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Return a value for each parameter.
@@ -86,13 +86,15 @@ class NamedQuery:
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1) or list(known)
-                raise InvalidQueryParameter(self.name, name, f"is none of its own; there is {', '.join(near)}")
+                raise InvalidQueryParameter(
+                    self.name, name, f"is unknown; the nearest parameters are: {', '.join(near)}"
+                )
         values: dict[str, Value] = {}
         for name, parameter in known.items():
             if name in given:
                 values[name] = parameter.value(self.name, given[name])
             elif parameter.default is None:
-                raise InvalidQueryParameter(self.name, name, f"must be given: {parameter.meaning}")
+                raise InvalidQueryParameter(self.name, name, f"is required: {parameter.meaning}")
             else:
                 values[name] = parameter.default
         return values
@@ -147,19 +149,19 @@ def query(
         RunNotFound: No run can be opened.
         QueryTimeout: The query took longer than `timeout`.
     """
-    asked = named_query(name)
-    values = asked.values(parameters)
+    named = named_query(name)
+    values = named.values(parameters)
     opened = runs if isinstance(runs, Runs) else open_runs(runs)
-    for parameter in asked.parameters:
+    for parameter in named.parameters:
         if parameter.type in _NAMES:
-            _check_name(opened, asked, parameter, str(values[parameter.name]))
-    if from_raw and asked.needs:
-        return opened.sql(*computed_from_raw(opened, asked.sql, asked.needs, values), timeout)
-    check(opened, asked.name, asked.needs, values)
-    return opened.sql(asked.sql, values, timeout)
+            _check_name(opened, named, parameter, str(values[parameter.name]))
+    if from_raw and named.needs:
+        return opened.sql(*computed_from_raw(opened, named.sql, named.needs, values), timeout)
+    check(opened, named.name, named.needs, values)
+    return opened.sql(named.sql, values, timeout)
 
 
-def _check_name(runs: Runs, asked: NamedQuery, parameter: Parameter, given: str) -> None:
+def _check_name(runs: Runs, named: NamedQuery, parameter: Parameter, given: str) -> None:
     view, column = _NAMES[parameter.type]
     if runs.sql(f"select 1 from {view} where {column} = $given limit 1", {"given": given}).fetchall():
         return
@@ -167,8 +169,8 @@ def _check_name(runs: Runs, asked: NamedQuery, parameter: Parameter, given: str)
     # Nothing may have been saved yet.
     if known:
         near = difflib.get_close_matches(given, known, 3, 0.5) or known[:10]
-        told = f"names no {parameter.type} that is there, {given!r}; there is {', '.join(near)}"
-        raise InvalidQueryParameter(asked.name, parameter.name, told)
+        problem = f"names an unknown {parameter.type}, {given!r}; the nearest are: {', '.join(near)}"
+        raise InvalidQueryParameter(named.name, parameter.name, problem)
 
 
 def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
@@ -189,8 +191,8 @@ def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
         InvalidQueryParameter: A parameter is unknown, missing, or has a wrong value.
         ConfigurationError: sqlglot does not know the dialect.
     """
-    asked = named_query(name)
-    return translate(asked.sql, dialect, asked.values(parameters))
+    named = named_query(name)
+    return translate(named.sql, dialect, named.values(parameters))
 
 
 @cache
@@ -205,11 +207,11 @@ def _parsed(name: str, text: str) -> NamedQuery:
     comment, _, sql = text.partition("\n\n")
     lines = [line.removeprefix("-- ") for line in comment.splitlines()]
     start = next(i for i, line in enumerate(lines) if line.startswith("Columns: "))
-    told = _unfolded(lines[lines.index("Parameters:") + 1 : start])
+    parameters = _unfolded(lines[lines.index("Parameters:") + 1 : start])
     return NamedQuery(
         name,
         lines[0],
-        tuple(_parameter(line) for line in told),
+        tuple(_parameter(line) for line in parameters),
         " ".join(line.strip() for line in lines[start:] if not line.startswith("Needs: ")).removeprefix("Columns: "),
         _STATISTIC.sub(lambda found: expression(found[1]), sql.strip()),
         tuple(_need(text) for line in lines if line.startswith("Needs: ") for text in line[7:].rstrip(".").split(", ")),

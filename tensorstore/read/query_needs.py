@@ -1,4 +1,4 @@
-"""What a named query needs of the tensors that it looks at: whether runs have it, or else the same from raw values."""
+"""The statistics that a named query needs: checks that runs have them, or computes them from raw values."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Need:
         return condition, named
 
     def tensors(self, values: Mapping[str, Any]) -> str:
-        """Return what the query looks at, in words."""
+        """Return the tensors that the query reads, in words."""
         words = [repr(values[word[1:]] if word.startswith("$") else word) for word in self.words]
         return f"tensors with names like {words[0]}" if self.of_names else f"tensors of {' or '.join(words)}"
 
 
 def check(runs: Runs, query: str, needs: Sequence[Need], values: Mapping[str, Any]) -> None:
-    """Raise StatisticsNotSaved where a need is met by no row, so that an answer without rows would say nothing."""
+    """Raise StatisticsNotSaved where no row has what is needed, so that a result without rows would mean nothing."""
     for need in needs:
         condition, parameters = need.selection(values)
         ((rows, met, raw),) = runs.sql(

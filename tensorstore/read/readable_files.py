@@ -1,4 +1,4 @@
-"""Which Parquet files of a run an engine can read: one bad file makes a view over many useless."""
+"""Checks that an engine can read Parquet files of a run: one bad file makes a view over many useless."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..storage.open import ByteRange, Storage
 
 _TAIL_BYTES = 64 << 10
 """Enough for most footers."""
-_MISSING = "the index names this file, and it is not there"
+_MISSING = "the index names this file, and it is missing"
 
 
 class ReadableFiles:
@@ -23,8 +23,7 @@ class ReadableFiles:
         self._whole: set[str] = set()
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield each file with what is wrong with it, if anything: it is missing, is no Parquet, or has not the columns
-        of `schema`."""
+        """Yield each file with its error, if it has one: it is missing, not Parquet, or lacks columns of `schema`."""
         # The footers of new files are read next by the engine: of a remote file they come along.
         length = 8 if self._storage.is_local and self._whole.issuperset(paths) else _TAIL_BYTES
         for path, tail in zip(paths, self._storage.read_tails(paths, length), strict=True):
@@ -36,8 +35,10 @@ class ReadableFiles:
                 yield path, None if path in self._whole else self._damage(path, *tail, schema)
 
     def check_new(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield the same, without a look at those that were found whole before. Of new files, what is known of their
-        ends is not fetched again: a query reads all of them next."""
+        """Yield the same, without checking again the files that were found whole before.
+
+        The ends of new files that are in the cache are not fetched again: a query reads all of them next.
+        """
         new = [path for path in paths if path not in self._whole]
         self._storage.prefetch(new)
         damage = {path: self._damage_of_new(path, schema) for path in new}

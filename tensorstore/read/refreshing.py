@@ -1,4 +1,4 @@
-"""Blocks of code in which trials do, or do not, look for new data."""
+"""Blocks of code in which trials do, or do not, find new data by themselves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from .trial import Trial
 
 
 def no_refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[None]:
-    """Inside `with no_refresh(trials):` the trials answer from what they have seen so far."""
+    """Stop trials from finding new data inside a `with` block: they read what they have seen so far.
+
+    Args:
+        trials: One trial, or several.
+
+    Returns:
+        The context manager. It yields nothing, and restores what was before.
+    """
     return _refreshing(trials, False)
 
 
 def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[None]:
-    """Inside `with refresh(trials):` the trials look for new data at each question."""
+    """Let trials find new data by themselves inside a `with` block.
+
+    Args:
+        trials: One trial, or several.
+
+    Returns:
+        The context manager. It yields nothing, and restores what was before.
+    """
     return _refreshing(trials, True)
 
 

@@ -20,7 +20,7 @@ _CACHED_BLOCKS = 64
 
 
 class IndexFileQueries(Protocol):
-    """The queries of a catalogue that tell in which index files to read."""
+    """A catalogue, as far as rows are concerned: its queries find the index files to read."""
 
     @property
     def version(self) -> int: ...

@@ -33,7 +33,7 @@ from .views import Views
 from .workers import Workers
 
 _PARALLEL = 16
-# How far below a folder runs are looked for.
+# The number of levels below a folder that are searched for runs.
 _DEPTH = 4
 
 RunLocation = str | os.PathLike[str] | Trial
@@ -98,7 +98,7 @@ class Runs:
         self._inherited = False
         forking.register(self)
         self.damaged: dict[str, TensorTrialError] = {}
-        """What could not be opened or read, by its place, and why."""
+        """What could not be opened or read, by its path, and why."""
         self.refresh()
 
     @property
@@ -131,7 +131,7 @@ class Runs:
         """
         if name not in self._runs:
             near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
-            raise ConfigurationError(f"no run {name!r}; there is {', '.join(near)}")
+            raise ConfigurationError(f"unknown run {name!r}; the nearest runs are: {', '.join(near)}")
         url = self._runs[name].storage.url
         return create_trial(url, name, storage_options=self._options, engine=self._engine)
 
@@ -391,7 +391,7 @@ class _Search:
     def __init__(self, options: Mapping[str, Any] | None) -> None:
         self._options = options
         self.damaged: dict[str, TensorTrialError] = {}
-        """Folders that could not be looked into."""
+        """Folders that could not be listed."""
 
     def at(self, place: str) -> Iterator[Storage]:
         head, *pattern = _split(place)

@@ -1,4 +1,4 @@
-"""Raw values: from rows of the index to arrays."""
+"""Raw values: arrays from rows of the index."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..storage.open import Storage
 
 
 def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:
-    """The arrays of rows that have a raw value, writable, in the order of `rows`.
+    """Return the arrays of rows that have a raw value, writable, in the order of `rows`.
 
     Raises MissingChunk or CorruptFile, naming the chunk.
     """
-    if len(rows) == 1 and rows[0].scalar is None:  # what every `value()` asks for
+    if len(rows) == 1 and rows[0].scalar is None:  # every call of `value()`
         return _shaped(rows[0], read_blocks(storage, rows)[0].data)
-    found = {place: _from_scalar(row) for place, row in enumerate(rows) if row.scalar is not None}
-    raw = [place for place in range(len(rows)) if place not in found]
+    found = {number: _from_scalar(row) for number, row in enumerate(rows) if row.scalar is not None}
+    raw = [number for number in range(len(rows)) if number not in found]
     if raw:
-        for places, data in read_blocks(storage, [rows[place] for place in raw]):
-            alike = [raw[place] for place in places]
+        for numbers, data in read_blocks(storage, [rows[number] for number in raw]):
+            alike = [raw[number] for number in numbers]
             found.update(zip(alike, _shaped(rows[alike[0]], data), strict=True))
-    return [found[place] for place in range(len(rows))]
+    return [found[number] for number in range(len(rows))]
 
 
 def _from_scalar(row: SavedTensor) -> Array:
@@ -37,7 +37,7 @@ def _from_scalar(row: SavedTensor) -> Array:
         with np.errstate(invalid="raise"):
             array = np.array([row.scalar]).astype(parse_dtype(row.dtype)).reshape(tuple(row.shape))
         found = as_scalar(array)
-        # Before numpy 1.24 the cast of an infinity to an integer goes through in silence.
+        # Before numpy 1.24 the cast of an infinity to an integer raises nothing.
         if found is None or not (found == row.scalar or found != found):
             raise ValueError(f"{row.scalar} is no {row.dtype}")
         return array
@@ -48,7 +48,7 @@ def _from_scalar(row: SavedTensor) -> Array:
 
 
 def _shaped(row: SavedTensor, data: Array) -> list[Array]:
-    """The arrays of values that are alike, and like the one of `row`, from the bytes of each."""
+    """Return the arrays of values with the dtype and shape of `row`, from their bytes."""
     try:
         if any(length < 0 for length in row.shape):
             raise ValueError(f"no shape is {row.shape}")

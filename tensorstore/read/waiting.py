@@ -1,4 +1,4 @@
-"""Says, while a caller waits for a run, what it waits for."""
+"""Logs, while a caller waits for a run, what it waits for."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ SAY_AFTER_SECONDS = 30.0
 
 
 class Waiting:
-    """Logs a warning when a wait has brought nothing for `SAY_AFTER_SECONDS`, and after each time twice as long."""
+    """Logs a warning when nothing new has come for `SAY_AFTER_SECONDS`, and again each time the wait has doubled."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
         self.begin()
 
     def begin(self) -> None:
-        """Start the clock: something has come."""
+        """Start the wait again: something new has come."""
         self._began = time.monotonic()
         self._say_after = SAY_AFTER_SECONDS
 
     @property
     def seconds(self) -> float:
-        """How long nothing has come."""
+        """Seconds since something new came."""
         return time.monotonic() - self._began
 
     def tick(self) -> None:
-        """Log what is waited for, if it is time. To be called now and then during the wait."""
+        """Log what is waited for, if it is time. To be called repeatedly during the wait."""
         if self.seconds < self._say_after:
             return
         self._say_after *= 2
@@ -39,7 +39,7 @@ class Waiting:
 
     @property
     def reason(self) -> str:
-        """Why nothing comes, as far as the run says: workers that are late, or all of them."""
+        """Why nothing new comes, as far as the run shows: some workers are late, or all of them."""
         url = self._reader.storage.url
         late = described(self._reader.late_workers_seen(), url)
         return late or f"the job has not ended. If it was killed, run `tensortrial mark-ended {url}`"

@@ -1,4 +1,4 @@
-"""What the workers of a run say of themselves: what they save, how many they are, and whether they are done."""
+"""The workers of a run, by their claims and end marks: their number, their collections, and whether they have ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Workers:
 
     @property
     def infos(self) -> list[WorkerInfo]:
-        """What each worker said, in natural order of their names."""
+        """The claims of the workers, in natural order of their names."""
         return sorted(self._files.values(), key=lambda info: natural(info.worker))
 
     def collections(self) -> Iterator[Collection]:
@@ -57,18 +57,18 @@ class Workers:
 
     @property
     def num_workers(self) -> int:
-        """How many workers write, by the newest claim: a resumed job may have another number."""
+        """The number of workers, by the newest claim: a resumed job may have another."""
         return self._newest().num_workers if self._files else 1
 
     @property
     def session_start(self) -> int:
-        """The first global step of the newest session. Whoever wrote the steps before it has ended, in whatever way."""
+        """The first global step of the newest session. The workers that wrote the steps before it have ended."""
         newest = self._newest() if self._files else None
         return newest.first_global_step if newest and newest.session else 0
 
     @property
     def job_ended(self) -> bool:
-        """Whether every worker of the newest session is done, or the job was marked as ended."""
+        """Whether every worker of the newest session has ended, or the job was marked as ended."""
         if self._marked_ended or _MARK_NAME in self._ended_files:
             return True
         never_began = len(self._ended_unclaimed())
@@ -90,8 +90,7 @@ class Workers:
 
     @property
     def not_begun(self) -> list[str]:
-        """The workers that the newest session still waits for, as far as their names are known: where all are called
-        worker_0, worker_1 and so on."""
+        """The workers that the newest session waits for, if all names are known to be worker_<number>."""
         known = {info.worker for info in self._of_newest_session()} | set(self._ended_unclaimed())
         expected = [f"worker_{rank}" for rank in range(self.num_workers)]
         return [name for name in expected if name not in known] if known <= set(expected) else []
@@ -109,17 +108,17 @@ class Workers:
         return name in self._files and self._end_sessions.get(name, 0) < self._files[name].session
 
     def _ended_unclaimed(self) -> list[str]:
-        """Workers with an end mark and no claim: marked as ended before they began."""
-        # A name with '=' says that one session of a worker has ended.
+        """Return workers with an end mark and no claim: they were marked as ended before they began."""
+        # A name with '=' is the end of one session of a worker.
         names = {name for name in self._ended_files if name.endswith(".json") and "=" not in name} - {_MARK_NAME}
         unclaimed = {unquote(name.removesuffix(".json")) for name in names - set(self._files)}
         return sorted(unclaimed | (self._marked_workers - {info.worker for info in self._files.values()}))
 
     def refresh(self) -> bool:
-        """Look who has come and who is done. True if anything changed."""
+        """Find new claims and end marks. Return whether anything changed."""
         names = [name for name in self._storage.list(COLLECTIONS) if name.endswith(".json")]
         ended = frozenset(self._storage.list(END))
-        # An end mark that goes belongs to a worker that resumes, and has said anew what it saves.
+        # An end mark that disappears belongs to a worker that resumes, and has written a new claim.
         resumed = bool(self._ended_files - ended)
         new = [name for name in names if resumed or name not in self._files]
         changed = ended != self._ended_files or bool(new) or self._marked_since
@@ -128,8 +127,8 @@ class Workers:
         return self._read_ends() or changed
 
     def _read_ends(self) -> bool:
-        """Read of which session an end is, where a worker had several: a process that was taken over may have written
-        it last. True if anything changed."""
+        """Read the session of an end mark, where a worker had several: a process that was taken over may have written
+        the mark last. Return whether anything changed."""
         before = dict(self._end_sessions)
         self._end_sessions = {name: session for name, session in before.items() if name in self._ended_files}
         for name, info in self._files.items():
@@ -150,14 +149,15 @@ class Workers:
         return info.session if session is None else session
 
     def reread(self) -> bool:
-        """Read again what the workers save: it may change once training has begun. True if it did."""
+        """Read the claims again: they may change once training has begun. Return whether they did."""
         before = dict(self._files)
         self._read(list(self._files))
         return self._files != before
 
     def mark_ended(self, worker: str | None = None) -> None:
-        """Mark all workers, or one, as ended in the run, unless they have ended. Where the run cannot be written to,
-        only this reader knows. Raises InvalidWorker.
+        """Mark all workers, or one, as ended in the run, unless they have ended.
+
+        Where the run cannot be written to, only this reader knows. Raises InvalidWorker.
         """
         if worker is None:
             self._mark_all_ended()
@@ -179,7 +179,7 @@ class Workers:
         try:
             if _file_name(path) in self._ended_files and self._is_of_earlier_session(_file_name(path)):
                 self._storage.remove(path)
-            # What a worker says of its own end stays.
+            # A worker's own end mark stays.
             with suppress(AlreadyPublished):
                 self._storage.create(path, json.dumps(document).encode())
         except StorageError as exc:
@@ -217,5 +217,5 @@ def _file_name(path: str) -> str:
 
 
 def natural(name: str) -> list[tuple[int, int | str]]:
-    """A sort key that puts worker_2 before worker_10."""
+    """Return a sort key that puts worker_2 before worker_10."""
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name)]

@@ -113,12 +113,12 @@ def test_the_largest_can_be_the_best(asked: tuple[Path, Answers]) -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"limits": 3}, "parameter limits is none of its own; there is limit"),
-        ({"limit": "many"}, "parameter limit takes a whole number, and not 'many'"),
-        ({"limit": 2.5}, "parameter limit takes a whole number, and not 2.5"),
-        ({"limit": True}, "parameter limit takes a whole number, and not True"),
-        ({"largest": "perhaps"}, "parameter largest takes true or false, and not 'perhaps'"),
-        ({"name": 3}, "parameter name takes the name of a scalar, and not 3"),
+        ({"limits": 3}, "parameter limits is unknown; the nearest parameters are: limit"),
+        ({"limit": "many"}, "parameter limit must be a whole number, got 'many'"),
+        ({"limit": 2.5}, "parameter limit must be a whole number, got 2.5"),
+        ({"limit": True}, "parameter limit must be a whole number, got True"),
+        ({"largest": "perhaps"}, "parameter largest must be true or false, got 'perhaps'"),
+        ({"name": 3}, "parameter name must be the name of a scalar, got 3"),
     ],
 )
 def test_a_wrong_parameter_is_named(parameters: dict[str, Any], sentence: str) -> None:
@@ -127,20 +127,20 @@ def test_a_wrong_parameter_is_named(parameters: dict[str, Any], sentence: str) -
 
 
 def test_what_must_be_given_is_said() -> None:
-    with pytest.raises(InvalidQueryParameter, match="parameter right must be given: the name of another"):
+    with pytest.raises(InvalidQueryParameter, match="parameter right is required: the name of another"):
         tensortrial.query_text("compare_runs", "postgres", left="a")
 
 
 def test_a_run_that_was_not_opened_is_named(asked: tuple[Path, Answers]) -> None:
     with pytest.raises(
-        InvalidQueryParameter, match="parameter right names no run that is there, 'rigth'; there is right"
+        InvalidQueryParameter, match="parameter right names an unknown run, 'rigth'; the nearest are: right"
     ):
         tensortrial.query(asked[0], "compare_runs", left="left", right="rigth")
 
 
 def test_a_scalar_that_is_not_there_is_named(asked: tuple[Path, Answers]) -> None:
     with pytest.raises(
-        InvalidQueryParameter, match="parameter name names no scalar that is there, 'los'; there is loss"
+        InvalidQueryParameter, match="parameter name names an unknown scalar, 'los'; the nearest are: loss"
     ):
         tensortrial.query(asked[0], "best_runs", name="los")
 
@@ -156,7 +156,7 @@ def test_what_is_not_finite_is_seen_in_statistics(tmp_path: Path) -> None:
 def test_an_unknown_query_or_engine_gets_names_that_are_near() -> None:
     with pytest.raises(UnknownQuery, match="unknown query 'loses'; did you mean 'losses'"):
         tensortrial.query("nowhere", "loses")
-    with pytest.raises(ConfigurationError, match="no dialect 'postgresql' of SQL is known; there is postgres"):
+    with pytest.raises(ConfigurationError, match="unknown SQL dialect 'postgresql'; known dialects: postgres"):
         tensortrial.query_text("losses", "postgresql")
     with pytest.raises(RunNotFound):
         tensortrial.query("nowhere", "losses")
@@ -193,5 +193,5 @@ class TestTheCommandLine:
 
     def test_says_what_is_wrong(self, asked: tuple[Path, Answers]) -> None:
         assert "did you mean 'losses'" in self.run("loses", asked[0], status=1).stderr
-        assert "must be given" in self.run("compare_runs", asked[0], status=1).stderr
+        assert "is required" in self.run("compare_runs", asked[0], status=1).stderr
         assert "at least one RUN" in self.run("losses", status=2).stderr

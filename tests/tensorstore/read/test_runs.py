@@ -121,7 +121,7 @@ def test_what_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             tensortrial.open_runs(nothing)
     with pytest.raises(ConfigurationError, match="empty"):
         tensortrial.open_runs([])
-    with pytest.raises(ConfigurationError, match="no run 'z'; there is a, b"):
+    with pytest.raises(ConfigurationError, match="unknown run 'z'; the nearest runs are: a, b"):
         tensortrial.open_runs("x").trial("z")
     some = tensortrial.open_runs(["c", "nowhere"])
     assert some.names == ["c"]
