@@ -38,11 +38,9 @@ CALLED_BY_A_FRAMEWORK = re.compile(
 # `pytest tests/test_docstrings.py` after removing a line.
 UNFINISHED = (
     "tensortrial.config.",
-    "tensortrial.engines.",
     "tensortrial.exports.",
     "tensortrial.hooks.",
     "tensortrial.importers.",
-    "tensortrial.read.",
 )
 
 

@@ -91,42 +91,91 @@ class Database(ABC):
     """
 
     def create(self, tables: Mapping[str, pa.Schema]) -> None:
-        """Make small tables without rows."""
+        """Make small tables without rows.
+
+        Args:
+            tables: The columns of each table, by its name.
+        """
         for table, schema in tables.items():
             self.put(table, schema.empty_table())
 
     @abstractmethod
     def put(self, table: str, rows: pa.Table) -> None:
-        """Make a small table of these rows, or replace the existing one."""
+        """Make a small table of rows, or replace the existing one.
+
+        Args:
+            table: The name of the table.
+            rows: All of its rows.
+        """
 
     @abstractmethod
     def append(self, table: str, rows: pa.Table) -> None:
-        """Add rows to a small table."""
+        """Add rows to a small table.
+
+        Args:
+            table: The name of the table.
+            rows: The new rows.
+        """
 
     @abstractmethod
     def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
-        """Write `after` wherever a text column of a small table has one of `before`."""
+        """Replace texts in a column of a small table.
+
+        Args:
+            table: The name of the table.
+            column: The name of the column.
+            before: The texts that are replaced.
+            after: The new text.
+        """
 
     @abstractmethod
     def delete(self, table: str, column: str, values: Sequence[str]) -> None:
-        """Remove the rows of a small table whose text column has one of these values."""
+        """Remove rows from a small table.
+
+        Args:
+            table: The name of the table.
+            column: The name of a column of texts.
+            values: Rows with one of these texts are removed.
+        """
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Apply all changes made inside the block, or, after an exception, none of them."""
+        """Apply all changes made inside the block, or, after an exception, none of them.
+
+        Yields:
+            None.
+        """
         yield
 
     @abstractmethod
     def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
-        """Return the rows of a query of `queries/catalogue`, by its name."""
+        """Run a query of `queries/catalogue`.
+
+        Args:
+            query: The name of the query.
+            parameters: The values of `$name` in it: texts, numbers, or tuples of those.
+
+        Returns:
+            The rows.
+        """
 
     @abstractmethod
     def make_view(self, view: str, with_run: bool) -> None:
-        """Make or replace a public view, by the SELECT in `queries/views`; `with_run` keeps its column `run`."""
+        """Make or replace a public view, by the SELECT in `queries/views`.
+
+        Args:
+            view: The name of the view.
+            with_run: Keep its first column, `run`.
+        """
 
     @abstractmethod
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
-        """Make or replace the view `catalogue.<name>` over exactly these files."""
+        """Make or replace the view `catalogue.<name>` over exactly some files.
+
+        Args:
+            view: The view.
+            files: The files, which exist and have the columns of the view.
+        """
 
     @abstractmethod
     def parse(self, query: str, views: Collection[str]) -> UserQuery:
@@ -136,6 +185,9 @@ class Database(ABC):
             query: One SELECT.
             views: The names of the public views, in lower case.
 
+        Returns:
+            The query, with the views that it reads.
+
         Raises:
             QueryRefused: It is not one SELECT on the views.
             QueryError: It is not SQL, or reads a view that does not exist.
@@ -143,12 +195,15 @@ class Database(ABC):
 
     @abstractmethod
     def run(self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """Return the rows of a user's query on views that have been made.
+        """Run a user's query on views that have been made.
 
         Args:
             query: A query that `parse` returned.
             parameters: The values of `$name` in it.
             timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
+
+        Returns:
+            The rows.
 
         Raises:
             QueryError: The engine cannot run it.
@@ -164,7 +219,14 @@ class Engine(Protocol):
     """An SQL engine."""
 
     def connect(self, storages: Sequence[Storage]) -> Database:
-        """Return a new database that can read these runs."""
+        """Open a new database.
+
+        Args:
+            storages: The runs that it can read.
+
+        Returns:
+            The database.
+        """
 
 
 def rows_of(table: pa.Table) -> Rows:

@@ -67,6 +67,14 @@ class DuckDBEngine:
         self.temporary_disk = temporary_disk
 
     def connect(self, storages: Sequence[Storage]) -> Database:
+        """Open a new database in memory.
+
+        Args:
+            storages: The runs that it can read.
+
+        Returns:
+            The database.
+        """
         return DuckDBDatabase(storages, self.memory_limit, self.temporary_disk)
 
 

@@ -9,19 +9,23 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True)
 class LateWorker:
-    """A worker of a running job that the newest saved steps wait for. A living one is late by a flush or two."""
+    """A worker of a running job that the newest saved steps wait for. A running worker is late by a flush or two.
+
+    Attributes:
+        worker: Its name.
+        last_step: The last global step that it saved; None if it has saved none.
+        saved_at: When it saved that, in UTC and by its own clock; None if it has saved none.
+        newest_step: The last global step that any worker saved.
+    """
 
     worker: str
     last_step: int | None
-    """The last global step that it saved; None if it has saved none."""
     saved_at: datetime | None
-    """When it saved that, in UTC and by its own clock; None if it has saved none."""
     newest_step: int
-    """The last global step that any worker saved."""
 
     @property
     def behind_seconds(self) -> float | None:
-        """How long ago it saved its last step, in seconds; None if it has saved none."""
+        """Seconds since it saved its last step; None if it has saved none."""
         if self.saved_at is None:
             return None
         return (datetime.now(UTC) - self.saved_at.replace(tzinfo=UTC)).total_seconds()
@@ -36,7 +40,7 @@ class LateWorker:
 
 
 def described(late: Sequence[LateWorker], url: str, shown: int = 3) -> str:
-    """Return a sentence on the workers of the run at `url` that are late, and on what to do; '' if none is."""
+    """Return a sentence on the late workers of the run at `url`, and on what to do; '' if there are none."""
     if not late:
         return ""
     more = f"; and {len(late) - shown} more workers" if len(late) > shown else ""

@@ -35,13 +35,18 @@ _STATISTIC = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a named query."""
+    """A parameter of a named query.
+
+    Attributes:
+        name: The name of the parameter.
+        type: text, integer, number or boolean; or run or scalar: the name of an existing one.
+        default: The default; None if the parameter is required.
+        meaning: What it is for, in words.
+    """
 
     name: str
     type: str
-    """text, integer, number or boolean; or run or scalar: the name of an existing one."""
     default: Value | None
-    """None if it is required."""
     meaning: str
 
     def value(self, query: str, given: Any) -> Value:
@@ -58,16 +63,23 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """A question about runs, and the SELECT on the views of many runs that answers it."""
+    """A question about runs, and the SELECT on the views of many runs that answers it.
+
+    Attributes:
+        name: The name of the query.
+        question: The question, as a sentence.
+        parameters: Its parameters.
+        columns: The columns of the result, in words.
+        sql: The SELECT, with `$name` for parameters.
+        needs: The statistics that it reads.
+    """
 
     name: str
     question: str
     parameters: tuple[Parameter, ...]
     columns: str
-    """What each row of the answer has, in words."""
     sql: str
     needs: tuple[Need, ...] = ()
-    """The statistics that it reads."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Return a value for each parameter.

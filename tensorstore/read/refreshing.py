@@ -21,7 +21,7 @@ def no_refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[None]:
 
 
 def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[None]:
-    """Let trials find new data by themselves inside a `with` block.
+    """Allow trials to find new data by themselves inside a `with` block.
 
     Args:
         trials: One trial, or several.

@@ -182,7 +182,7 @@ class Runs:
         self._inherited = False
 
     def after_fork(self) -> None:
-        """Connect again when a query is next run: an inherited database has lost its threads."""
+        """Reset the connection of a forked child, whose threads are missing. The next query makes a new one."""
         self._inherited = True
 
     def close(self) -> None:
