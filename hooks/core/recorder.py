@@ -306,7 +306,7 @@ class Recorder:
         kept = storable(value)
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
-            kept, owner = self._pool.copy(value), self._pool
+            kept, owner = self._pool.acquire(value), self._pool
         self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner), kept.nbytes)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:

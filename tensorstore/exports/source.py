@@ -61,7 +61,7 @@ class Source:
     def refresh(self) -> None:
         """List the files again, with new steps."""
         seen = IndexFiles(self._storage)
-        self._files = {worker: sorted(seen.look(worker), key=_first_step) for worker in self._workers}
+        self._files = {worker: sorted(seen.find_new(worker), key=_first_step) for worker in self._workers}
         for path, error in seen.damaged.items():
             self._set_aside(path, error)
             if isinstance(error, StorageError):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Numbers, or timestamps given as integers. Null where not `valid`."""
+    """Return numbers, or timestamps from integers. Null where not `valid`."""
     # Not `to_pandas_dtype`, which fails in pyarrow 25 where there is no pandas.
     dtype = f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}"
     array = np.ascontiguousarray(values, dtype)
@@ -38,9 +38,9 @@ def structs(columns: Sequence[pa.Array], kind: pa.DataType, valid: npt.NDArray[n
     return pa.Array.from_buffers(kind, len(valid), [_validity(valid)], children=list(columns))
 
 
-def spread(cells: pa.Array, places: npt.NDArray[np.intp], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """For each place the cell that it points to. Null where not `valid`."""
-    return cells.take(numbers(places, pa.int64(), valid))
+def spread(cells: pa.Array, rows: npt.NDArray[np.intp], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return the cell at each of the `rows`. Null where not `valid`."""
+    return cells.take(numbers(rows, pa.int64(), valid))
 
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -75,7 +75,7 @@ def bounded(schema: pa.Schema) -> list[str]:
 
 
 def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
-    """The numbers of an array, in its own memory where none is null; `missing` for those that are."""
+    """Return the numbers of an array, in its own memory where none is null; `missing` for those that are."""
     kind = f"{'f' if pa.types.is_floating(array.type) else 'i'}{array.type.bit_width // 8}"
     if not len(array):
         return np.empty(0, kind)
@@ -86,7 +86,7 @@ def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
 
 
 def valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Which cells of an array are not null; None if all are."""
+    """Return which cells of an array are not null; None if none is."""
     if not array.null_count:
         return None
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")

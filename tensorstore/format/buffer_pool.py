@@ -1,6 +1,9 @@
-"""Copies of tensors in memory that is used again: fresh memory costs several times as much as the copy itself, because
-the operating system has to find and clear each page at the first touch. What is fresh comes in pages of 2 MB, where the
-system has them: that is four times as fast as in those of 4 kB."""
+"""Pools of buffers for copies of tensors.
+
+Fresh memory costs several times as much as the copy itself, because the operating system has to find and clear each
+page when it is first written to. So buffers that were released are used again. Fresh ones consist of pages of 2 MB,
+where the system has them: that is four times as fast as pages of 4 kB.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ import numpy as np
 from ..dtypes import Array
 
 LIMIT_BYTES = 96 << 20
-"""What waits to be used again. The values of one row group come back at once, while the next ones are being copied."""
+"""The most that released buffers keep. The values of one row group are released together, while the next are copied."""
 BATCHED_BYTES = 1 << 20
-"""Values of fewer bytes than this lie together in buffers."""
-_ARENA_BYTES = 4 << 20
-_SPARE_ARENAS = 24
+"""Values of fewer bytes than this lie together in batch buffers."""
+_BATCH_BUFFER_BYTES = 4 << 20
+_SPARE_BATCH_BUFFERS = 24
 _PREFIX = struct.Struct("<i")
 LENGTH_BYTES = _PREFIX.size
 SMALL_BYTES = 16 << 10
@@ -27,8 +30,10 @@ SMALL_BYTES = 16 << 10
 
 
 class BufferPool:
-    """Makes copies, and takes them back once nobody reads them. Training asks for the same sizes at every step, so what
-    comes back fits. May be called from any thread."""
+    """Buffers by size. Training needs the same sizes at every step, so those that were released fit.
+
+    The methods may be called from any thread.
+    """
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
@@ -36,8 +41,8 @@ class BufferPool:
         self._free: dict[int, list[Array]] = {}
         self._free_bytes = 0
 
-    def copy(self, array: Array) -> Array:
-        """The same values in C order, in memory of their own."""
+    def acquire(self, array: Array) -> Array:
+        """Return a copy of an array, in C order, in a buffer of its own."""
         nbytes = array.nbytes
         if nbytes < BATCHED_BYTES:
             return np.array(array, order="C")
@@ -53,13 +58,13 @@ class BufferPool:
         return copy
 
     def release(self, copy: Array) -> None:
-        """Use the memory of `copy` again. Nobody may read it any more."""
+        """Use the buffer of `copy` again. Nobody may read it any more."""
         memory = copy.base
         if not isinstance(memory, np.ndarray):
-            return  # a small one
+            return  # a small copy has no buffer of the pool
         with self._lock:
             if self._free_bytes + memory.nbytes > self._limit:
-                # Of sizes, perhaps, that do not come any more.
+                # These may be of sizes that are no longer needed.
                 self._free.clear()
                 self._free_bytes = 0
             if memory.nbytes <= self._limit:
@@ -68,19 +73,21 @@ class BufferPool:
 
 
 class BatchBuffer:
-    """Memory in which copies lie one after another as in a page of Parquet, each after its length. It serves again when
-    nobody holds the arena any more."""
+    """A buffer in which values lie one after another as in a page of Parquet, each after its length.
+
+    Its memory is used again once nobody holds the object any more.
+    """
 
     def __init__(self, buffers: BatchBuffers, memory: mmap.mmap) -> None:
         self._batch_buffers, self.memory = buffers, memory
         self.free_bytes = len(memory)
-        """Bytes that are left, for values and their lengths."""
+        """What is left for values and their lengths."""
 
     def __del__(self) -> None:
         self._batch_buffers.release(self.memory)
 
     def copy(self, array: Array) -> None:
-        """Copy an array behind the others; there must be room."""
+        """Copy an array behind the others. It must fit into `free_bytes`."""
         nbytes, memory = array.nbytes, self.memory
         memory.write(_PREFIX.pack(nbytes))
         if nbytes < SMALL_BYTES:
@@ -93,17 +100,17 @@ class BatchBuffer:
 
 
 class BatchBuffers:
-    """BatchBuffers of one thread at a time; they come back from any."""
+    """Batch buffers for one thread at a time. They may be released from any thread."""
 
-    def __init__(self, nbytes: int = _ARENA_BYTES) -> None:
+    def __init__(self, nbytes: int = _BATCH_BUFFER_BYTES) -> None:
         self._nbytes = nbytes
-        self._spare: deque[mmap.mmap] = deque(maxlen=_SPARE_ARENAS)
+        self._spare: deque[mmap.mmap] = deque(maxlen=_SPARE_BATCH_BUFFERS)
         self._current: BatchBuffer | None = None
 
     def acquire(self, nbytes: int) -> BatchBuffer:
-        """An arena that has room for a value of so many bytes."""
+        """Return a buffer with space for a value of so many bytes."""
         if self._current is None or self._current.free_bytes < nbytes + LENGTH_BYTES:
-            self._current = None  # which may give its memory back
+            self._current = None  # this may release its memory
             self._current = BatchBuffer(self, self._memory())
         return self._current
 
@@ -120,9 +127,9 @@ class BatchBuffers:
 
 
 def fresh_memory(nbytes: int) -> mmap.mmap:
-    """Memory that nobody has touched yet."""
+    """Return memory that nobody has written to yet."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # of a system that was built without
+        with suppress(OSError):  # a system that was built without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -43,16 +43,16 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass
 class MergedChunks:
-    """What became of the chunks that some rows of the index name."""
+    """The result of merging the chunks that some rows of the index name."""
 
     rows: pa.Table
-    """The rows, which name the new chunks in place of those that were put together."""
+    """The rows, which now name the new chunks instead of the merged ones."""
     merged: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
-    """Published, and named by nobody else yet."""
+    """Chunks that are published, and that no index file names yet."""
 
     def chunks(self) -> list[str]:
-        """All chunks that the rows name, in the order of their steps."""
+        """Return all chunks that the rows name, in the order of their steps."""
         order = pc.sort_indices(self.rows, [("global_step", "ascending")])
         return self.rows["chunk"].take(order).unique().drop_null().to_pylist()  # type: ignore[no-any-return]
 
@@ -63,19 +63,24 @@ def merge_chunks(
     worker: str,
     flushes: FlushRange,
     codec: str,
-    spoilt: Collection[str] = (),
+    damaged: Collection[str] = (),
     most_bytes: int | None = None,
 ) -> MergedChunks | None:
     """Copy the values of small chunks that `rows` name, all rows of the worker's `flushes`, into large ones.
 
-    A chunk that holds values of other flushes as well stays as it is, and so do the `spoilt` ones. With more to copy
-    than `most_bytes`, nothing is done, and None given. Raises MissingChunk or CorruptFile for a chunk that cannot be
-    read, and leaves nothing behind then.
+    A chunk that holds values of other flushes as well stays as it is, and so do the `damaged` ones.
+
+    Returns:
+        What was merged; None, and nothing is done, if there is more to copy than `most_bytes`.
+
+    Raises:
+        MissingChunk: A chunk is missing. Nothing new is left behind.
+        CorruptFile: A chunk cannot be read. Nothing new is left behind.
     """
     done = MergedChunks(rows)
     if rows["chunk"].null_count == len(rows):
         return done
-    small = _Small(storage, rows, worker, spoilt)
+    small = _Small(storage, rows, worker, damaged)
     folders = [(folder, chunks) for folder, chunks in small.by_folder().items() if len(chunks) > 1]
     if most_bytes is not None and sum(small.sizes[chunk] for _, chunks in folders for chunk in chunks) > most_bytes:
         return None
@@ -103,7 +108,7 @@ def discard(storage: Storage, chunks: Sequence[str]) -> None:
 
 
 def flush_range_of_merged(path: str) -> FlushRange | None:
-    """The flushes whose values a merged chunk holds, by its name; None for what a writer published."""
+    """Return the flushes whose values a merged chunk holds, by its name; None for a chunk that a writer published."""
     first, _, rest = path.rpartition("/")[2].partition("-")
     last, _, token = rest.partition(".")
     if not (first.isdecimal() and last.isdecimal() and token.endswith(".parquet")):
@@ -123,17 +128,17 @@ def _moved(rows: pa.Table, mask: pa.Array, columns: Sequence[pa.Array]) -> pa.Ta
 
 
 class _Small:
-    """The chunks that may be put together: small ones, that hold nothing of flushes other than those of the rows."""
+    """The chunks that may be merged: small ones that hold only values of the rows' flushes."""
 
-    def __init__(self, storage: Storage, rows: pa.Table, worker: str, spoilt: Collection[str]) -> None:
+    def __init__(self, storage: Storage, rows: pa.Table, worker: str, damaged: Collection[str]) -> None:
         self._storage = storage
         raw = rows.select(["chunk", "parts"]).filter(rows["chunk"].is_valid())
         chunks = raw["chunk"].combine_chunks().dictionary_encode()
         counts = np.bincount(numpy_of(chunks.indices), numpy_of(raw["parts"].combine_chunks()))
         self._rows_of = dict(zip(chunks.dictionary.to_pylist(), counts.tolist(), strict=True))
         self._steps = set(rows["global_step"].unique().to_pylist())
-        # A foreign index might name any file.
-        self._chunks = [chunk for chunk in self._rows_of if chunk not in spoilt and is_chunk_of(chunk, worker)]
+        # A forged index might name any file.
+        self._chunks = [chunk for chunk in self._rows_of if chunk not in damaged and is_chunk_of(chunk, worker)]
         self.sizes: dict[str, int] = {}
 
     def by_folder(self) -> dict[str, list[str]]:
@@ -141,7 +146,7 @@ class _Small:
         tails = self._storage.read_tails(self._chunks, _TAIL_BYTES)
         for chunk, tail in zip(self._chunks, tails, strict=True):
             if isinstance(tail, FileNotFoundError):
-                raise MissingChunk(chunk, "the index names it, and it is not there")
+                raise MissingChunk(chunk, "the index names this chunk, but it is missing")
             if isinstance(tail, Exception):
                 raise tail
             if tail[1] < _LARGE_BYTES and self._holds_nothing_else(chunk, *tail):
@@ -162,13 +167,13 @@ class _Small:
             column = pq.ParquetFile(ChunkFile(self._storage, chunk)).read(["global_step"])["global_step"]
             return set(column.unique().to_pylist()) <= self._steps
         except FileNotFoundError as exc:
-            raise MissingChunk(chunk, "the index names it, and it is not there") from exc
+            raise MissingChunk(chunk, "the index names this chunk, but it is missing") from exc
         except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
             raise CorruptFile(chunk, f"this chunk cannot be read: {exc}") from exc
 
 
 class _Copy:
-    """The values of some rows on their way into new chunks."""
+    """Copies the values of some rows into new chunks."""
 
     def __init__(
         self, storage: Storage, rows: pa.Table, positions: Numbers, worker: str, stem: str, codec: str
@@ -196,13 +201,13 @@ class _Copy:
                 self._writer[1].abort()
 
     def columns(self) -> list[pa.Array]:
-        """Where the values are now, in the order of the rows: the columns of the index that say so."""
+        """Return the columns of the index that say where the values lie now, in the order of the rows."""
         back = np.argsort(self._order)
-        found = [self._spans[place] for place in back.tolist()]
+        found = [self._spans[position] for position in back.tolist()]
         return [
             texts([chunk for chunk, _ in found]),
             *(
-                column([getattr(place, name) for _, place in found], INDEX_SCHEMA.field(name).type)
+                column([getattr(span, name) for _, span in found], INDEX_SCHEMA.field(name).type)
                 for name in _LOCATION[1:]
             ),
         ]
@@ -242,7 +247,7 @@ class _Copy:
 
 
 def _tiled(rows: pa.Table) -> Numbers:
-    """The order of rows in tiles of steps, in each of them by name and then by step."""
+    """Return the order of rows in tiles of steps, in each of them by name and then by step."""
     steps, of_step = np.unique(_numbers_of(rows, "global_step"), return_inverse=True)
     sizes = np.bincount(of_step, _numbers_of(rows, "nbytes"), len(steps))
     tiles = (np.cumsum(sizes) - sizes) // _TILE_BYTES
@@ -256,7 +261,7 @@ def _numbers_of(rows: pa.Table, name: str) -> Numbers:
 
 
 def _batches(sizes: Numbers) -> Iterator[slice]:
-    """Consecutive rows that are read together, of sizes that add up to little."""
+    """Yield consecutive rows that are read together, of sizes that add up to about _BATCH_BYTES."""
     number = np.cumsum(sizes) // _BATCH_BYTES
     begins = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
     for begin, end in zip(begins, [*begins[1:], len(sizes)], strict=True):

@@ -1,4 +1,4 @@
-"""The bytes of raw values, from where the index says that they lie in a chunk."""
+"""Reads the bytes of raw values from where the index says that they lie in a chunk."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .schema import is_chunk_path
 
 _LENGTH_PREFIX = 4
 # A value is read with the 16 bytes before it, of which the last 4 are its length. So the value itself begins on a
-# multiple of 16 in memory, as the processor, and whoever gets the array, want it. Every value has so much before it.
+# multiple of 16 in memory, which is fastest for the processor. Every value has at least so many bytes before it.
 _LEAD = 16
-# Values of up to so many bytes share memory, so many bytes in one piece: memory of its own takes a small value longer
-# than to be read.
+# Values of up to _SMALL bytes share pieces of memory of up to _SHARED bytes: to allocate memory for each would take
+# longer than to read it.
 _SMALL = 64 << 10
 _SHARED = 4 << 20
 
@@ -30,93 +30,100 @@ _SHARED = 4 << 20
 class Block(NamedTuple):
     """The values of rows of one dtype and shape."""
 
-    places: list[int]
-    """Of the rows, among those that were asked for."""
+    rows: list[int]
+    """The positions of the rows among the requested ones."""
     data: Array
-    """The bytes, (count, nbytes) of uint8, to keep and to write to."""
+    """The bytes, (count, nbytes) of uint8, which the caller may keep and write to."""
 
 
 def read_bytes(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryview]:
-    """The bytes of the values of rows that name a chunk, in the order of the rows, as `read_blocks` gives them."""
-    found = {place: data.data for block in read_blocks(storage, rows) for place, data in zip(*block, strict=True)}
-    return [found[place] for place in range(len(rows))]
+    """Return the bytes of the values of rows that name a chunk, in the order of the rows, as `read_blocks` does."""
+    found = {position: data.data for block in read_blocks(storage, rows) for position, data in zip(*block, strict=True)}
+    return [found[position] for position in range(len(rows))]
 
 
 def read_blocks(storage: Storage, rows: Sequence[SavedTensor]) -> list[Block]:
-    """The bytes of the values of rows that name a chunk, to keep and to write to; small values that are alike in pieces
-    of memory of up to 4 MB, every other one in memory of its own.
+    """Return the bytes of the values of rows that name a chunk. The caller may keep them and write to them.
+
+    Small values of one dtype and shape share pieces of memory of up to 4 MB; every other value has memory of its own.
 
     A value is one byte range of its chunk; ranges of several rows are read together. Compressed values, and those of 1
-    GB and more, come through their row group. Raises MissingChunk or CorruptFile, naming the chunk.
+    GB and more, are read through their row group.
+
+    Raises:
+        MissingChunk: A chunk is missing.
+        CorruptFile: A chunk is damaged, or does not hold the value where the index says.
     """
     try:
-        if len(rows) == 1 and _is_range(rows[0]):  # what every `value()` asks for
+        if len(rows) == 1 and _is_range(rows[0]):  # the case of every `value()`
             return [_block(0, _read_alone(storage, rows)[0])]
-        together, alone, compressed = _sorted_out(rows)
+        together, alone, compressed = _by_way_of_reading(rows)
         blocks = _read_together(storage, rows, together)
-        data = _read_alone(storage, [rows[place] for place in alone])
+        data = _read_alone(storage, [rows[position] for position in alone])
         blocks += map(_block, alone, data)
         # In the order of their row groups, so that each is decoded once.
         decoder = _Decoder(storage)
-        for place in sorted(compressed, key=lambda place: _row_group(rows[place])):
-            blocks.append(_block(place, decoder.value(rows[place])))
+        for position in sorted(compressed, key=lambda position: _row_group(rows[position])):
+            blocks.append(_block(position, decoder.value(rows[position])))
         return blocks
     except FileNotFoundError as exc:
         raise _missing(exc, rows) from exc
 
 
-def _block(place: int, data: memoryview | bytearray) -> Block:
-    return Block([place], np.frombuffer(data, np.uint8)[None])
+def _block(position: int, data: memoryview | bytearray) -> Block:
+    return Block([position], np.frombuffer(data, np.uint8)[None])
 
 
 def _is_range(row: SavedTensor) -> bool:
     return row.offset is not None and row.parts == 1
 
 
-def _sorted_out(rows: Sequence[SavedTensor]) -> tuple[list[list[int]], list[int], list[int]]:
-    """The places of the rows whose values share a piece of memory, of other byte ranges, and of those that are none."""
+def _by_way_of_reading(rows: Sequence[SavedTensor]) -> tuple[list[list[int]], list[int], list[int]]:
+    """Return the positions of rows whose values share memory, of other byte ranges, and of all other values."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     alone, compressed = list[int](), list[int]()
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         if not _is_range(row):
-            compressed.append(place)
+            compressed.append(position)
         elif 0 <= row.nbytes <= _SMALL:
-            alike.setdefault((row.nbytes, row.dtype, tuple(row.shape)), []).append(place)
+            alike.setdefault((row.nbytes, row.dtype, tuple(row.shape)), []).append(position)
         else:
-            alone.append(place)
+            alone.append(position)
     together = []
-    for (nbytes, *_), places in alike.items():
+    for (nbytes, *_), positions in alike.items():
         most = _SHARED // _slot(nbytes)
-        together += [places[first : first + most] for first in range(0, len(places), most)]
+        together += [positions[first : first + most] for first in range(0, len(positions), most)]
     return together, alone, compressed
 
 
 def _slot(nbytes: int) -> int:
-    """How far apart values of this size lie in memory: each has its lead before it."""
+    """Return how far apart values of this size lie in memory: each has its lead before it."""
     return _LEAD + -(-nbytes // _LEAD) * _LEAD
 
 
 def _read_together(storage: Storage, rows: Sequence[SavedTensor], groups: Sequence[list[int]]) -> list[Block]:
     ranges, buffers, blocks = list[ByteRange](), list[Array](), list[tuple[list[int], Array]]()
-    for places in groups:
-        nbytes = rows[places[0]].nbytes
-        memory = np.empty((len(places), _slot(nbytes)), np.uint8)
-        # Of the lead the length only: values that lie one after another in their chunk are read in one go.
+    for positions in groups:
+        nbytes = rows[positions[0]].nbytes
+        memory = np.empty((len(positions), _slot(nbytes)), np.uint8)
+        # Only the length of the lead: values that lie one after another in their chunk are read at once.
         data = memory[:, _LEAD - _LENGTH_PREFIX : _LEAD + nbytes]
-        ranges += [_request(rows[place], _LENGTH_PREFIX) for place in places]
+        ranges += [_request(rows[position], _LENGTH_PREFIX) for position in positions]
         buffers.extend(data)
-        blocks.append((places, data))
+        blocks.append((positions, data))
     got = iter(storage.read_into(ranges, buffers))
-    return [_checked_block(rows, places, data, np.fromiter(got, np.intp, len(places))) for places, data in blocks]
+    return [
+        _checked_block(rows, positions, data, np.fromiter(got, np.intp, len(positions))) for positions, data in blocks
+    ]
 
 
-def _checked_block(rows: Sequence[SavedTensor], places: list[int], data: Array, got: Array) -> Block:
-    """The values of a block, which begins with their lengths, if every one of them was `got` whole."""
+def _checked_block(rows: Sequence[SavedTensor], positions: list[int], data: Array, got: Array) -> Block:
+    """Return the values of a block, which begins with their lengths. Raises CorruptFile unless each was read whole."""
     nbytes = data.shape[1] - _LENGTH_PREFIX
     prefixes = data[:, :_LENGTH_PREFIX].view("<u4")[:, 0]
     if bad := np.flatnonzero((got != data.shape[1]) | (prefixes != nbytes)).tolist():
-        raise _misplaced(rows[places[bad[0]]])
-    return Block(places, data[:, _LENGTH_PREFIX:])
+        raise _misplaced(rows[positions[bad[0]]])
+    return Block(positions, data[:, _LENGTH_PREFIX:])
 
 
 def _read_alone(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryview]:
@@ -125,7 +132,7 @@ def _read_alone(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryvie
 
 
 def _request(row: SavedTensor, lead: int) -> ByteRange:
-    """The value with its length before it, which tells whether the chunk is what the index says."""
+    """Return the byte range of a value with its length before it, by which a wrong chunk is detected."""
     chunk = _checked_chunk(row)
     assert row.offset is not None
     if row.offset < _LEAD or row.nbytes < 0:
@@ -139,15 +146,17 @@ def _value(row: SavedTensor, block: bytes | bytearray) -> memoryview:
         or int.from_bytes(block[_LEAD - _LENGTH_PREFIX : _LEAD], "little") != row.nbytes
     ):
         raise _misplaced(row)
-    # A bytearray is writable memory of our own; of bytes the caller gets a copy that it may write to.
+    # A bytearray is writable memory of our own; bytes are copied, so that the caller may write to them.
     view = memoryview(block)[_LEAD:]
     return view if isinstance(block, bytearray) else memoryview(bytearray(view))
 
 
 def _checked_chunk(row: SavedTensor) -> str:
-    """The path of the chunk, which a forged index could let lead anywhere. Raises CorruptFile."""
+    """Return the path of the chunk. Raises CorruptFile for one that a forged index lets lead out of the run."""
     if row.chunk is None or not is_chunk_path(row.chunk):
-        raise CorruptFile(str(row.chunk), f"the index names this as the chunk of {row.name!r}, and it can be none")
+        raise CorruptFile(
+            str(row.chunk), f"the index names this as the chunk of {row.name!r}, but it is not the path of a chunk"
+        )
     return row.chunk
 
 
@@ -212,7 +221,7 @@ def _footer(storage: Storage, chunk: str) -> pq.FileMetaData:
 
 
 class ChunkFile(io.RawIOBase):
-    """A chunk as the seekable file that pyarrow wants: each read is one byte range."""
+    """A chunk as the seekable file that pyarrow needs: each read is one byte range."""
 
     def __init__(self, storage: Storage, chunk: str) -> None:
         self._storage, self._chunk, self._position = storage, chunk, 0
@@ -250,5 +259,5 @@ def _missing(exc: FileNotFoundError, rows: Sequence[SavedTensor]) -> MissingChun
     row = next((row for row in rows if row.chunk and row.chunk == exc.filename), rows[0])
     return MissingChunk(
         str(exc.filename),
-        f"the index says that it holds {row.name!r} at step {row.global_step}, but it is not there; was it deleted?",
+        f"the index says that it holds {row.name!r} at step {row.global_step}, but it is missing; was it deleted?",
     )

@@ -1,4 +1,4 @@
-"""A chunk: one Parquet file of raw values in which every value is a byte range."""
+"""Writes chunks: Parquet files of raw values in which every value is a byte range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .parquet_writer import Cells, Column, ParquetWriter, Positions, distinct
 from .record import Record, Step, TensorSpec, ValueBatch
 from .schema import TENSORS_SCHEMA
 
-# A value that lies there as it is needs no decoding, however large its row group. A compressed one costs its row group.
+# An uncompressed value needs no decoding, however large its row group. To read a compressed one, its whole row group is
+# decoded.
 ROW_GROUP_BYTES = 32 << 20
 COMPRESSED_ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_ROWS = 10_000
@@ -30,20 +31,20 @@ _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32(
 
 @dataclass(slots=True)
 class ValueSpan:
-    """Where values lie in their chunk that are consecutive rows of one row group; or one value, of several parts."""
+    """Where values lie in their chunk: consecutive rows of one row group, or one value that has several parts."""
 
     row_group: int
     row: int
-    """Of the first value."""
+    """The row of the first value."""
     count: int = 1
     parts: int = 1
-    """Of one value: consecutive rows, which may go on in the next row groups."""
+    """How many consecutive rows one value takes; they may continue in the next row groups."""
     offsets: Positions | None = None
-    """Of each value in the file; known once it is written, unless values are compressed."""
+    """The byte offset of each value in the file; known once it is written, None for compressed values."""
 
     @property
     def offset(self) -> int | None:
-        """Of the first value."""
+        """Return the byte offset of the first value."""
         return None if self.offsets is None else int(self.offsets[0])
 
 
@@ -56,14 +57,14 @@ class _RowGroup:
         self.sizes: list[int] = []
         self.page: list[bytes | memoryview] = []
         self.steps: list[Step] = []
-        """Each step once for all rows that come one after another."""
+        """Each step once for all its consecutive rows; `counts` says how many these are."""
         self.counts: list[int] = []
         self.spans: list[ValueSpan] = []
-        """Those that begin in this row group."""
+        """The spans that begin in this row group."""
         self.batches: list[ValueBatch] = []
-        """Whose buffers the page is in: they must not serve again before it is written."""
+        """The batches in whose buffers the page lies: these must not be used again before the page is written."""
         self.read: list[Record] = []
-        """Those that end with this row group: their memory is then free."""
+        """The records that end with this row group: their memory can then be released."""
         self.nbytes = 0
 
     def add(self, step: Step, specs: Sequence[TensorSpec], part: int, sizes: Sequence[int], nbytes: int) -> None:
@@ -79,7 +80,7 @@ class _RowGroup:
             self.counts.append(len(specs))
 
     def cells(self, worker: str) -> list[Cells]:
-        """All columns but the values."""
+        """Return all columns but the values."""
         specs, of_spec = distinct(self.specs)
         steps = np.repeat(np.arange(len(self.steps)), self.counts)
         return [
@@ -133,7 +134,7 @@ class ChunkWriter:
         span = None
         for part in range(parts):
             piece = data[part * self._part_bytes : (part + 1) * self._part_bytes] if parts > 1 else data
-            self._make_room(1, len(piece))
+            self._begin_row_group_for(1, len(piece))
             span = span or self._next_span(1, parts)
             self._pending.page += (struct.pack("<i", len(piece)), piece)
             self._pending.add(step, [spec], part, [len(piece)], len(piece))
@@ -144,7 +145,7 @@ class ChunkWriter:
     def append_batch(self, step: Step, batch: ValueBatch, specs: Sequence[TensorSpec]) -> ValueSpan:
         """Add the values of `batch`, which are smaller than a part."""
         self.nbytes += batch.nbytes
-        self._make_room(len(specs), batch.nbytes)
+        self._begin_row_group_for(len(specs), batch.nbytes)
         span = self._next_span(len(specs))
         self._pending.page.append(batch.page())
         self._pending.batches.append(batch)
@@ -170,8 +171,8 @@ class ChunkWriter:
         self._pending.spans.append(span)
         return span
 
-    def _make_room(self, rows: int, nbytes: int) -> None:
-        """Have the next rows fit into the row group, unless they are more than one by themselves."""
+    def _begin_row_group_for(self, rows: int, nbytes: int) -> None:
+        """Begin a new row group if the next rows do not fit into this one."""
         pending = self._pending
         if pending.nbytes + nbytes > self._row_group_bytes or len(pending.specs) + rows > ROW_GROUP_ROWS:
             self._write_row_group()

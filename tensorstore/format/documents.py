@@ -1,7 +1,7 @@
-"""The JSON documents of a run: each is read here, into a frozen dataclass, and nothing in one is believed unchecked.
+"""Reads and checks the JSON documents of a run, each into a frozen dataclass.
 
-A dataclass is the schema of its document: the types of its fields are what is accepted. A key that it has no field for
-is passed over, so that a later release may add some.
+A dataclass is the schema of its document: the types of its fields are what is accepted. Unknown keys are ignored, so
+that a later release may add some.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_ori
 _T = TypeVar("_T")
 
 _DEEPEST = 200
-"""Lists and objects in one another. Python's parser would go on until the stack of the thread ends."""
+"""Levels of nesting. Python's parser would continue until the stack of the thread overflows."""
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
 
 
 class Described(NamedTuple):
-    """An object of the schema of a dataclass, kept as a mapping with all its keys."""
+    """An object with the schema of a dataclass, kept as a mapping with all its keys."""
 
     kind: type
 
@@ -56,7 +56,7 @@ class Described(NamedTuple):
             raise ValueError(f"{name}: {exc}") from exc
 
 
-# What the fields of documents are, beyond their type.
+# Types of fields, with the checks beyond the type.
 Count = Annotated[int, Whole(1, 1 << 20)]
 Number = Annotated[int, Whole(0, (1 << 62) - 1)]
 Time = Annotated[str, Moment()]
@@ -66,22 +66,22 @@ def read_document(data: bytes, kind: type[_T]) -> _T:
     """Return a JSON document as the dataclass `kind`.
 
     Raises:
-        ValueError: the bytes are not a JSON object of this schema; says what is wrong with which key.
+        ValueError: The bytes are not a JSON object of this schema; the message names the key.
     """
     return from_object(read_object(data), kind)
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """Return a JSON object of which nothing but its form is known. Raises ValueError."""
+    """Return a JSON object whose schema is not checked. Raises ValueError."""
     if _depth(data) > _DEEPEST:
-        raise ValueError(f"it has more than {_DEEPEST} lists and objects in one another")
+        raise ValueError(f"its lists and objects are nested more than {_DEEPEST} levels deep")
     try:
         # Not `data` itself: json guesses UTF-16 and UTF-32 as well.
         found = json.loads(
             data.decode(), object_pairs_hook=_distinct, parse_constant=_no_number, parse_float=_finite_number
         )
     except RecursionError as exc:
-        raise ValueError("it has too many lists and objects in one another") from exc
+        raise ValueError("its lists and objects are nested too deep") from exc
     except ValueError as exc:
         raise ValueError(f"it is not JSON: {exc}") from exc
     if not isinstance(found, dict):
@@ -123,8 +123,8 @@ def check_value(name: str, value: Any, expected: Any) -> None:
         _check_union(name, value, arguments)
     elif isinstance(origin, type) and issubclass(origin, Sequence):
         _check_type(name, value, list, "a list")
-        for place, element in enumerate(value):
-            check_value(f"{name}[{place}]", element, arguments[0])
+        for position, element in enumerate(value):
+            check_value(f"{name}[{position}]", element, arguments[0])
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         _check_type(name, value, dict, "an object")
         for key, element in value.items():
@@ -138,7 +138,7 @@ def utc(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)
     except OverflowError as exc:
-        raise ValueError(f"no time of UTC is {text!r}") from exc
+        raise ValueError(f"{text!r} is outside the range of UTC times") from exc
 
 
 @lru_cache(maxsize=64)
@@ -181,7 +181,7 @@ def _shown(value: Any) -> str:
 
 
 def _depth(data: bytes) -> int:
-    """How many lists and objects are in one another."""
+    """Return how deep lists and objects are nested, 0 if that cannot be too deep."""
     if data.count(b"[") + data.count(b"{") <= _DEEPEST:
         return 0
     deepest = depth = 0
@@ -198,7 +198,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {_shown(next(name for name in names if names.count(name) > 1))} is there twice")
+        raise ValueError(f"the key {_shown(next(name for name in names if names.count(name) > 1))} appears twice")
     for text in (*found, *(value for value in found.values() if isinstance(value, str))):
         text.encode()  # JSON can spell characters that no text holds
     return found
@@ -211,5 +211,5 @@ def _no_number(text: str) -> float:
 def _finite_number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is too large a number")
+        raise ValueError(f"{text} is too large for a number")
     return number

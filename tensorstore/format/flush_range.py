@@ -1,4 +1,4 @@
-"""Which flushes a file of the run holds, and which files take the place of others."""
+"""The flushes that a file of the run holds, and which files supersede others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class FlushRange(NamedTuple):
     last: int
 
     def supersedes(self, other: FlushRange) -> bool:
+        """Return whether a file with these flushes supersedes one with the `other` flushes."""
         return self.first <= other.first and other.last <= self.last
 
 
 def flush_range_of(path: str) -> FlushRange | None:
-    """What a file holds, by its name: `00000007.parquet` or `00000000-00000063.parquet`; None for any other name."""
+    """Return the flushes of `00000007.parquet` or `00000000-00000063.parquet`; None for a file of any other name."""
     found = _NAME.fullmatch(path)
     if found is None:
         return None
@@ -29,7 +30,7 @@ def flush_range_of(path: str) -> FlushRange | None:
 
 
 def range_path(first: str, last: str) -> str:
-    """The path of a file that holds what the files from `first` to `last` hold, beside them."""
+    """Return the path of a file that supersedes those from `first` to `last`, in their folder."""
     begin, end = flush_range_of(first), flush_range_of(last)
     assert begin is not None
     assert end is not None
@@ -41,14 +42,14 @@ def folder_of(path: str) -> str:
 
 
 def current_files(paths: Iterable[str]) -> list[str]:
-    """The files that no wider one in their folder covers, by folder and first flush.
+    """Return the files that no other file of their folder supersedes, by folder and first flush.
 
-    A file whose name is no number covers nothing and is covered by none.
+    A file whose name is not a number neither supersedes others nor is superseded.
     """
     kept: list[str] = []
     others: list[str] = []
     folder, wide = "", FlushRange(-1, -1)
-    for path, flushes in sorted(_numbered(paths, others), key=_by_place):
+    for path, flushes in sorted(_numbered(paths, others), key=_by_folder):
         if folder_of(path) == folder and wide.supersedes(flushes):
             continue
         folder, wide = folder_of(path), flushes
@@ -65,6 +66,6 @@ def _numbered(paths: Iterable[str], others: list[str]) -> Iterable[tuple[str, Fl
             yield path, flushes
 
 
-def _by_place(each: tuple[str, FlushRange]) -> tuple[str, int, int]:
+def _by_folder(each: tuple[str, FlushRange]) -> tuple[str, int, int]:
     path, flushes = each
     return folder_of(path), flushes.first, -flushes.last

@@ -18,7 +18,7 @@ from .schema import FOOTER_CHUNKS, FOOTER_COMPACTED, FOOTER_FORMAT, FOOTER_NAMES
 
 
 def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
-    """Most steps hold the same tensors: each distinct set of names is kept once, and a step refers to it."""
+    """Return the summary of steps. Most of them hold the same tensors, so each distinct set of names is kept once."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
     known: dict[tuple[TensorSpec, ...], int] = {}
     summaries = []
@@ -36,7 +36,7 @@ def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
 
 
 def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
-    """The summary of the rows of several files, in the order of their flushes."""
+    """Return one summary for the rows of several files, in the order of their flushes."""
     sets: dict[tuple[NamedTensor, ...], int] = {}
     steps = [
         step._replace(name_set=sets.setdefault(summary.name_sets[step.name_set], len(sets)))
@@ -57,17 +57,26 @@ def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
 
 
 def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
-    """The summary of the index file of `size` bytes that ends in `tail`; or, if its footer is longer than the tail, how
-    many bytes are needed. Raises CorruptFile, or UnknownFormat for a file of a later release."""
+    """Return the summary of an index file of `size` bytes that ends in `tail`.
+
+    Returns:
+        The summary; or, if the footer is longer than the tail, how many bytes at the end of the file are needed.
+
+    Raises:
+        CorruptFile: The file is not an index file, or is damaged.
+        UnknownFormat: A later release wrote the file.
+    """
     if size < 12 or tail[-4:] != b"PAR1":
-        raise CorruptFile(path, f"its {size} bytes do not end like a Parquet file: it is torn, or not an index file")
+        raise CorruptFile(
+            path, f"its {size} bytes do not end like a Parquet file: it is truncated, or not an index file"
+        )
     needed = int.from_bytes(tail[-8:-4], "little") + 8
     if needed > size:
         raise CorruptFile(path, "its footer claims to be longer than the file")
     if needed > len(tail):
         return needed
     try:
-        # A Parquet reader asks for the end of a file only, so the end is a file good enough.
+        # A Parquet reader reads only the end of a file for this, so the end passes as a file.
         metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + tail[-needed:]))
         footer = metadata.metadata or {}
         number = int(footer[FOOTER_FORMAT])
@@ -93,24 +102,24 @@ def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
     if not 0 <= step.name_set < name_sets:
         raise ValueError(f"step {step.global_step} refers to name set {step.name_set} of {name_sets}")
     if not all(0 <= number < 1 << 63 for number in step[1:]):
-        raise ValueError(f"there is no step like {step}")
+        raise ValueError(f"a step cannot have negative or larger numbers: {step}")
     return step
 
 
 def _chunk_path(path: Any) -> str:
     if not is_chunk_path(path):
-        raise ValueError(f"{path!r} is no path of a chunk")
+        raise ValueError(f"{path!r} is not the path of a chunk")
     return str(path)
 
 
 @lru_cache(maxsize=64)
 def _name_sets(text: bytes) -> list[tuple[NamedTensor, ...]]:
-    """Flush after flush has the same names: they are parsed once, and shared."""
+    """Return parsed name sets. Flush after flush has the same names, so they are parsed once and shared."""
     return [tuple(NamedTensor(_text(name), tuple(map(_text, of))) for name, of in names) for names in json.loads(text)]
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     value.encode()  # JSON can spell characters that no text holds
     return value

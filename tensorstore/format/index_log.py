@@ -1,4 +1,4 @@
-"""The index files of a run, as one reader follows them: the new ones, those that replaced others, and the bad ones."""
+"""Follows the index files of a run: finds new ones, those that superseded others, and damaged ones."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ logger = logging.getLogger(__name__)
 # Enough for the footer of most flushes; a longer one costs a second read.
 _TAIL_BYTES = 64 << 10
 _SUFFIX = ".parquet"
-# How often what was listed may be compacted away before it is read.
+# How many times files may be compacted between listing and reading.
 _ATTEMPTS = 5
 
 
 def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
-    """The paths of the worker's index files after the path `after`, covered ones among them.
+    """Return the paths of the worker's index files after the path `after`, superseded ones included.
 
-    No listing is one moment of the folder: what is compacted meanwhile could be seen neither in its old files nor in
-    the new one. Where numbers are missing, the folder is listed again, and then the new file is there.
+    A listing does not show the folder at one moment: flushes that are compacted meanwhile may appear neither in their
+    old files nor in the new one. Where numbers are missing, the folder is listed again, which then shows the new file.
     """
     folder = index_folder(worker)
     seen: set[FlushRange] = set()
@@ -43,9 +43,10 @@ def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
 
 
 def read_summaries(storage: Storage, paths: Sequence[str]) -> Iterator[tuple[str, int, IndexSummary | Exception]]:
-    """For each index file its size in bytes and its summary, or why there is none: a FileError or FileNotFoundError.
+    """Yield each index file with its size in bytes and its summary, or the error that prevents reading it.
 
-    Raises UnknownFormat for a file of a later release.
+    Raises:
+        UnknownFormat: A later release wrote a file.
     """
     for path, tail in zip(paths, storage.read_tails(paths, _TAIL_BYTES), strict=True):
         try:
@@ -67,46 +68,49 @@ class NewFile(NamedTuple):
     path: str
     summary: IndexSummary
     replaces: list[str]
-    """The files seen before that it covers: they may be gone."""
+    """The files seen before that it supersedes: they may be deleted."""
 
 
 class IndexFiles:
-    """What one reader has seen of a run's index files."""
+    """The index files that one reader has seen."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._last: dict[str, str] = {}
         self._held: dict[str, dict[str, FlushRange | None]] = {}
-        """By folder: the files whose rows the reader has, and what they hold."""
+        """By folder: the files whose rows the reader has, and their flushes."""
         self._unread: set[str] = set()
         self._new: list[NewFile] = []
         self.damaged: dict[str, FileError] = {}
 
-    def look(self, worker: str, all_again: bool = False) -> list[NewFile]:
-        """The files of a worker that are new since the last time. `all_again` also finds those that took the place of
-        others in the past of the run, which is otherwise known once their last file is gone."""
+    def find_new(self, worker: str, rescan: bool = False) -> list[NewFile]:
+        """Return the files of a worker that are new since the last call.
+
+        `rescan` also finds files that superseded others in the past of the run. Otherwise these are noticed once the
+        last file that is known has been deleted.
+        """
         for _ in range(_ATTEMPTS):
-            if not self._take_new(worker, all_again):
+            if not self._take_new(worker, rescan):
                 break
-            all_again = True
-        # What was taken before a listing failed is given once one succeeds.
+            rescan = True
+        # Files that were read before a listing failed are returned once one succeeds.
         found, self._new = self._new, []
         return found
 
-    def _take_new(self, worker: str, all_again: bool) -> bool:
-        """Take what is new. True if some of it had gone before it was read."""
-        listed = self._listed(worker, all_again)
+    def _take_new(self, worker: str, rescan: bool) -> bool:
+        """Read what is new. Return True if some files were deleted before they were read."""
+        listed = self._listed(worker, rescan)
         if listed == [self._last.get(worker)]:
             return False
         gone = False
         tried: set[str] = set()
-        # A wide file that turns out to be bad leaves those that it covers.
+        # If a file turns out to be damaged, those that it supersedes are read instead.
         while fresh := self._fresh(listed, tried):
             tried.update(fresh)
             for path, _, summary in list(read_summaries(self._storage, fresh)):
                 if isinstance(summary, IndexSummary):
                     self._take(worker, path, summary)
-                elif isinstance(summary, FileNotFoundError) and path not in self._unread and not all_again:
+                elif isinstance(summary, FileNotFoundError) and path not in self._unread and not rescan:
                     gone = True
                 else:
                     self._set_aside(path, summary)
@@ -118,21 +122,21 @@ class IndexFiles:
         if numbered:
             self._last[worker] = current_files(numbered)[-1]
 
-    def look_again(self) -> list[NewFile]:
-        """What took the place of others, in all folders."""
-        return [file for worker in list(self._last) for file in self.look(worker, all_again=True)]
+    def rescan(self) -> list[NewFile]:
+        """Return the files that superseded others, in all folders."""
+        return [file for worker in list(self._last) for file in self.find_new(worker, rescan=True)]
 
     def set_aside(self, path: str, error: FileError) -> None:
-        """Remember, and say once, that a file of the run is bad."""
+        """Remember that a file of the run is damaged, and log it once."""
         if path not in self.damaged:
             self.damaged[path] = error
             logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
 
-    def _listed(self, worker: str, all_again: bool) -> list[str]:
+    def _listed(self, worker: str, rescan: bool) -> list[str]:
         last = self._last.get(worker, "")
         unread = [path for path in self._unread if path.startswith(f"{index_folder(worker)}/")]
-        if not all_again and last:
-            # From the last file on and with it: if it is gone, it was compacted, and perhaps others after it.
+        if not rescan and last:
+            # From the last known file on, inclusive: if it is missing, it was compacted, and perhaps others after it.
             paths = list_index(self._storage, worker, last.removesuffix(_SUFFIX))
             if last in paths:
                 return unread + paths
@@ -141,7 +145,7 @@ class IndexFiles:
         return list_index(self._storage, worker)
 
     def _is_as_known(self, worker: str) -> bool:
-        """Whether the worker's files are exactly those whose rows the reader has: nothing is new, nothing gone."""
+        """Return whether the worker's files are exactly those whose rows the reader has."""
         prefix = f"{index_folder(worker)}/"
         known = [held for folder, held in self._held.items() if folder.startswith(prefix)]
         listed = self._storage.list_after(index_folder(worker))
@@ -186,15 +190,15 @@ class IndexFiles:
 
     def _set_aside(self, path: str, error: Exception) -> None:
         if isinstance(error, (StorageError, FileNotFoundError)):
-            # Whatever keeps it from being read may pass: it is tried again at each refresh.
+            # The cause may pass: the file is read again at each refresh.
             self._unread.add(path)
         if not isinstance(error, FileError):
-            error = StorageError(path, "it was listed, and is gone")
+            error = StorageError(path, "it was listed, but is missing now")
         self.set_aside(path, error)
 
 
 def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[FlushRange]:
-    """The numbers that no file has, between the first and the last file, or from 0 on."""
+    """Yield the flush numbers that no file has, between the first file, or 0, and the last."""
     known = [flushes for path in current_files(paths) if (flushes := flush_range_of(path))]
     for before, after in pairwise([FlushRange(-1, -1), *known] if from_start else known):
         if after.first > before.last + 1:

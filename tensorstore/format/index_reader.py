@@ -1,4 +1,4 @@
-"""Rows of the index, read from its Parquet files as columns: a row becomes an object only when somebody asks for it."""
+"""Reads rows of the index. Files are read as columns, and a row becomes an object only when it is requested."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT_FOOTERS = 256
 _READ_WHOLE = 1 << 20
 _BATCH_ROWS = 1 << 17
 
-_PLACE = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
+_LOCATION = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
 _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram"]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
@@ -81,7 +81,7 @@ def _with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 class IndexRows:
     """The rows of the index files of one run. Row groups stay decoded until there are too many of them.
 
-    Not to be used from two threads at once. Every method raises CorruptFile, naming a file that cannot be read.
+    Must not be used from two threads at once. Every method raises CorruptFile, naming a file that cannot be read.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -97,7 +97,7 @@ class IndexRows:
         step: int | None = None,
         statistics: bool = False,
     ) -> list[SavedTensor]:
-        """The rows in these files of some tensors (None: of all), at a global step (None: at all), file by file."""
+        """Return the rows in these files, file by file, of some tensors at a global step (None: of all, at all)."""
         rows: list[SavedTensor] = []
         self._storage.prefetch([path for path in paths if path not in self._files])
         for path in paths:
@@ -107,7 +107,7 @@ class IndexRows:
                     group = self._group(file, number)
                     rows += group.rows(group.positions(names, step), statistics)
                     self._count(group)
-                file.put_away()
+                file.release()
             except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
                 raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
         return rows
@@ -158,21 +158,21 @@ class _IndexFile:
 
     @lazy
     def _parquet(self) -> pq.ParquetFile:
-        # A small file is read in one go; of another one Arrow asks for each column. Its threads take longer than many
-        # small reads of a file that is near.
+        # A small file is read at once; of a larger one Arrow reads each column. Its threads take longer than many small
+        # reads of a local file.
         if self._size <= _READ_WHOLE:
             return pq.ParquetFile(pa.BufferReader(self._data), metadata=self._metadata, read_dictionary=_TEXTS)
         file = ChunkFile(self._storage, self.path)
         together = not self._storage.is_local
         return pq.ParquetFile(file, metadata=self._metadata, read_dictionary=_TEXTS, pre_buffer=together)
 
-    def put_away(self) -> None:
-        """Give back the bytes of the file. They are read again if another column is asked for."""
+    def release(self) -> None:
+        """Release the bytes of the file. They are read again if another column is needed."""
         self.__dict__.pop("_parquet", None)
         self.__dict__.pop("_data", None)
 
     def groups_with(self, names: Collection[str] | None, step: int | None) -> list[int]:
-        """The row groups that may hold any of the names at the step."""
+        """Return the row groups that may hold any of the names at the step."""
         return [
             number
             for number, (of_names, of_steps) in enumerate(zip(self._names, self._steps, strict=True))
@@ -181,11 +181,11 @@ class _IndexFile:
         ]
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
-        """What gives the cells of each of these columns of a row group, and how many bytes they keep for that."""
+        """Return functions that return cells of these columns of a row group, and how many bytes they keep."""
         known = {name: cell for name in columns if (cell := _same(self._groups[group].columns.get(name), name))}
         read = [name for name in columns if name not in known]
-        # Arrow's own memory is given back at once: to take fresh memory for all row groups of a run would cost several
-        # times as much as to decode them.
+        # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
+        # much as to decode them.
         kept = {name: _always(*cell) for name, cell in known.items()}
         kept.update(zip(read, map(_cells, self.read(group, read)), strict=True))
         return {name: kept[name][0] for name in columns}, sum(nbytes for _, nbytes in kept.values())
@@ -198,7 +198,7 @@ class _IndexFile:
 
 
 class _RowGroup:
-    """The decoded columns of one row group; those that tell which rows are wanted first, the others once some are."""
+    """The decoded columns of one row group: first those that select rows, the others once some are selected."""
 
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
@@ -206,7 +206,7 @@ class _RowGroup:
         self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
         self._names = _compact(arrow_arrays.numpy_of(names.indices))
         self._steps = _compact(arrow_arrays.numpy_of(steps))
-        # What a writer flushes is in the order of steps; what was compacted is not.
+        # A file that a writer flushed is in the order of steps; a compacted one is not.
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
         self.nbytes = self._names.nbytes + self._steps.nbytes
         self.counted = 0
@@ -227,19 +227,19 @@ class _RowGroup:
     def rows(self, positions: Positions, statistics: bool) -> list[SavedTensor]:
         if not len(positions):
             return []
-        columns = [cells(positions) for cells in self._place]
+        columns = [cells(positions) for cells in self._location]
         if statistics:
             *values, histograms = [cells(positions) for cells in self._rest]
             columns += [list(map(list, zip(*values, strict=True))), histograms]
         return list(map(SavedTensor._make, _padded(columns)))
 
     @lazy
-    def _place(self) -> list[Cells]:
+    def _location(self) -> list[Cells]:
         words, names, steps = list(self._codes), self._names, self._steps
-        cells = self._read([name for name in _PLACE if name not in _KEYS])
+        cells = self._read([name for name in _LOCATION if name not in _KEYS])
         cells["name"] = lambda positions: [words[code] for code in names[positions].tolist()]
         cells["global_step"] = lambda positions: steps[positions].tolist()
-        return [cells[name] for name in _PLACE]
+        return [cells[name] for name in _LOCATION]
 
     @lazy
     def _rest(self) -> list[Cells]:
@@ -267,7 +267,7 @@ def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
 
 
 def _cells(column: pa.Array) -> tuple[Cells, int]:
-    """What gives the cells of a column at some positions, and how many bytes it keeps for that."""
+    """Return a function that returns the cells of a column at positions, and how many bytes it keeps in memory."""
     if column.null_count == len(column):
         return _always(None)
     if pa.types.is_dictionary(column.type):
@@ -284,7 +284,7 @@ def _always(cell: Any) -> tuple[Cells, int]:
 
 
 def _words(words: Sequence[str | None], codes: Array) -> tuple[Cells, int]:
-    """Texts, of which there are few."""
+    """Return cells of a column of few distinct texts."""
     if _is_constant(codes):
         return _always(words[codes[0]])
     codes = _compact(codes)
@@ -292,7 +292,7 @@ def _words(words: Sequence[str | None], codes: Array) -> tuple[Cells, int]:
 
 
 def _numbers(numbers: Array, valid: Array | None) -> tuple[Cells, int]:
-    """Numbers, or None where they are not `valid`."""
+    """Return cells of a column of numbers, None where not `valid`."""
     if valid is None:
         if _is_constant(numbers):
             return _always(numbers[0].item())
@@ -301,15 +301,15 @@ def _numbers(numbers: Array, valid: Array | None) -> tuple[Cells, int]:
     numbers = _compact(numbers)
     return (
         lambda positions: [
-            number if there else None
-            for number, there in zip(numbers[positions].tolist(), valid[positions].tolist(), strict=True)
+            number if is_valid else None
+            for number, is_valid in zip(numbers[positions].tolist(), valid[positions].tolist(), strict=True)
         ],
         numbers.nbytes + valid.nbytes,
     )
 
 
 def _lists(elements: Array, offsets: Array) -> tuple[Cells, int]:
-    """Lists of the elements one after another."""
+    """Return cells of a column of lists, whose elements lie one after another."""
     length = int(offsets[1] - offsets[0])
     if _is_constant(np.diff(offsets)):
         rows = elements[offsets[0] : offsets[-1]].reshape(-1, length) if length else elements[:0]
@@ -326,13 +326,13 @@ def _lists(elements: Array, offsets: Array) -> tuple[Cells, int]:
 
 
 def _is_constant(values: Array) -> bool:
-    """Whether all values are the same, bit by bit: 0.0 is not -0.0."""
+    """Return whether all values are the same, bit by bit: 0.0 is not -0.0."""
     bits = values.view(f"i{values.itemsize}")
     return bool(bits[-1] == bits[0] and (bits == bits[0]).all())
 
 
 def _compact(values: Array) -> Array:
-    """The same numbers in memory of their own, and whole numbers in as little as they fit in."""
+    """Return the numbers in memory of their own, integers in the smallest dtype that holds them."""
     if values.dtype.kind == "i" and len(values):
         least, most = values.min(), values.max()
         for kind in (np.int16, np.int32):
@@ -342,12 +342,12 @@ def _compact(values: Array) -> Array:
 
 
 def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any, Any] | None:
-    """The least and the greatest cell of a column, where the footer says them."""
+    """Return the least and the greatest cell of a column, if the footer says them."""
     return group.columns[name].ends(kind)
 
 
 def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:
-    """The cell that all rows have, where the footer says so. Of 0.0 and -0.0 it would not tell which."""
+    """Return the cell that all rows have, if the footer says so. It cannot tell 0.0 from -0.0."""
     if column is None or column.nulls is None:
         return None
     if column.nulls == column.entries and INDEX_SCHEMA.field(name).nullable:

@@ -11,7 +11,7 @@ from .record import Step, TensorSpec
 
 
 class IndexedRow(NamedTuple):
-    """What one row says of its tensor, but for where the raw value is."""
+    """What one row says of its tensor, apart from where the raw value lies."""
 
     spec: TensorSpec
     saved_at_ns: int
@@ -22,41 +22,40 @@ class IndexedRow(NamedTuple):
 
 @dataclass(slots=True)
 class IndexedStep:
-    """A step and its rows, as the writer knows them before the file is made: column by column, in the order in which
-    they were saved."""
+    """A step and its rows before they are written: column by column, in the order in which they were saved."""
 
     step: Step
     specs: list[TensorSpec] = field(default_factory=list)
     saved_at_ns: list[int] = field(default_factory=list)
     scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)
-    """Those of consecutive rows, with the first of these."""
+    """Scalars of consecutive rows, each list with its first row."""
     statistics: dict[int, Mapping[str, float]] = field(default_factory=dict)
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
     spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
-    """Of the raw values of consecutive rows: the first of these, the chunk, and where they lie there."""
+    """Where the raw values of consecutive rows lie: the first row, the chunk, and the span in it."""
     last: list[int] | None = None
-    """The rows that count, if not all do: a tensor saved twice in a step keeps its last value."""
+    """The rows that count, or None if all do: a tensor that was saved twice in a step keeps its last value."""
 
     def add(self, specs: Sequence[TensorSpec], saved_at_ns: Sequence[int]) -> int:
-        """Add rows, and give the first of them."""
+        """Add rows, and return the first of them."""
         first = len(self.specs)
         self.specs += specs
         self.saved_at_ns += saved_at_ns
         return first
 
     def close(self) -> None:
-        """There will be no more rows."""
+        """Find the rows that count. No more may be added."""
         last = {spec.plan.name: row for row, spec in enumerate(self.specs)}
         if len(last) < len(self.specs):
             self.last = sorted(last.values())
 
     @property
     def saved(self) -> list[TensorSpec]:
-        """What the rows that count are of."""
+        """Return the specs of the rows that count."""
         return self.specs if self.last is None else [self.specs[row] for row in self.last]
 
     def rows(self) -> Iterator[IndexedRow]:
-        """The rows that count, one by one."""
+        """Yield the rows that count."""
         scalars = {row: scalar for first, found in self.scalars for row, scalar in enumerate(found, first)}
         for row in range(len(self.specs)) if self.last is None else self.last:
             statistics, histogram = self.statistics.get(row, {}), self.histograms.get(row)
@@ -68,9 +67,9 @@ class StepSummary(NamedTuple):
     mode_step: int
     global_step: int
     saved_at_us: int
-    """Microseconds since 1970, when the last tensor of the step was saved."""
+    """When the last tensor of the step was saved: microseconds since 1970."""
     name_set: int
-    """Which of the file's name sets the step holds."""
+    """The position among the name sets of the file."""
 
 
 class NamedTensor(NamedTuple):
@@ -87,11 +86,11 @@ class IndexSummary:
     name_sets: list[tuple[NamedTensor, ...]]
     chunks: list[str]
     compacted_at: float | None = None
-    """When the file took the place of others, in seconds since 1970; None for what a writer flushed."""
+    """When the file superseded others, in seconds since 1970; None for a file that a writer flushed."""
 
 
 class SavedTensor(NamedTuple):
-    """One row of the index as a reader sees it. What a foreign hand wrote into it is not checked yet."""
+    """One row of the index as it was read. What a forged file says is not checked yet."""
 
     name: str
     mode: str
@@ -108,7 +107,7 @@ class SavedTensor(NamedTuple):
     row: int | None
     parts: int | None
     statistics: list[float | None] | None = None
-    """In the order of STATISTICS; None if the question did not ask for them."""
+    """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None
 
     @property

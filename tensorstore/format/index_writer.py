@@ -1,4 +1,4 @@
-"""The Parquet file of the index: one row per saved tensor, one file per flush."""
+"""Writes the Parquet files of the index: one row for each saved tensor, one file for each flush."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .schema import FOOTER_COMPACTED, HISTOGRAM, INDEX_SCHEMA
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
-# Of compacted files. Over 2 million rows of 500 tensors, one tensor takes a quarter of the time that it takes in the
+# For compacted files. Over 2 million rows of 500 tensors, one tensor takes a quarter of the time that it takes in the
 # order of steps, and one step a third of what it takes by name.
 _COMPACTED_ROW_GROUP_ROWS = 16_384
 _TILE_STEPS = 128
 _TILE = "tile"
 # These grow from row to row: as differences they take a twelfth of the space, and are decoded in a fifth of the time.
 _GROWING = ["saved_at", "offset", "row"]
-# Statistics hardly ever repeat; looking whether they do would take a third of the time of a small flush.
+# Statistics hardly ever repeat; to check whether they do would take a third of the time of a small flush.
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in STATISTICS and name not in _GROWING]
-# Where these are the same in all rows of a row group, or missing in all, its reader need not decode them.
+# Where these are the same in all rows of a row group, or null in all, a reader need not decode them.
 _OFTEN_THE_SAME = ["worker", "dtype", "nbytes", "chunk", "row_group", "parts"]
 _SORTED = ["name", "mode", "mode_step", "global_step"]
 
@@ -43,15 +43,15 @@ def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
 
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep]) -> tuple[pa.Table, IndexSummary]:
-    """The rows of `steps`, in their order, as an index file has them, and what its footer says of them."""
+    """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer."""
     return _table(worker, steps), summarize(steps)
 
 
 def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     """Write the rows of several index files into one. The sink is not published yet.
 
-    A question for one tensor and one for one step shall both find their rows close together. So the rows are laid out
-    in tiles of steps, in each of them by name, and the minima and maxima of the small row groups tell where to look.
+    Queries for one tensor and queries for one step both find their rows close together: the rows lie in tiles of steps,
+    in each of them by name, and the minima and maxima of the small row groups say which ones to read.
     """
     tiles = numpy_of(table["global_step"].combine_chunks()) // _TILE_STEPS
     table = table.append_column(_TILE, numbers(tiles, pa.int64()))
@@ -62,8 +62,11 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
 
 
 def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:
-    """Before which rows a tile begins whose row groups are its own: one with names of two tiles, of the last and the
-    first ones, would be read for every name. Small tiles share a row group."""
+    """Return the rows before which a tile begins that has row groups of its own.
+
+    A row group with the last names of one tile and the first names of the next would be read for every name. Small
+    tiles share a row group.
+    """
     cuts = [0]
     for border in (np.flatnonzero(np.diff(tiles)) + 1).tolist():
         if min(border - cuts[-1], len(tiles) - border) >= _COMPACTED_ROW_GROUP_ROWS // 2:
@@ -79,13 +82,13 @@ def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes]
         compression_level=1,
         use_dictionary=_REPEATING,
         column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
-        # None of a floating-point column: NaN is in no minimum and maximum, so engines would skip row groups with it.
+        # Floating-point columns have none: NaN is in no minimum and maximum, so engines would skip its row groups.
         write_statistics=[*_SORTED, *_OFTEN_THE_SAME],
         store_schema=False,
     ) as writer:
         writer.add_key_value_metadata(footer)
         for piece in pieces:
-            # Row groups of nearly the same size: a small rest would cost its reader as much as a whole one.
+            # Row groups of nearly the same size: a small last one would cost its reader as much as a whole one.
             groups = max(1, round(len(piece) / row_group_rows))
             writer.write_table(piece, row_group_size=max(1, -(-len(piece) // groups)))
 
@@ -144,7 +147,7 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
 
 
 class _Rows:
-    """The rows of several steps, one after another, and those of their columns that not every row has a cell in."""
+    """The columns, for the rows of several steps, in which not every row has a cell."""
 
     def __init__(self, steps: Sequence[IndexedStep], counts: Sequence[int]) -> None:
         self._count = sum(counts)
@@ -186,7 +189,7 @@ class _Rows:
         return structs(columns, HISTOGRAM, valid)
 
     def spans(self) -> list[pa.Array]:
-        """The chunk, offset, row group, row and number of parts of each raw value."""
+        """Return the chunk, offset, row group, row and number of parts of each raw value."""
         chunks: dict[str, int] = {}
         of_chunk, valid = self._column(np.intp)
         offsets, has_offset = self._column(np.int64)
@@ -209,6 +212,6 @@ class _Rows:
         return np.zeros(self._count, dtype), np.zeros(self._count, np.bool_)
 
     def _cells(self, values: Array, valid: Array) -> pa.Array:
-        """A column that may hold nothing at all, which is told faster than converted."""
+        """Return a column. One that is all null is made faster than converted."""
         dtype = pa.from_numpy_dtype(values.dtype)
         return numbers(values, dtype, valid) if valid.any() else pa.nulls(self._count, dtype)

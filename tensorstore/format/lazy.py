@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 class lazy(Generic[_T]):  # noqa: N801  # used as a decorator, like property
     """`functools.cached_property` without its lock, which until Python 3.12 all objects of a class share, and which a
-    forked child finds held forever. Two threads may compute the value twice."""
+    forked child may find held forever. Two threads may compute the value twice."""
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
         self._compute = compute

@@ -1,7 +1,7 @@
 """Writes the Parquet file of a chunk: few distinct values in every column but one, and bytes in that one.
 
 pyarrow writes such a file at 0.6 of the speed of the disk, because it copies each value twice on its way into a page.
-Here values go to the file from where they lie, and where they went is known as they go. Everything else about
+Here values are written from where they lie, and their offsets are known as they are written. Everything else about
 Parquet, reading first of all, is pyarrow's.
 
 https://github.com/apache/parquet-format: README.md, Encodings.md, src/main/thrift/parquet.thrift
@@ -46,12 +46,12 @@ class File(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the file. Every value is there: nothing is null."""
+    """One column of the file. No value is null."""
 
     name: str
     kind: type[str] | type[int] | type[tuple[int, ...]] | type[bytes]
     bits: int = 64
-    """Of an int column: 32 or 64."""
+    """Bits of an int column: 32 or 64."""
 
     @property
     def physical(self) -> int:
@@ -65,7 +65,7 @@ class Column:
         return [name, b"list", b"element"] if self.kind is tuple else [name]
 
     def schema(self) -> list[Struct]:
-        """The SchemaElements: a list of numbers has three, one in the other."""
+        """Return the SchemaElements: a list of numbers has three, one in the other."""
         name = self.name.encode()
         if self.kind is tuple:
             return [
@@ -80,18 +80,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of one column: the distinct ones, and for each row its place among them."""
+    """The cells of one column: the distinct ones, and for each row the position of its cell among them."""
 
     distinct: Sequence[Any]
-    places: np.ndarray[Any, np.dtype[np.intp]]
+    positions: np.ndarray[Any, np.dtype[np.intp]]
 
     @classmethod
     def of(cls, cells: Sequence[Hashable]) -> Cells:
         return cls(*distinct(cells))
 
-    def by(self, places: np.ndarray[Any, np.dtype[np.intp]]) -> Cells:
-        """Each cell again for every row that `places` gives it to."""
-        return Cells(self.distinct, self.places[places])
+    def by(self, positions: np.ndarray[Any, np.dtype[np.intp]]) -> Cells:
+        """Return the cells of the rows at `positions`."""
+        return Cells(self.distinct, self.positions[positions])
 
 
 class ParquetWriter:
@@ -111,9 +111,10 @@ class ParquetWriter:
         self, rows: Sequence[Cells], page: Sequence[bytes | memoryview], sizes: Sizes
     ) -> Positions | None:
         """Write one row group: for each column but the last its cells; of the last its page in pieces, in which each
-        value stands after its length, and how long the values are.
+        value stands after its length, and the lengths of the values.
 
-        Gives the position of each value in the file; None if they are compressed.
+        Returns:
+            The byte offset of each value in the file; None if they are compressed.
         """
         begun = self._position
         chunks = [self._write_cells(column, cells) for column, cells in zip(self._columns[:-1], rows, strict=True)]
@@ -154,7 +155,7 @@ class ParquetWriter:
     def _write_cells(self, column: Column, cells: Cells) -> Struct:
         begun = self._position
         levels = b""
-        entries = len(cells.places)
+        entries = len(cells.positions)
         if column.kind is tuple:
             levels, entries = _list_levels(cells)
             cells = _elements(cells)
@@ -166,7 +167,7 @@ class ParquetWriter:
         self._write(header.to_bytes() + dictionary)
         width = max(1, (len(distinct) - 1).bit_length())
         data_page = self._position
-        page = levels + bytes([width]) + _packed(cells.places, width)
+        page = levels + bytes([width]) + _bit_packed(cells.positions, width)
         self._write(_data_page_header(len(page), len(page), entries, _RLE_DICTIONARY) + page)
         return self._chunk(
             column, begun, entries, [_PLAIN, _RLE, _RLE_DICTIONARY], data_page, begun, _statistics(column, distinct)
@@ -185,9 +186,9 @@ class ParquetWriter:
             self._position += size
             self._pieces += page
             return self._chunk(column, begun, rows, [_PLAIN, _RLE], begun, None, None), positions
-        packed = self._compressor.compress(b"".join(page), asbytes=True)
-        self._write(_data_page_header(size, len(packed), rows, _PLAIN) + packed)
-        shrunk = size - len(packed)
+        compressed = self._compressor.compress(b"".join(page), asbytes=True)
+        self._write(_data_page_header(size, len(compressed), rows, _PLAIN) + compressed)
+        shrunk = size - len(compressed)
         return self._chunk(column, begun, rows, [_PLAIN, _RLE], begun, None, None, self._codec, shrunk), None
 
     def _chunk(  # noqa: PLR0913 - the fields of Parquet's ColumnMetaData
@@ -202,7 +203,7 @@ class ParquetWriter:
         codec: int = 0,
         shrunk: int = 0,
     ) -> Struct:
-        """The ColumnChunk that ends here."""
+        """Return the ColumnChunk that ends here."""
         size = self._position - begun
         metadata = Struct(
             {
@@ -227,10 +228,10 @@ def _data_page_header(size: int, compressed: int, entries: int, encoding: int) -
 
 
 def distinct(cells: Iterable[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:
-    """The distinct cells in the order they first come, and for each cell its place among them."""
-    places: dict[_Cell, int] = {}
-    found = np.array([places.setdefault(cell, len(places)) for cell in cells], np.intp)
-    return list(places), found
+    """Return the distinct cells in order of appearance, and for each cell its position among them."""
+    positions: dict[_Cell, int] = {}
+    found = np.array([positions.setdefault(cell, len(positions)) for cell in cells], np.intp)
+    return list(positions), found
 
 
 def _plain(column: Column, cells: Sequence[Any]) -> bytes:
@@ -240,7 +241,7 @@ def _plain(column: Column, cells: Sequence[Any]) -> bytes:
     return struct.pack(f"<{len(cells)}{'q' if column.physical == _INT64 else 'i'}", *cells)
 
 
-def _packed(numbers: np.ndarray[Any, Any], width: int) -> bytes:
+def _bit_packed(numbers: np.ndarray[Any, Any], width: int) -> bytes:
     """Numbers of `width` bits in the hybrid encoding: as one run of the same number, where it is one, or else as one
     bit-packed run, which holds a multiple of eight."""
     if len(numbers) and (numbers == numbers[0]).all():
@@ -253,28 +254,28 @@ def _packed(numbers: np.ndarray[Any, Any], width: int) -> bytes:
 
 
 def _list_levels(cells: Cells) -> tuple[bytes, int]:
-    """The repetition and definition levels of lists, and how many entries they are: an empty list is one, too."""
-    lengths = np.array([len(cell) for cell in cells.distinct], np.intp)[cells.places]
+    """Return the repetition and definition levels of lists, and the number of entries: an empty list is one, too."""
+    lengths = np.array([len(cell) for cell in cells.distinct], np.intp)[cells.positions]
     entries = np.maximum(lengths, 1)
     repetition = np.ones(entries.sum(), np.uint8)
     repetition[np.cumsum(entries) - entries] = 0
     definition = np.repeat(np.where(lengths > 0, 2, 0), entries)
-    levels = [_packed(repetition, 1), _packed(definition, 2)]
+    levels = [_bit_packed(repetition, 1), _bit_packed(definition, 2)]
     return b"".join(struct.pack("<i", len(level)) + level for level in levels), len(repetition)
 
 
 def _elements(cells: Cells) -> Cells:
-    """What is in the lists, one after another."""
+    """Return the elements of the lists, one after another."""
     lengths = np.array([len(cell) for cell in cells.distinct], np.intp)
     elements = Cells.of([element for cell in cells.distinct for element in cell])
-    starts = (np.cumsum(lengths) - lengths)[cells.places]
-    counts = lengths[cells.places]
+    starts = (np.cumsum(lengths) - lengths)[cells.positions]
+    counts = lengths[cells.positions]
     before = np.cumsum(counts) - counts
     return elements.by(np.repeat(starts - before, counts) + np.arange(counts.sum()))
 
 
 def _statistics(column: Column, distinct: Sequence[Any]) -> Struct | None:
-    """Minimum and maximum, by which an engine leaves out row groups."""
+    """Return minimum and maximum, by which an engine skips row groups."""
     if column.kind is tuple or not distinct:
         return None
     # Texts are ordered by their bytes, and str's order by code points is the same.

@@ -26,7 +26,7 @@ def check_name(name: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is kept of one tensor. The same object serves all steps at which the same is due."""
+    """What to keep of one tensor. The same object serves all steps at which the same is due."""
 
     name: str
     collections: tuple[str, ...]
@@ -35,7 +35,7 @@ class Plan:
     statistics: tuple[str, ...] = ()
     histogram: bool = False
     parameter: str | None = None
-    """Of a gradient: the name of the parameter that it is of."""
+    """For a gradient, the name of its parameter."""
 
     only_raw: bool = field(init=False, compare=False)
     """Whether the raw value is all that is kept."""
@@ -47,8 +47,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSpec:
-    """What the values of one tensor have in common, step after step. The same object serves all of them: what is
-    written of it is encoded once a file, and not once a value."""
+    """What the values of one tensor have in common, step after step.
+
+    The same object serves all of them, so its columns are encoded once a file and not once a value.
+    """
 
     plan: Plan
     dtype: str
@@ -57,10 +59,10 @@ class TensorSpec:
 
 
 class BufferOwner(Protocol):
-    """Whose memory a value lies in."""
+    """Owns the memory in which a value lies."""
 
     def release(self, copy: Array) -> None:
-        """Use the memory of `copy` again. Nobody may read it any more. May be called from any thread."""
+        """Use the memory of `copy` again, which nobody may read any more. Any thread may call this."""
 
 
 @dataclass(slots=True)
@@ -73,19 +75,19 @@ class Record:
     saved_at_ns: int
     """Nanoseconds since 1970, UTC."""
     statistics: Mapping[str, float] | None = None
-    """Where the hook computed them on the tensor's device; None asks the writer to."""
+    """Those that the hook computed on the tensor's device; None if the writer is to compute them."""
     dtype: str | None = None
-    """With `statistics` and no raw value, `value` is not the tensor: its dtype and shape are given here."""
+    """With `statistics` and no raw value, `value` is not the tensor: these are its dtype and shape."""
     shape: tuple[int, ...] | None = None
     ready: Callable[[], object] | None = None
-    """Returns when value and statistics have arrived from a device; called before either is looked at."""
+    """Waits until value and statistics have arrived from a device; called before either is read."""
     owner: BufferOwner | None = None
-    """Who made `value`, and takes its memory back."""
+    """The owner of the memory of `value`."""
     histogram: tuple[list[float], list[int]] | None = None
-    """Its edges and counts, where whoever recorded the tensor has drawn it already and has no value to draw it from."""
+    """Its edges and counts, if they are known already, as in an import that has no values."""
 
     def release(self) -> None:
-        """The value has been written, or is not wanted: nobody reads it any more."""
+        """Release the memory of the value, which nobody reads any more: it was written, or is not needed."""
         if self.owner is not None and not isinstance(self.value, float):
             self.owner.release(self.value)
             self.owner = None
@@ -93,8 +95,7 @@ class Record:
 
 @dataclass(slots=True)
 class ScalarBatch:
-    """Many scalars at one step, put down together: one object for thousands of them, where each would be work for
-    the garbage collector."""
+    """Many scalars at one step: one object for thousands of them, to spare the garbage collector."""
 
     plans: list[Plan]
     values: list[float]
@@ -108,8 +109,11 @@ class ScalarBatch:
 
 
 class ValueBatch:
-    """Many tensors at one step of which the raw value is saved, and nothing else. The values lie one after another in
-    an buffer, as a page of Parquet holds them, so that they go to the file in one piece."""
+    """Many tensors at one step of which only the raw value is saved.
+
+    The values lie one after another in a batch buffer, as a page of Parquet holds them, so that they are written in
+    one piece.
+    """
 
     __slots__ = ("_begin", "_buffer", "dtypes", "nbytes", "plans", "saved_at_ns", "shapes", "sizes")
 
@@ -126,8 +130,10 @@ class ValueBatch:
         """Nanoseconds since 1970, UTC."""
 
     def add(self, plan: Plan, value: Array, dtype: str, saved_at_ns: int) -> bool:
-        """Copy a value, which is in its stored dtype. False if there is no room: the next ones are batch elsewhere.
-        What comes between two of these leaves the buffer alone."""
+        """Copy a value, which is in its stored dtype. Return False if it does not fit: then the next batch begins.
+
+        Between two calls nothing else may be written to the buffer.
+        """
         buffer, plans, size = self._buffer, self.plans, value.nbytes
         if buffer.free_bytes < size + LENGTH_BYTES or len(plans) == _BATCH_VALUES:
             return False
@@ -141,7 +147,7 @@ class ValueBatch:
         return True
 
     def page(self) -> memoryview:
-        """The values, each after its length."""
+        """Return the values, each after its length."""
         return memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
 
 
@@ -153,10 +159,10 @@ class Step:
     mode_step: int
     global_step: int
     records: list[Record | ScalarBatch | ValueBatch] = field(default_factory=list)
-    """Captured, and not handed to the writer yet."""
+    """Those that were captured and not yet passed to the writer."""
 
     def scalar_batch(self) -> ScalarBatch:
-        """Where the next scalars go."""
+        """Return the batch to which the next scalars are added."""
         last = self.records[-1] if self.records else None
         if not isinstance(last, ScalarBatch):
             self.records.append(last := ScalarBatch([], [], []))

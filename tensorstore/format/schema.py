@@ -26,13 +26,13 @@ COLLECTIONS = "collections"
 INDEX = "index"
 TENSORS = "tensors"
 END = "end"
-# Stands for the end marks of all workers, when somebody other than them says that the job has ended.
+# Marks all workers as ended, when someone else says that the job has ended.
 MARKED_END = f"{END}/_marked.json"
 # Which processes write to the run.
 LEASES = "leases"
-# What rules found in the run; written by whoever evaluates them, any number of processes.
+# What rules found in the run; written by the processes that evaluate them, any number of them.
 FINDINGS = "findings"
-# Asks the hooks of the run to stop training at the next step.
+# Requests that the hooks of the run stop training at the next step.
 STOP_FILE = "stop.json"
 
 # Keys of an index file's Parquet footer.
@@ -40,10 +40,10 @@ FOOTER_FORMAT = b"tensortrial.format"
 FOOTER_NAMES = b"tensortrial.names"
 FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
-# Of a compacted file only: when it was written, in seconds since 1970.
+# In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"
 
-# What an imported row says of a tensor of which the old run kept no more than statistics.
+# The dtype and shape of an imported row of which the old run kept only statistics.
 UNKNOWN_DTYPE = "unknown"
 UNKNOWN_SHAPE = (-1,)
 
@@ -59,7 +59,7 @@ TENSORS_SCHEMA = pa.schema(
         pa.field("dtype", _TEXT, nullable=False),
         pa.field("shape", pa.list_(pa.int64()), nullable=False),
         pa.field("part", pa.int32(), nullable=False),
-        # Required, so that no definition levels stand between the bytes of a page.
+        # Required, so that a page has no definition levels between its bytes.
         pa.field("value", pa.binary(), nullable=False),
     ]
 )
@@ -86,7 +86,7 @@ INDEX_SCHEMA = pa.schema(
         pa.field("row_group", pa.int32()),
         pa.field("row", pa.int32()),
         pa.field("parts", pa.int32()),
-        # Of later releases than those above: files of before lack it.
+        # Added later: files of earlier releases lack it.
         pa.field("parameter", _TEXT),
     ]
 )
@@ -115,20 +115,20 @@ def chunk_folder(mode: str, directory: str, worker: str) -> str:
 
 
 def chunk_path(mode: str, mode_step: int, worker: str, flush: int, width: int = STEPS_PER_DIRECTORY) -> str:
-    """Where the raw values of one flush lie, run-relative."""
+    """Return the path of the raw values of one flush, relative to the run."""
     return f"{chunk_folder(mode, _directory(mode_step, width), worker)}/{flush:08d}.parquet"
 
 
 @lru_cache(maxsize=1024)
 def is_chunk_path(path: object) -> bool:
-    """Whether an index may name this as a chunk. One from a foreign hand could let it lead anywhere."""
+    """Return whether this may be the path of a chunk. A forged index could name a path outside the run."""
     if not isinstance(path, str) or not path.startswith(f"{TENSORS}/") or "\0" in path:
         return False
     return {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
 def is_chunk_of(path: str, worker: str) -> bool:
-    """Whether a chunk lies where those of the worker do."""
+    """Return whether a chunk lies in a folder of the worker."""
     return is_chunk_path(path) and path.split("/")[-2] == f"worker={path_component(worker)}"
 
 
@@ -137,7 +137,7 @@ def index_folder(worker: str) -> str:
 
 
 def index_path(worker: str, global_step: int, flush: int, width: int = STEPS_PER_DIRECTORY) -> str:
-    """Where the index rows of one flush lie, run-relative. `global_step` is the first of the flush."""
+    """Return the path of the index rows of one flush, relative to the run. `global_step` is the first of the flush."""
     return f"{index_folder(worker)}/{_directory(global_step, width)}/{flush:08d}.parquet"
 
 
@@ -150,12 +150,12 @@ def end_path(worker: str) -> str:
 
 
 def session_end_path(worker: str, session: int) -> str:
-    """Where a worker says that only this session of it has ended, because another goes on."""
+    """Return where a worker says that only this session of it has ended, because another continues."""
     return f"{END}/{_of_session(worker, session)}"
 
 
 def lease_path(worker: str, session: int) -> str:
-    """Where a worker says which process writes in a session."""
+    """Return where a worker says which process writes in a session."""
     return f"{LEASES}/{_of_session(worker, session)}"
 
 
@@ -179,18 +179,22 @@ def _directory(step: int, width: int) -> str:
 
 
 def path_component(worker: str) -> str:
-    """A worker's name as one part of a path. A worker may be named after a device, with slashes; readers take its name
-    from the file."""
+    """Return a worker's name as one component of a path. A worker may be named after a device, with slashes."""
     quoted = quote(worker, safe="")
-    # '..' would lead out of the run, and names that begin with a dot are passed over.
+    # '..' would lead out of the run, and readers ignore names that begin with a dot.
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
 def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata of a run as JSON can say it: arrays and numbers of numpy, and tensors, as numbers; NaN, infinities and
-    what else JSON has not as texts. Raises ConfigurationError for what is no mapping."""
+    """Return the metadata of a run in the types of JSON.
+
+    Arrays, tensors and numbers of numpy become numbers; NaN, infinities and objects that JSON lacks become texts.
+
+    Raises:
+        ConfigurationError: The metadata is not a mapping.
+    """
     if not isinstance(metadata, Mapping | None):
-        raise ConfigurationError(f"metadata is a mapping such as {{'lr': 0.1}}, and not {metadata!r}")
+        raise ConfigurationError(f"metadata must be a mapping such as {{'lr': 0.1}}, got {metadata!r}")
     return {str(key): _plain(value) for key, value in (metadata or {}).items()}
 
 
@@ -218,9 +222,9 @@ class RunInfo:
     steps_per_directory: Count = STEPS_PER_DIRECTORY
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What the user told the hook to keep with the run."""
+    """What the user passed to the hook to be kept with the run."""
     id: str = ""
-    """No other run has it, unless it is a copy of this one. Runs of before there were any have none."""
+    """Unique to this run and its copies. Empty in runs of releases before there were ids."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
@@ -228,12 +232,12 @@ class RunInfo:
 
     @classmethod
     def from_bytes(cls, data: bytes, url: str) -> RunInfo:
-        """Raises NotARun for anything that is not a run.json, UnknownFormat for a later format."""
+        """Return the document. Raises NotARun if it is not a run.json, UnknownFormat for a later format."""
         try:
             document = read_object(data)
             if document.get("tensortrial") != "run":
                 raise ValueError("it was not written by tensortrial")
-            # Before all else: a later format may have any other form.
+            # First of all: a later format may look entirely different.
             check_value("format", document.get("format"), int)
             if document["format"] > FORMAT:
                 number = document["format"]
@@ -261,7 +265,7 @@ class CollectionInfo:
 
 @dataclass(frozen=True)
 class EndInfo:
-    """`end/WORKER.json`: that a worker will write no more, or all of them, by somebody else."""
+    """`end/WORKER.json`: a worker will write no more. In `end/_marked.json`: no worker will, by another process."""
 
     ended_at: Time | None = None
     worker: str | None = None
@@ -284,21 +288,21 @@ class EndInfo:
 
 @dataclass(frozen=True)
 class StopInfo:
-    """`stop.json`: that a rule asks the job to stop."""
+    """`stop.json`: a rule requests that the job stop."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """`collections/WORKER.json`: what one worker was told to save. The file is also the worker's claim of its name."""
+    """`collections/WORKER.json`: what one worker is configured to save, and its claim of its name."""
 
     worker: str
     num_workers: Count
     started_at: Time
     collections: list[Annotated[Mapping[str, Any], Described(CollectionInfo)]]
     include_collections: list[str] = field(default_factory=list)
-    """Which of the collections are saved; a tensor in none of them is saved by an explicit call only."""
+    """The collections that are saved; a tensor outside of them is saved only by an explicit call."""
     session: Number = 0
     """0 for the job that began the run, one more each time it was resumed."""
     first_global_step: Number = 0

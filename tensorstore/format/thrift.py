@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias, Union
 
-# A value that is None is left out: every field here is optional or known to be given.
+# A value that is None is left out: every field here is optional or always set.
 Value: TypeAlias = Union[int, bytes, "I64", "Struct", Sequence["Value"], None]
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
@@ -71,7 +71,7 @@ def _encode(value: Value) -> bytes:
     return head + b"".join(map(_encode, value))
 
 
-# Reading. Whatever the bytes are, these return values or raise ValueError or IndexError.
+# Reading. For any bytes, these return values or raise ValueError or IndexError.
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

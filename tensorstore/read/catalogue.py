@@ -88,7 +88,7 @@ class Catalogue:
             self._add(self._replacing)
             self._replacing = []
             for worker in workers:
-                found = self._index_files.look(worker)
+                found = self._index_files.find_new(worker)
                 self._replace(found)
                 self._add(found)
             return self.version > known
@@ -176,7 +176,7 @@ class Catalogue:
         Return whether there were any. What is new in them waits for the next refresh.
         """
         with self._lock:
-            found = self._index_files.look_again()
+            found = self._index_files.rescan()
             self._replacing += found
             return self._replace(found)
 

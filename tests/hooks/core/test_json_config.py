@@ -242,5 +242,5 @@ def test_metadata_is_kept_as_json(tmp_path: Path) -> None:
         "at": str(tmp_path),
         "7": {"deep": [1]},
     }
-    with pytest.raises(ConfigurationError, match="metadata is a mapping"):
+    with pytest.raises(ConfigurationError, match="metadata must be a mapping"):
         tt.Hook(tmp_path / "other", metadata=5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Memory is used again only when nobody reads it any more."""
+"""Buffers are used again, and only once nobody reads them any more."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from tensortrial.storage.open import open_storage
 LARGE = BATCHED_BYTES
 
 
-def test_what_came_back_is_used_again() -> None:
-    copies = BufferPool()
-    first = copies.copy(np.zeros(LARGE, np.uint8))
-    other = copies.copy(np.ones(LARGE, np.uint8))
+def test_a_released_buffer_is_used_again() -> None:
+    pool = BufferPool()
+    first = pool.acquire(np.zeros(LARGE, np.uint8))
+    other = pool.acquire(np.ones(LARGE, np.uint8))
     assert not np.shares_memory(first, other)
-    copies.release(first)
-    again = copies.copy(np.full((LARGE // 8, 1), 7.0))
+    pool.release(first)
+    again = pool.acquire(np.full((LARGE // 8, 1), 7.0))
     assert np.shares_memory(first, again)
     assert (again == 7.0).all()
     assert (other == 1).all()
 
 
-def test_no_more_is_kept_than_the_limit() -> None:
-    copies = BufferPool(limit=2 * LARGE)
-    lent = [copies.copy(np.zeros(LARGE, np.uint8)) for _ in range(5)]
-    for copy in lent:
-        copies.release(copy)
-        assert copies._free_bytes <= 2 * LARGE
-    copies.release(copies.copy(np.zeros(3 * LARGE, np.uint8)))
-    assert copies._free_bytes <= 2 * LARGE
+def test_released_buffers_keep_no_more_than_the_limit() -> None:
+    pool = BufferPool(limit=2 * LARGE)
+    acquired = [pool.acquire(np.zeros(LARGE, np.uint8)) for _ in range(5)]
+    for copy in acquired:
+        pool.release(copy)
+        assert pool._free_bytes <= 2 * LARGE
+    pool.release(pool.acquire(np.zeros(3 * LARGE, np.uint8)))
+    assert pool._free_bytes <= 2 * LARGE
 
 
 @pytest.mark.parametrize("layout", ["C", "F"])
 def test_a_copy_is_in_c_order(layout: str) -> None:
     array = np.asarray(np.arange(float(LARGE)).reshape(64, -1), order=layout)  # type: ignore[call-overload]
-    copy = BufferPool().copy(array)
+    copy = BufferPool().acquire(array)
     assert copy.flags.c_contiguous
     assert (copy == array).all()
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_memory_comes_back_once_its_row_group_is_written(tmp_path: Path, codec: str) -> None:
+def test_a_buffer_is_released_once_its_row_group_is_written(tmp_path: Path, codec: str) -> None:
     path = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
     writer = ChunkWriter(open_storage(tmp_path).sink(path), path, "w", codec)
-    copies, plan = BufferPool(), Plan("t", (), True)
-    value = copies.copy(np.zeros(LARGE, np.uint8))
+    pool, plan = BufferPool(), Plan("t", (), True)
+    value = pool.acquire(np.zeros(LARGE, np.uint8))
     writer.append(
-        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=copies), TensorSpec(plan, "uint8", (LARGE,), LARGE)
+        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=pool), TensorSpec(plan, "uint8", (LARGE,), LARGE)
     )
-    assert copies._free_bytes == 0
+    assert pool._free_bytes == 0
     writer.finish()
-    assert copies._free_bytes == LARGE
+    assert pool._free_bytes == LARGE
     writer.publish()
 
 
