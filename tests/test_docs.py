@@ -79,6 +79,18 @@ def test_the_session_of_the_readme_gives_what_it_shows(folder: Path, monkeypatch
     assert result.failed == 0
 
 
+def test_the_program_of_the_readme_runs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    from tensortrial import create_trial
+
+    trial = create_trial(tmp_path / "runs" / "mine")
+    assert trial.steps() == list(range(0, 100, 10))
+    assert "gradient/Linear_weight" in trial.tensor_names()
+
+
 def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
