@@ -172,7 +172,11 @@ class BaseHook:
         return self.recorder.collections.get(name, create)
 
     def get_collections(self) -> dict[str, Collection]:
-        """Return all collections by their names."""
+        """Return all collections.
+
+        Returns:
+            The collections by their names.
+        """
         return self.recorder.collections.by_name()
 
     def set_mode(self, mode: ModeKeys) -> None:
@@ -269,7 +273,15 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
 
 
 def create_trial(*args: Any, **options: Any) -> Trial:
-    """Open a run: see `tensortrial.create_trial`."""
+    """Open a run for reading, as `tensortrial.create_trial` does.
+
+    Args:
+        *args: The positional arguments of `tensortrial.create_trial`.
+        **options: Its keyword arguments.
+
+    Returns:
+        The run.
+    """
     import tensortrial  # needs DuckDB, and a training job seldom reads
 
     return tensortrial.create_trial(*args, **options)

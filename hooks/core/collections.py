@@ -163,7 +163,13 @@ class ModuleCollection(Collection):
         self._modules: list[tuple[Any, bool, bool]] = []
 
     def add_tensors_of(self, module: Any, inputs: bool, outputs: bool) -> None:
-        """Include a module's inputs, its outputs, or both, once its name is known."""
+        """Include a module's inputs, its outputs, or both, once its name is known.
+
+        Args:
+            module: The module, layer or block.
+            inputs: Include its inputs.
+            outputs: Include its outputs.
+        """
         self._modules.append((module, inputs, outputs))
 
     @property
@@ -172,7 +178,11 @@ class ModuleCollection(Collection):
         return super().is_empty and not self._modules
 
     def resolve(self, names: Mapping[Any, str]) -> None:
-        """Replace each module whose name is known by the names of its tensors."""
+        """Replace each module whose name is known by the names of its tensors.
+
+        Args:
+            names: The names of modules.
+        """
         unnamed = []
         for module, inputs, outputs in self._modules:
             if module not in names:

@@ -48,7 +48,11 @@ def get_hook(
 
 
 def set_hook(hook: Any) -> None:
-    """Make `hook` the current hook."""
+    """Make a hook the current one.
+
+    Args:
+        hook: The hook; None for none.
+    """
     global _hook
     _hook = hook
 

@@ -36,21 +36,21 @@ class Receiver(Protocol):
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step. If not, only `begin_step` is called."""
+        """Whether anything is due at the open step. If not, only `_begin_root` is called."""
 
-    def may_save(self, names: list[str]) -> bool:
+    def _may_save(self, names: list[str]) -> bool:
         """Return whether a tensor of one of these names may be saved at some step."""
 
-    def begin_step(self, root: Root, module: torch.nn.Module | None) -> None:
+    def _begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
         """Begin a step, because a registered model is about to run. Compiled code passes no module."""
 
-    def values_of(self, path: str, direction: str, value: Any) -> None:
+    def _capture_values(self, path: str, direction: str, value: Any) -> None:
         """Capture what the module at `path` is about to run on (direction "input") or returned ("output")."""
 
-    def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+    def _capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
         """Capture one tensor of it."""
 
-    def gradient_of(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
+    def _capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
         """Capture the gradient of a parameter. The version grows when the parameter is changed in place."""
 
 
@@ -83,13 +83,13 @@ class BeginStep(_Callback):
             if not is_exporting():
                 emit(self._number, self._number, None)
         elif not _is_ignored():
-            self.receiver.begin_step(self._subject, module)
+            self.receiver._begin_root(self._subject, module)
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if not _in_backward():
             self._subject.in_compiled_code = True
             was_on = switch.on
-            self.receiver.begin_step(self._subject, None)
+            self.receiver._begin_root(self._subject, None)
             if self.receiver.saving and not was_on:
                 compiled.warn_of_unforeseen_step()
 
@@ -108,13 +108,13 @@ class _ModuleCallback(_Callback):
         return direction == self.direction and type(self._module()) is kind
 
     def may_save(self, keys: Keys) -> bool:
-        return self.receiver.may_save(
+        return self.receiver._may_save(
             [f"{self._subject}_{self.direction}_{label}" for key in keys for label in _labels(key)]
         )
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if self.receiver.saving and not _in_backward():
-            self.receiver.value_of(self._subject, self.direction, key, tensor)
+            self.receiver._capture_value(self._subject, self.direction, key, tensor)
 
     def _put_into_graph(self, module: torch.nn.Module, value: Any) -> None:
         found = list(tensors_in(value))
@@ -139,9 +139,9 @@ class Inputs(_ModuleCallback):
             if kwargs:
                 self._put_into_graph(module, kwargs)
         elif self.receiver.saving and not _is_ignored():
-            self.receiver.values_of(self._subject, "input", args)
+            self.receiver._capture_values(self._subject, "input", args)
             if kwargs:
-                self.receiver.values_of(self._subject, "input", kwargs)
+                self.receiver._capture_values(self._subject, "input", kwargs)
 
 
 class Outputs(_ModuleCallback):
@@ -154,7 +154,7 @@ class Outputs(_ModuleCallback):
         if is_compiling():
             self._put_into_graph(module, output)
         elif self.receiver.saving and not _is_ignored():
-            self.receiver.values_of(self._subject, "output", output)
+            self.receiver._capture_values(self._subject, "output", output)
 
 
 class GradientCallback(_Callback):
@@ -190,17 +190,17 @@ class GradientCallback(_Callback):
             return
         self.called = True
         if self.receiver.saving:
-            self.receiver.gradient_of(self, parameter.grad, parameter._version)
+            self.receiver._capture_gradient(self, parameter.grad, parameter._version)
 
     def captures(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
         return kind is None
 
     def may_save(self, keys: Keys) -> bool:
-        return self.receiver.may_save([self._subject])
+        return self.receiver._may_save([self._subject])
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if self.receiver.saving:
-            self.receiver.gradient_of(self, tensor, self._version)
+            self.receiver._capture_gradient(self, tensor, self._version)
 
 
 def is_own_callback(callback: object) -> bool:

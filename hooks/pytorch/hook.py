@@ -260,13 +260,13 @@ class Hook(BaseHook):
         """Whether anything is due at the open step."""
         return self.recorder.saving
 
-    def may_save(self, names: list[str]) -> bool:
+    def _may_save(self, names: list[str]) -> bool:
         """Return whether one of these tensors may be saved at some step."""
         self._resolve_modules()
         return self.recorder.may_save(names)
 
     @guarded
-    def begin_step(self, root: Root, module: torch.nn.Module | None) -> None:
+    def _begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
         """Begin a step, because a model is about to run."""
         if self.recorder.counting:
             caller = Caller.TRAINING if module is None else caller_of(module)
@@ -277,7 +277,7 @@ class Hook(BaseHook):
         self._turn_switch()
 
     @guarded
-    def values_of(self, path: str, direction: str, value: Any) -> None:
+    def _capture_values(self, path: str, direction: str, value: Any) -> None:
         """Capture a module's inputs or outputs."""
         if self._in_probe:
             self._in_probe = in_probe()
@@ -289,13 +289,13 @@ class Hook(BaseHook):
             self._save_late_parameters()
 
     @guarded
-    def value_of(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+    def _capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
         """Capture one of a module's inputs or outputs."""
         self._missed.note(path)
         self._capture.value(path, direction, key, tensor)
 
     @guarded
-    def gradient_of(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
+    def _capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
         """Capture the gradient of a parameter."""
         self._missed.note(callback.name)
         step = self.recorder.step

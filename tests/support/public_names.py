@@ -41,7 +41,13 @@ SINGLE_NAMES = [
 @cache
 def load_package(folder: Path) -> griffe.Module:
     """Return the sources below `folder`, which holds the package under its import name."""
-    package = griffe.load("tensortrial", search_paths=[folder], docstring_parser="google", allow_inspection=False)
+    package = griffe.load(
+        "tensortrial",
+        search_paths=[folder],
+        docstring_parser="google",
+        allow_inspection=False,
+        extensions=griffe.load_extensions(REFERENCE.parent / "site" / "hook_arguments.py"),
+    )
     assert isinstance(package, griffe.Module)
     return package
 

@@ -404,7 +404,7 @@ class TestWhatCannotBeCaptured:
         hook.get_collection("all").save_config = tt.SaveConfig(save_steps=[3])
         forward(x)
         hook.close()
-        assert ["made due" in text for text in warnings(caplog)] == [True]
+        assert ["became due" in text for text in warnings(caplog)] == [True]
 
 
 class TestSwitch:
