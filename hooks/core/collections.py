@@ -98,8 +98,13 @@ class CollectionManager:
             self._saved.add(name)
 
     def choose(self, names: Iterable[str], include_regex: Iterable[str] | str | None, save_all: bool) -> None:
-        """Choose what is saved: the collections of these names, tensors that match `include_regex`, and every tensor
-        with `save_all`."""
+        """Choose what is saved.
+
+        Args:
+            names: The names of collections.
+            include_regex: Also save the tensors that match one of these.
+            save_all: Save every tensor.
+        """
         self.include(names)
         if include_regex:
             self.require(CollectionKeys.DEFAULT).include(include_regex)
@@ -155,8 +160,10 @@ class CollectionManager:
 
 
 class ModuleCollection(Collection):
-    """A collection that can also include the inputs and outputs of modules, layers or blocks, as the framework calls
-    them."""
+    """A collection that can also include the inputs and outputs of modules.
+
+    Some frameworks call them layers or blocks.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -54,8 +54,10 @@ class OccurrenceCounter:
         self._counts: dict[tuple[str, str], Iterator[int]] = {}
 
     def next(self, step: object, path: str, kind: str) -> int:
-        """Return 0 for the first value of a step, 1 for the second and so on. A model may run in several threads at
-        once."""
+        """Return 0 for the first value of a step, 1 for the second and so on.
+
+        A model may run in several threads at once.
+        """
         if step is not self._step:
             self._step, self._counts = step, {}
         # Both calls are atomic.

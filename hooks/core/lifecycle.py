@@ -22,11 +22,11 @@ class Lifecycle:
         run: The run, as this worker writes it.
         duty: Whether this worker is one of those that save.
         dry_run: Save nothing.
-        resume: Continue a run that is there.
+        resume: Continue the run in out_dir, if there is one.
         follows: Keep to the job's steps also where this process saves nothing.
 
     Raises:
-        RunExists: Another run is there, and `resume` is False.
+        RunExists: Another run is in out_dir, and `resume` is False.
         RunInUse: A living process writes to the run to be resumed.
     """
 
@@ -34,8 +34,10 @@ class Lifecycle:
         self._run, self.duty = run, duty
         wanted = not dry_run and switched_on()
         self.active = wanted and duty.saves
-        """Whether this process saves anything: not in a dry run, of a worker left out, switched off, failed or
-        closed."""
+        """Whether this process saves anything.
+
+        It saves nothing in a dry run, as a worker that is left out, switched off, failed or closed.
+        """
         self.follows = follows and wanted
         """Whether this process keeps to the job's steps although it saves nothing."""
         self.closed = False

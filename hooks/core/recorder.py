@@ -175,8 +175,10 @@ class Recorder:
                 self._close_step()
 
     def start_at(self, step: int) -> None:
-        """Begin a new run with this step, because the model has been trained for as many. A run that has steps
-        continues after them."""
+        """Begin a new run with this step, because the model has been trained for as many.
+
+        A run that has steps continues after them.
+        """
         with self._lock:
             self._clock.start_at(step)
 
@@ -190,8 +192,10 @@ class Recorder:
             self._clock.withdraw()
 
     def hold_step(self) -> None:
-        """Begin a step that lasts until `release_step`, whatever begins meanwhile. Inside another held step it is a
-        part of that step."""
+        """Begin a step that lasts until `release_step`, and that all steps which begin meanwhile are a part of.
+
+        Inside another held step it is a part of that step.
+        """
         with self._lock:
             self.begin_step()
             self._clock.hold()
@@ -310,8 +314,10 @@ class Recorder:
         self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner), kept.nbytes)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
-        """Keep many scalars at the open step, those of them that are due. The caller must not change `numbers`
-        afterwards."""
+        """Keep many scalars at the open step, those of them that are due.
+
+        The caller must not change `numbers` afterwards.
+        """
         found = self._planner.plans(names)
         plans = [plan for plan in found if plan is not None]
         if len(plans) < len(found):
@@ -376,8 +382,10 @@ class Recorder:
             self._hand_over(value.nbytes)
 
     def _step_to_save_into(self) -> Step | None:
-        """Return the step that takes what the user saves by a call, opened ahead if none is open; None if nothing is
-        saved."""
+        """Return the step for values that the user saves by a call; None if nothing is saved.
+
+        If no step is open, one is opened ahead.
+        """
         if not self._life.active:
             if self._life.closed:
                 self._life.failures.warn_of_loss()
@@ -473,8 +481,10 @@ class Recorder:
 
     @property
     def active(self) -> bool:
-        """Whether this process saves anything: not in a dry run, of a worker left out, switched off, failed or
-        closed."""
+        """Whether this process saves anything.
+
+        It saves nothing in a dry run, as a worker that is left out, switched off, failed or closed.
+        """
         return self._life.active
 
     @property

@@ -29,8 +29,10 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
 
 
 def text_of(array: Array) -> Array:
-    """Return an array of bytes objects, which is how TensorFlow returns text, as fixed-width text; any other array as
-    it is."""
+    """Return an array of bytes objects as fixed-width text; any other array as it is.
+
+    TensorFlow returns text as bytes objects.
+    """
     if array.dtype != object or not all(isinstance(each, bytes) for each in array.ravel()):
         return array
     return np.array([each.decode(errors="replace") for each in array.ravel()], np.str_).reshape(array.shape)

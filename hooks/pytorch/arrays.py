@@ -26,9 +26,13 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 def tensors_in(
     value: Any, key: str | None = None, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str | None, torch.Tensor]]:
-    """Yield the tensors in what a module receives or returns, with their keys. A tensor that is identified by its
-    position has none. A container that contains itself is entered once: `above` are the ids of the containers that this
-    one is in."""
+    """Yield the tensors in what a module receives or returns, with their keys.
+
+    Args:
+        value: A tensor, or a container of tensors and other containers. One that contains itself is entered once.
+        key: The key of `value`. A tensor that is identified by its position has none.
+        above: The ids of the containers that `value` is in.
+    """
     if isinstance(value, torch.Tensor):
         yield key, value
     elif id(value) not in above:
@@ -73,8 +77,9 @@ def _dequantizes(kind: type[torch.Tensor]) -> bool:
 
 
 def values_and_lengths(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the members of a nested tensor, concatenated along the axis in which they differ (the first if they do
-    not), and their lengths along it.
+    """Return the concatenated members of a nested tensor, and their lengths.
+
+    The axis is the one in which they differ, the first if they do not.
 
     Raises:
         UnsupportedValue: The members differ in several axes.

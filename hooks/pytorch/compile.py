@@ -1,4 +1,4 @@
-"""What takes the place of a callback in the graphs of torch.compile.
+"""The operator that replaces a callback in the graphs of torch.compile.
 
 Compiled code cannot call back into Python: of a callback the compiler keeps only what it can put into a graph. So in a
 graph a callback is an operator that returns nothing and has an effect, which the compiler neither drops nor moves
@@ -42,8 +42,10 @@ class GraphCallback(Protocol):
 
 
 class Switch:
-    """The choice between the graphs of compiled code. The compiler reads the attributes, and compiles once for each of
-    their values."""
+    """The choice between the graphs of compiled code.
+
+    The compiler reads the attributes, and compiles once for each of their values.
+    """
 
     def __init__(self) -> None:
         self.on = False
@@ -64,8 +66,10 @@ class Switch:
             self._raise_limit()
 
     def _raise_limit(self) -> None:
-        """Let the compiler keep twice as many graphs of one function, because there are two for each that it would have
-        without a hook."""
+        """Let the compiler keep twice as many graphs of one function.
+
+        There are two for each graph that it would have without a hook.
+        """
         config = sys.modules.get("torch._dynamo.config")
         if config is not None and not self._limit_is_raised:
             self._limit_is_raised = True
@@ -94,8 +98,10 @@ def register(callback: GraphCallback) -> torch.Tensor:
 
 
 def refresh() -> None:
-    """Have code compiled again that lacks callbacks which are wanted now, because collections have changed. Callbacks
-    that are no longer wanted stay in the graphs that have them."""
+    """Make the compiler compile code again that lacks callbacks, after collections have changed.
+
+    Callbacks that are no longer wanted stay in the graphs that have them.
+    """
     now = {question: _may_save(*question) for question in _answers}
     if any(now[question] and not answer for question, answer in _answers.items()):
         _answers.clear()
@@ -169,8 +175,11 @@ def emit(number: torch.Tensor, tensor: torch.Tensor, key: str | None) -> None:
 
 
 def leave_uncompiled(code: Any) -> None:
-    """Make the compiler leave a callback alone where Python itself calls it: before and after the forward of a compiled
-    model. Where the callback is a part of what is compiled, it still becomes a part of the graph."""
+    """Make the compiler leave a callback alone where Python itself calls it.
+
+    That is before and after the forward of a compiled model. Where the callback is a part of what is compiled, it still
+    becomes a part of the graph.
+    """
     frames = torch._C._dynamo.eval_frame
     if not hasattr(frames, "_FrameExecStrategy"):  # an older release
         return

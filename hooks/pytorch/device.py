@@ -97,8 +97,10 @@ class Batch:
         self._staged, self._staged_bytes = [], 0
 
     def _go_on_in(self, stream: Any) -> None:
-        """Continue in another stream, after what is queued in the last one: backward, or a wrapper, may use another
-        stream than forward."""
+        """Continue in another stream, after what is queued in the last one.
+
+        Backward, or a wrapper, may use another stream than forward.
+        """
         if self._stream is not None and stream != self._stream:
             stream.wait_stream(self._stream)
             for tensor in [*self._results, *(tensor for tensor, _, _ in self._staged)]:
@@ -107,8 +109,10 @@ class Batch:
 
 
 def copy_later(tensor: torch.Tensor) -> tuple[Array, Ready | None]:
-    """Return an array for the values of a dense tensor, and the call after which it has them; None if it has them
-    already."""
+    """Return an array for the values of a dense tensor, and the call that waits for them.
+
+    The call is None if the array has the values already.
+    """
     if not tensor.is_cuda:
         return host_copy(tensor), None
     # Copied on the device first: that takes a fiftieth of the time of the bus, and the training goes on meanwhile.

@@ -44,8 +44,10 @@ class GradientCallbacks:
         self._remove_from_optimizers = weakref.finalize(self, steps.remove)
 
     def follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
-        """Save the gradient of this parameter, and of no other one, under this name, and under no other name that it
-        had in the same model before."""
+        """Save the gradient of this parameter, and of no other one, under this name.
+
+        It is no longer saved under a name that it had in the same model before.
+        """
         # A lazy parameter supports no operations until it has values; then it is the same object, with its callbacks.
         with torch._C.DisableTorchFunctionSubclass():
             callbacks = _callbacks_of(parameter)
@@ -66,8 +68,10 @@ class GradientCallbacks:
             self._restore(parameter, callbacks, callbacks.get(handle.id))
 
     def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], callback: GradientCallback | None) -> None:
-        """Pass the callbacks to autograd again, if it may have lost ours: a parameter that was swapped twice may be at
-        the same address again."""
+        """Pass the callbacks to autograd again, if it may have lost ours.
+
+        A parameter that was swapped twice may be at the same address again.
+        """
         # Never while another thread may be in a backward: autograd would go on with callbacks that are freed.
         self._threads.add(threading.get_ident())
         if callback is not None and not callback.called and len(self._threads) == 1:

@@ -157,8 +157,9 @@ class Hook(BaseHook):
     register_hook = register_module
 
     def register_scaler(self, scaler: Scaler) -> None:
-        """Save gradients without the scale of a torch.amp.GradScaler, which multiplies the loss, and so the gradients
-        until `scaler.unscale_` or `scaler.step` divides them by it.
+        """Save gradients without the scale of a torch.amp.GradScaler.
+
+        The scaler multiplies the loss, and so the gradients, until `scaler.unscale_` or `scaler.step` divides them.
 
         Args:
             scaler: The scaler of the training. It replaces one that was registered before. One that is not enabled
@@ -173,11 +174,11 @@ class Hook(BaseHook):
 
     @guarded
     def save_gradients(self, module: torch.nn.Module | None = None) -> None:
-        """Save the gradients as they are now, if they are due at the open step, instead of those that the first
-        backward of the step computed.
+        """Save the gradients as they are now, if they are due at the open step.
 
-        This chooses the moment in a step of several updates, or after `scaler.unscale_`, clipping, or the averaging of
-        DistributedDataParallel. Later gradients of the step are not saved.
+        They replace those that the first backward of the step computed. This chooses the moment in a step of several
+        updates, or after `scaler.unscale_`, clipping, or the averaging of DistributedDataParallel. Later gradients of
+        the step are not saved.
 
         Args:
             module: A registered model. Default: all of them.

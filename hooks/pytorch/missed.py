@@ -14,8 +14,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 
 class MissedCapture:
-    """Compares, at a model's first saved step, the tensors that were captured from its compiled parts with those that
-    were due, and warns of the missing ones.
+    """A check, at a model's first saved step, that the tensors that were due of its compiled parts were captured.
 
     A part that was compiled before its modules had callbacks runs without them, and a backward that was compiled
     together with its forward does not call the callbacks of gradients. torch reports neither.

@@ -83,8 +83,9 @@ class Models:
                 yield root, module
 
     def follow(self, root: Root) -> list[tuple[str, torch.Tensor]]:
-        """Add callbacks to what is new in a model: a module or a parameter may have been replaced since the last step,
-        and a frozen parameter unfrozen.
+        """Add callbacks to what is new in a model.
+
+        A module or a parameter may have been replaced since the last step, and a frozen parameter unfrozen.
 
         Returns:
             Its parameters and buffers, with their names.

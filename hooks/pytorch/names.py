@@ -50,8 +50,10 @@ class Root:
 
 
 def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules of a model, each once, with their paths. The model's own path is empty. A wrapper and the
-    module in it share a path, and the wrapper comes first."""
+    """Yield the modules of a model, each once, with their paths.
+
+    The model's own path is empty. A wrapper and the module in it share a path, and the wrapper comes first.
+    """
     return _visit(root, "", set())
 
 
@@ -94,8 +96,10 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def class_name(module: torch.nn.Module) -> str:
-    """Return the user's name for the class of a module. `fully_shard` changes the class itself: Net becomes
-    FSDPNet."""
+    """Return the user's name for the class of a module.
+
+    `fully_shard` changes the class itself: Net becomes FSDPNet.
+    """
     kind = type(unwrapped(module))
     while kind.__bases__[0].__name__ in _SHARDED:
         kind = kind.__bases__[1]

@@ -1,5 +1,7 @@
-"""The callbacks and torch.jit, which compiles the callbacks of a module together with it. This package's cannot be
-compiled, so torch.jit gets the module without them."""
+"""Modules without this package's callbacks, for torch.jit.
+
+torch.jit compiles the callbacks of a module together with it, and these cannot be compiled.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ _CALLBACKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def hide_callbacks_from_scripting() -> None:
-    """Make torch.jit.script, and torch.jit.trace, compile modules without this package's callbacks. Calling this twice
-    is fine."""
+    """Make torch.jit.script and torch.jit.trace compile modules without this package's callbacks.
+
+    Calling this twice is fine.
+    """
     recursive: Any = torch.jit._recursive
     original = getattr(recursive, "create_script_module", None)
     if original is None or hasattr(original, "__wrapped__"):

@@ -247,22 +247,22 @@ class TestValues:
         ["float16", "float64", "bfloat16", "complex64", "bool", "uint8", "int64", "float8_e4m3fn", "float8_e5m2"],
     )
     def test_values_of_every_dtype_are_saved(self, make_hook: Any, out: str, dtype: str) -> None:
-        value = (torch.arange(12).reshape(3, 4) % 3).to(getattr(torch, dtype))
+        tensor = (torch.arange(12).reshape(3, 4) % 3).to(getattr(torch, dtype))
         hook, net = make_hook(include_regex="_input_"), nn.Identity()
         hook.register_module(net)
-        net(value.t())
+        net(tensor.t())
         hook.close()
         found = value(out, "Identity_input_0")
         assert found.dtype == np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
-        expected = value.t().to(torch.complex64 if value.is_complex() else torch.float64).numpy()
+        expected = tensor.t().to(torch.complex64 if tensor.is_complex() else torch.float64).numpy()
         assert found.shape == (4, 3)
         assert np.array_equal(found.astype(expected.dtype), expected)
 
     def test_values_of_lazy_conjugates_and_negations_are_saved(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_regex="_input_"), nn.Identity()
         hook.register_module(net)
-        value = torch.tensor([1 + 2j, 3 - 1j])
-        net((value.conj(), value.conj().imag))
+        tensor = torch.tensor([1 + 2j, 3 - 1j])
+        net((tensor.conj(), tensor.conj().imag))
         hook.close()
         assert same(value(out, "Identity_input_0"), np.array([1 - 2j, 3 + 1j], np.complex64))
         assert same(value(out, "Identity_input_1"), np.array([-2, 1], np.float32))
@@ -279,11 +279,11 @@ class TestValues:
     def test_values_are_those_before_the_caller_changes_them(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_regex="_output_"), nn.Identity()
         hook.register_module(net)
-        value = torch.zeros(4)
-        net(value)
-        value += 1
-        hook.save_tensor("mine", value)
-        value += 1
+        tensor = torch.zeros(4)
+        net(tensor)
+        tensor += 1
+        hook.save_tensor("mine", tensor)
+        tensor += 1
         hook.close()
         assert not value(out, "Identity_output_0").any()
         assert value(out, "mine").tolist() == [1, 1, 1, 1]
