@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from ..format.schema import FINDINGS, INDEX, TENSORS
-from ..storage.base import check_path, missing
+from ..storage.base import check_path
+from ..storage.foreign_errors import missing
 from ..storage.open import Storage
 
 PROTOCOL = "tensortrial"

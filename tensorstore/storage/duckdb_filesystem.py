@@ -1,8 +1,8 @@
-"""What DuckDB reads the files of runs through: nothing else can be read, and nothing written.
+"""The file system through which DuckDB reads the files of runs. It reads nothing else, and writes nothing.
 
-fsspec's own files ask for the size of a file each time that they open it, and fetch what was fetched before: three
-requests for a file of which every byte is known. A file of a run is published whole and never changes, so its storage
-is asked for the size once, and what was read of it serves again.
+fsspec's own files request a file's size each time that they open it, and fetch again what was fetched before: three
+requests for a file of which every byte is known. A file of a run is published whole and never changes, so its size is
+requested once, and its bytes are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Find = Callable[[str], tuple[Storage, str]]
 class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The files that `find` knows, for `register_filesystem`.
 
-    Whatever fsspec has beyond reading raises NotImplementedError there; what it does by `open` is refused here.
+    fsspec's own methods that write raise NotImplementedError; those that write by `open` are refused here.
     """
 
     cachable = False
@@ -37,7 +37,7 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._find = find
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        # DuckDB is given exact paths only, so what a path matches is the path.
+        # DuckDB gets exact paths only, and a name may contain what a glob would expand.
         return [path]
 
     def exists(self, path: str, **_: Any) -> bool:
@@ -55,7 +55,7 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return storage.size(name)
 
     def modified(self, path: str) -> datetime:
-        # DuckDB compares it, to find out whether what it keeps of a file is still true. It always is.
+        # DuckDB compares it to find out whether its own cache of a file is valid. It always is.
         del path
         return _PUBLISHED
 

@@ -10,7 +10,7 @@ from functools import cache
 _KEEP_SIZE = 1
 _RESERVED_BYTES = 1 << 20
 _GATHERED_BYTES = 1 << 20
-"""Given 32 MB in pieces of 100 kB by one call, Linux 6.18 takes up to eight times as long as in calls of 1 MB."""
+"""Linux 6.18 takes up to eight times as long for 32 MB in pieces of 100 kB by one call as in calls of 1 MB."""
 _PIECES = 1024
 """The least that every system takes in one call (IOV_MAX)."""
 
@@ -21,11 +21,11 @@ def append_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
     if nbytes >= _RESERVED_BYTES:
         _reserve(number, nbytes)
     begin = gathered = 0
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         gathered += len(piece)
-        if gathered >= _GATHERED_BYTES or place - begin + 1 == _PIECES:
-            _write_all(number, pieces[begin : place + 1])
-            begin, gathered = place + 1, 0
+        if gathered >= _GATHERED_BYTES or index - begin + 1 == _PIECES:
+            _write_all(number, pieces[begin : index + 1])
+            begin, gathered = index + 1, 0
     if begin < len(pieces):
         _write_all(number, pieces[begin:])
 
@@ -33,7 +33,7 @@ def append_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
 def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
     written = os.writev(number, pieces)
     for piece in pieces:
-        # A call may write less than it was given, and ends at 2 GB.
+        # A call may write less than all of it, and 2 GB at most.
         if written < len(piece):
             rest = memoryview(piece)[written:]
             while rest:
@@ -42,15 +42,17 @@ def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def _reserve(number: int, nbytes: int) -> None:
-    """Tell the file system how much is to come: ext4 then takes it in two thirds of the time. That it may not know how
-    to, or has no room, is no matter here: the write will say."""
+    """Reserve space for what is to come: ext4 then writes it in two thirds of the time.
+
+    A file system that cannot do it, or is full, is ignored here: the write itself fails.
+    """
     if (allocate := _fallocate()) is not None:
         allocate(number, _KEEP_SIZE, os.lseek(number, 0, os.SEEK_CUR), nbytes)
 
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux's call, and not posix_fallocate: where the file system cannot do it, that writes to every block instead."""
+    """Return Linux's call. posix_fallocate would write to every block where the file system cannot reserve."""
     library = ctypes.CDLL(None)
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is not None:

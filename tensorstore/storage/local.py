@@ -16,29 +16,18 @@ from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, StorageError
 from ..forking import call_in_child
-from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join, translated
+from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join
+from .folder_listings import FolderListings, entries
+from .foreign_errors import translated
 from .gathered_write import append_all
 from .open_files import OpenFiles
+from .positional_reads import fill, read_at, read_owned
+from .ranges import neighbours, successive
 
 _T = TypeVar("_T")
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 """What os.link raises on a file system without hard links (exFAT, some FUSE mounts)."""
-
-_LISTED_FOLDERS = 256
-"""Folders whose files are remembered."""
-
-_TICK_NS = 100_000_000
-_COARSE_TICK_NS = 5_000_000_000
-
-_TRUSTED_LENGTH = 1 << 20
-"""Memory for so many bytes is set aside unasked."""
-
-_LONGEST_READ = 1 << 20
-"""Neighbours are read together up to this many bytes: what is cut out of them is still in the processor's cache."""
-
-_BUFFERS = 1024
-"""No more can be filled by one call."""
 
 _LOCK_POLL_SECONDS = 0.01
 
@@ -46,8 +35,8 @@ _LOCK_POLL_SECONDS = 0.01
 class LocalStorage(Storage):
     """Files are written under a temporary name and linked to their own, so that they appear whole and only once.
 
-    Nothing is fsynced: a crash of the process loses nothing that was published, a loss of power may. A file torn by
-    that is found by the checks on reading.
+    Nothing is fsynced: a crash of the process loses nothing that was published, a loss of power may. A file that it cut
+    short is found by the checks on reading.
     """
 
     is_local = True
@@ -55,10 +44,10 @@ class LocalStorage(Storage):
     def __init__(self, folder: str, follow_links: bool = False) -> None:
         self.url = folder
         self._follow_links = follow_links
-        # Two spellings of one folder, by way of a symbolic link, are one run to the registry of flushes.
+        # A folder and a symbolic link to it are one run to the registry of flushes.
         self._real = os.path.realpath(folder)
         self._open_files = OpenFiles(self._full)
-        self._folders = _Folders()
+        self._listings = FolderListings()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStorage, (self.url, self._follow_links)
@@ -68,8 +57,11 @@ class LocalStorage(Storage):
         return self._real
 
     def _full(self, path: str) -> str:
-        """The file's absolute path. Raises StorageError for one that is reached by a symbolic link, which could lead
-        anywhere: into another run, say, whose files `compact` would delete."""
+        """Return the file's absolute path.
+
+        Raises StorageError for one that is reached by a symbolic link, which could lead anywhere: into another run, for
+        example, whose files `compact` would delete.
+        """
         check_path(path)
         if not self._follow_links:
             _refuse_links(self.url, path)
@@ -93,7 +85,7 @@ class LocalStorage(Storage):
         with translated(path, "read"), open(self._full(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - length)
-            return _pread(file.fileno(), start, size - start), size
+            return read_at(file.fileno(), start, size - start), size
 
     def size(self, path: str) -> int:
         with translated(path, "read"):
@@ -105,33 +97,33 @@ class LocalStorage(Storage):
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         found: Blocks = [b""] * len(ranges)
         opened, file = "", None
-        for (path, start, length), places in _neighbours(ranges):
+        for (path, start, length), indices in neighbours(ranges):
             if not length:
                 continue
             try:
                 if file is None or path != opened:
                     opened, file = path, self._open_files.get(path)
-                data = _pread_owned(file.number, start, length)
+                data = read_owned(file.number, start, length)
             except OSError:
-                with translated(path, "read"):  # entered on errors only: it costs as much as the read itself
+                with translated(path, "read"):  # entered on errors only: it takes as long as the read itself
                     raise
-            for place in places:
-                begin = ranges[place].start - start
-                found[place] = data if len(places) == 1 else data[begin : begin + ranges[place].length]
+            for index in indices:
+                begin = ranges[index].start - start
+                found[index] = data if len(indices) == 1 else data[begin : begin + ranges[index].length]
         return found
 
     def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
         got = [length for _, _, length in ranges]
         opened, file = "", None
-        for places in _successive(ranges):
-            path, start, _ = ranges[places[0]]
+        for indices in successive(ranges):
+            path, start, _ = ranges[indices[0]]
             try:
                 if file is None or path != opened:
                     opened, file = path, self._open_files.get(path)
-                count = os.preadv(file.number, [buffers[place] for place in places], start)
-                if count != ranges[places[-1]].end - start:
-                    for place in places:
-                        got[place] = _fill(file.number, ranges[place].start, buffers[place])
+                count = os.preadv(file.number, [buffers[index] for index in indices], start)
+                if count != ranges[indices[-1]].end - start:
+                    for index in indices:
+                        got[index] = fill(file.number, ranges[index].start, buffers[index])
             except OSError:
                 with translated(path, "read"):
                     raise
@@ -139,19 +131,19 @@ class LocalStorage(Storage):
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
-            return sorted(entry.name for entry in _entries(self._full(folder) if folder else self.url))
+            return sorted(entry.name for entry in entries(self._full(folder) if folder else self.url))
 
     def _list_after(self, folder: str, after: str) -> Paths:
         found = []
         with translated(folder, "list"):
-            for sub in _entries(self._full(folder)):
+            for sub in entries(self._full(folder)):
                 stem = f"{sub.name}/"
                 if sub.is_symlink() and not self._follow_links:
                     raise _link_error(join(folder, sub.name), sub.path)
                 # All of a folder lies before `after` unless `after` is in it. Comparing the folders' own names would
                 # be wrong: 'a-b/x' comes before 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
-                    names = self._folders.files_in(sub.path)
+                    names = self._listings.files_in(sub.path)
                     seen = bisect_right(names, after[len(stem) :]) if after.startswith(stem) else 0
                     found += [stem + name for name in names[seen:]]
         return [join(folder, name) for name in sorted(found)]
@@ -241,6 +233,8 @@ class LocalStorage(Storage):
 
 
 class _LocalSink(Sink):
+    """A file under a temporary name until it is published."""
+
     def __init__(self, storage: LocalStorage, path: str) -> None:
         self._storage, self._path, self._temporary = storage, path, storage._temporary(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
@@ -262,44 +256,6 @@ class _LocalSink(Sink):
             os.unlink(self._temporary)
 
 
-class _Folders:
-    """The files in folders, listed again only when a folder has changed: a reader of a live run looks before each
-    answer, and half a millisecond goes into a folder of a thousand files."""
-
-    def __init__(self) -> None:
-        self._listed: dict[str, tuple[tuple[int, int], list[str]]] = {}
-
-    def files_in(self, folder: str) -> list[str]:
-        """The names of the files, sorted, without those that begin with a dot."""
-        try:
-            status = os.stat(folder)
-        except FileNotFoundError:
-            return []
-        state = status.st_ino, status.st_mtime_ns
-        known = self._listed.get(folder)
-        if known is not None and known[0] == state:
-            return known[1]
-        names = sorted(entry.name for entry in _entries(folder) if _is_listed(entry))
-        if _has_settled(status.st_mtime_ns):
-            if len(self._listed) >= _LISTED_FOLDERS:
-                self._listed.clear()
-            self._listed[folder] = state, names
-        return names
-
-
-def _is_listed(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a folder is a file, or a folder or link in place of one, which its reader then names
-    as damaged."""
-    return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
-
-
-def _has_settled(changed_ns: int) -> bool:
-    """Whether a change that is still to come will show in the folder's time. Two within one tick of the file system's
-    clock have the same time: the tick is 10 ms at most, unless the clock of this file system shows none so fine."""
-    age = time.time_ns() - changed_ns
-    return age > _COARSE_TICK_NS or (age > _TICK_NS and changed_ns % 1_000_000 != 0)
-
-
 def _refuse_links(folder: str, path: str) -> None:
     """Raise StorageError if any part of a path below a folder is a symbolic link. The folder itself may be one."""
     place = folder
@@ -308,7 +264,7 @@ def _refuse_links(folder: str, path: str) -> None:
         try:
             mode = os.lstat(place).st_mode
         except OSError:
-            return  # where nothing is, nothing can be followed
+            return  # a missing file cannot be followed
         if stat.S_ISLNK(mode):
             raise _link_error(path, place)
 
@@ -317,82 +273,8 @@ def _link_error(path: str, place: str) -> StorageError:
     return StorageError(
         path,
         f"{place!r} is a symbolic link, and nothing in a run is read or written through one, as it could lead into "
-        "another run: put what it leads to in its place",
+        "another run; replace the link by a copy of its target",
     )
-
-
-def _pread(number: int, start: int, length: int) -> bytes:
-    """`length` bytes, or fewer where the file ends. One pread gives 2 GiB at most, and may give less."""
-    data = os.pread(number, length, start)
-    if len(data) == length or not data:
-        return data
-    parts = [data]
-    got = len(data)
-    while got < length and (data := os.pread(number, length - got, start + got)):
-        parts.append(data)
-        got += len(data)
-    return b"".join(parts)
-
-
-def _pread_owned(number: int, start: int, length: int) -> bytearray:
-    """The same in memory of the caller's own. No more is set aside than the file has: an index may claim anything."""
-    if length > _TRUSTED_LENGTH:
-        length = max(0, min(length, os.fstat(number).st_size - start))
-    data = bytearray(length)
-    got = os.preadv(number, [data], start) if length else 0
-    if got == length:
-        return data
-    view = memoryview(data)
-    while got < length and (count := os.preadv(number, [view[got:]], start + got)):
-        got += count
-    view.release()
-    del data[got:]
-    return data
-
-
-def _fill(number: int, start: int, buffer: Buffer) -> int:
-    """Read until the buffer is full or the file ends, and give how many bytes it got."""
-    got = 0
-    while got < len(buffer) and (count := os.preadv(number, [buffer[got:]], start + got)):
-        got += count
-    return got
-
-
-def _successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
-    """The places of ranges that lie one after another in a file."""
-    run, path, begin, end = list[int](), "", 0, 0
-    for place in sorted(range(len(ranges)), key=ranges.__getitem__):
-        of, start, length = ranges[place]
-        if run and start == end and of == path and end + length - begin <= _LONGEST_READ and len(run) < _BUFFERS:
-            run.append(place)
-        else:
-            if run:
-                yield run
-            run, path, begin = [place], of, start
-        end = start + length
-    if run:
-        yield run
-
-
-def _neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """The ranges in the order of files, those that overlap or touch as one, with their places in `ranges`."""
-    if len(ranges) == 1:
-        yield ranges[0], [0]
-        return
-    order = sorted(range(len(ranges)), key=ranges.__getitem__)
-    places: list[int] = []
-    path, begin, end = "", 0, 0
-    for place in order:
-        of, start, length = ranges[place]
-        if places and of == path and start <= end and start + length - begin <= _LONGEST_READ:
-            places.append(place)
-            end = max(end, start + length)
-            continue
-        if places:
-            yield ByteRange(path, begin, end - begin), places
-        path, begin, end, places = of, start, start + length, [place]
-    if places:
-        yield ByteRange(path, begin, end - begin), places
 
 
 def _lock(number: int, seconds: float) -> None:
@@ -413,17 +295,8 @@ def _write_all(number: int, data: bytes | memoryview) -> None:
         left = left[os.write(number, left) :]
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in the folder, without the names that begin with a dot."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def _in_its_folder(file: str, make: Callable[[], _T]) -> _T:
-    """`make` the file; where its folder is missing, make the folder first. Trying costs nothing when it is there."""
+    """Return `make()`, the new file. Where its folder is missing, create it and try again."""
     try:
         return make()
     except FileNotFoundError:
@@ -451,7 +324,7 @@ def _make_lock_again() -> None:
 
 
 def _rename_exclusively(temporary: str, final: str) -> None:
-    """The best there is without hard links: threads exclude each other, other processes have a moment to collide in."""
+    """Rename without hard links: threads exclude each other, other processes may collide for a moment."""
     with _renaming:
         if os.path.lexists(final):
             raise FileExistsError(errno.EEXIST, "exists", final)

@@ -1,7 +1,6 @@
-"""Open the folder of a run, wherever it is: the door to everything that reads or writes files.
+"""Open the folder of a run, on a disk, in S3, in memory, or in whatever else fsspec reaches.
 
-Below it, `storage_seam` says what a run's folder must be able to do, `local_storage` does it on a disk and
-`remote_storage` in S3, in memory, and wherever else fsspec reaches. Others import from here.
+The other packages import from here.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
-from .base import ByteRange, Sink, Storage, add_flush, translated
-from .fsspec import FsspecStorage, S3Storage, s3_options
+from .base import ByteRange, Sink, Storage
+from .flush_registry import add_flush
+from .foreign_errors import translated
+from .fsspec import FsspecStorage
 from .local import LocalStorage
+from .s3 import S3Storage, s3_options
 
 __all__ = ["ByteRange", "Sink", "Storage", "canonical_url", "open_storage", "register_flush", "translated"]
 
@@ -25,11 +27,16 @@ _SAME = {"s3a": "s3", "local": "file"}
 def open_storage(
     url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, follow_links: bool = False
 ) -> Storage:
-    """The storage at a path or URL. Touches nothing there: neither need it exist, nor is it made.
+    """Return the storage at a path or URL. It need not exist, and is not created.
 
-    `storage_options` go to fsspec as they are; for S3 for example endpoint_url, key and secret.
-    `follow_links` also reads what is reached by symbolic links below a local folder, which in a run is refused: for
-    folders that somebody else has laid out.
+    Args:
+        url: A path, or a URL such as s3://bucket/folder.
+        storage_options: Passed to fsspec unchanged; for S3 for example endpoint_url, key and secret.
+        follow_links: Also read what is reached by symbolic links below a local folder. In a run that is refused; it is
+            for folders that another program has laid out.
+
+    Raises:
+        ConfigurationError: The URL or the options cannot be used.
     """
     protocol, rest = _parts(url)
     options = dict(storage_options or {})
@@ -39,7 +46,7 @@ def open_storage(
     if protocol == "s3":
         if "@" in rest.partition("/")[0]:
             raise ConfigurationError(
-                "an s3:// URL has no place for credentials: pass key and secret as storage_options"
+                "an s3:// URL must not contain credentials: pass key and secret as storage_options"
             )
         options = s3_options(options)
     try:
@@ -49,7 +56,7 @@ def open_storage(
 
 
 def canonical_url(url: str | os.PathLike[str]) -> str:
-    """The one spelling of a run's place: an absolute local path or a URL, without trailing slash and credentials."""
+    """Return a run's one spelling: an absolute local path, or a URL without trailing slash and credentials."""
     protocol, rest = _parts(url)
     if protocol == "file":
         return _folder(rest)
@@ -61,11 +68,18 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
 def register_flush(
     url: str | os.PathLike[str], callback: Callable[[], None], written_by: Callable[[], int] = lambda: 0
 ) -> Callable[[], None]:
-    """Have `callback` called before each `list_after` of this run in this process; gives the function that ends it.
+    """Call `callback` before each `list_after` of this run in this process.
 
-    This is how a reader in the writing process sees every closed step at once. A call that is under way when the
-    registration ends still finishes, so the callback must bear being called once more after that. `written_by` gives
-    the thread that writes the steps, which cannot wait for them.
+    So a reader in the writing process sees every closed step at once. A call that is under way when the registration
+    ends still finishes, so the callback may be called once more after that.
+
+    Args:
+        url: The run.
+        callback: The writer's flush.
+        written_by: Returns the identifier of the thread that writes the steps, which cannot wait for them.
+
+    Returns:
+        A function that ends the registration.
     """
     protocol, rest = _parts(url)
     key = os.path.realpath(_folder(rest)) if protocol == "file" else canonical_url(url)
@@ -75,18 +89,18 @@ def register_flush(
 def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
-        raise ConfigurationError(f"the place of a run must be a path or a URL, not {url!r}")
+        raise ConfigurationError(f"a run's location must be a path or a URL, got {url!r}")
     found = _URL.fullmatch(text)
     if not found:
         if "::" in text and "://" in text:
-            raise ConfigurationError("a run cannot be in a chain of URLs (with '::'); give the last one alone")
+            raise ConfigurationError("a run cannot be in a chain of URLs (with '::'); pass the last one alone")
         return "file", text
     protocol = found[1].lower()
     protocol = _SAME.get(protocol, protocol)
     if protocol == "file":
         return protocol, found[2] or "/"
     if not (rest := found[2].strip("/")):
-        raise ConfigurationError(f"{text} names no bucket or folder for the run")
+        raise ConfigurationError(f"{text!r} names no bucket or folder for the run")
     return protocol, rest
 
 

@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 _OPEN_FILES = 64
-"""Descriptors kept open per run: most reads of a training run go to a few recent files."""
+"""Descriptors kept open for each run: most reads of a training run go to a few recent files."""
 
 
 class Descriptor:
-    """An open file. It is closed when the last one who holds it lets go, so never under a reader's feet."""
+    """An open file. It is closed when its last holder releases it, so never during a read."""
 
     __slots__ = ("number",)
 
@@ -28,9 +28,9 @@ class Descriptor:
 class OpenFiles:
     """The files last read from, kept open: opening costs more than reading a small value."""
 
-    def __init__(self, place: Callable[[str], str]) -> None:
-        """`place` gives the absolute path of a file, if it may be opened."""
-        self._place = place
+    def __init__(self, full_path: Callable[[str], str]) -> None:
+        """Keep files open. `full_path` returns the absolute path of a file, or raises if it must not be opened."""
+        self._full_path = full_path
         self._start()
 
     def _start(self) -> None:
@@ -39,7 +39,7 @@ class OpenFiles:
         self._files: OrderedDict[str, Descriptor] = OrderedDict()
 
     def get(self, file: str) -> Descriptor:
-        """The open file. The caller holds it for as long as it reads."""
+        """Return the open file. The caller holds it for as long as it reads."""
         if self._process != os.getpid():
             self._start()  # a fork may have copied the lock while another thread held it
         with self._lock:
@@ -63,12 +63,12 @@ class OpenFiles:
         return opened
 
     def _opened(self, file: str) -> Descriptor:
-        place = self._place(file)
+        path = self._full_path(file)
         try:
-            return Descriptor(place)
+            return Descriptor(path)
         except OSError as exc:
             if exc.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
         with self._lock:
-            self._files.clear()  # the process has run out of descriptors: give ours back, and try once more
-        return Descriptor(place)
+            self._files.clear()  # the process has no descriptors left: release ours, and try once more
+        return Descriptor(path)

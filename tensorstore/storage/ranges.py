@@ -1,4 +1,4 @@
-"""Reads of parts of files in an object store: those that are near each other become one request."""
+"""Byte ranges grouped into fewer reads: those in one file that are near each other are read together."""
 
 from __future__ import annotations
 
@@ -8,37 +8,42 @@ from dataclasses import dataclass
 from .base import ByteRange
 
 _NEAR = 64 << 10
-"""Two ranges with no more than this between them are read as one: the bytes cost less than another request."""
+"""Ranges with no more bytes than this between them are one request: the bytes cost less than another request."""
 _MERGED = 16 << 20
-"""But no merged read is longer than this, so that long reads still go in parallel."""
+"""No merged request is longer, so that long reads still run in parallel."""
+_LONGEST_READ = 1 << 20
+"""Neighbours on a disk are read together up to this many bytes, which still fit the processor's cache."""
+_BUFFERS = 1024
+"""The most buffers that one call of the operating system fills."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Merged:
-    """One read, and the places in the caller's list that it serves."""
+class MergedRead:
+    """One read that serves several ranges."""
 
     span: ByteRange
     serves: list[tuple[int, ByteRange]]
+    """The ranges, each with its index in the caller's list."""
 
     def cut(self, data: bytes | bytearray) -> Iterator[tuple[int, bytes | bytearray]]:
-        """The part of `data` for each place."""
-        for place, wanted in self.serves:
+        """Yield each range's index and its bytes out of `data`, the bytes of the span."""
+        for index, wanted in self.serves:
             start = wanted.start - self.span.start
-            yield place, data if wanted == self.span else data[start : start + wanted.length]
+            yield index, data if wanted == self.span else data[start : start + wanted.length]
 
 
-def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED) -> list[_Merged]:
-    """The reads that serve `ranges`: those near each other in one file become one. Empty ranges need no read."""
-    merged: list[_Merged] = []
-    for place, wanted in sorted(enumerate(ranges), key=lambda each: (each[1].path, each[1].start)):
+def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED) -> list[MergedRead]:
+    """Return the reads that serve `ranges`: those near each other in one file become one. Empty ranges need no read."""
+    merged: list[MergedRead] = []
+    for index, wanted in sorted(enumerate(ranges), key=lambda each: (each[1].path, each[1].start)):
         if not wanted.length:
             continue
         span = _joined(merged[-1].span, wanted, near, longest) if merged else None
         if span is None:
-            merged.append(_Merged(wanted, [(place, wanted)]))
+            merged.append(MergedRead(wanted, [(index, wanted)]))
         else:
-            merged[-1].serves.append((place, wanted))
-            merged[-1] = _Merged(span, merged[-1].serves)
+            merged[-1].serves.append((index, wanted))
+            merged[-1] = MergedRead(span, merged[-1].serves)
     return merged
 
 
@@ -46,3 +51,40 @@ def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> Byte
     end = max(span.start + span.length, wanted.start + wanted.length)
     close = span.path == wanted.path and wanted.start <= span.start + span.length + near
     return ByteRange(span.path, span.start, end - span.start) if close and end - span.start <= longest else None
+
+
+def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
+    """Yield the indices of ranges that follow each other in a file without a gap."""
+    run, path, begin, end = list[int](), "", 0, 0
+    for index in sorted(range(len(ranges)), key=ranges.__getitem__):
+        of, start, length = ranges[index]
+        if run and start == end and of == path and end + length - begin <= _LONGEST_READ and len(run) < _BUFFERS:
+            run.append(index)
+        else:
+            if run:
+                yield run
+            run, path, begin = [index], of, start
+        end = start + length
+    if run:
+        yield run
+
+
+def neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
+    """Yield the ranges in the order of files, those that overlap or touch as one, with their indices in `ranges`."""
+    if len(ranges) == 1:
+        yield ranges[0], [0]
+        return
+    order = sorted(range(len(ranges)), key=ranges.__getitem__)
+    indices: list[int] = []
+    path, begin, end = "", 0, 0
+    for index in order:
+        of, start, length = ranges[index]
+        if indices and of == path and start <= end and start + length - begin <= _LONGEST_READ:
+            indices.append(index)
+            end = max(end, start + length)
+            continue
+        if indices:
+            yield ByteRange(path, begin, end - begin), indices
+        path, begin, end, indices = of, start, start + length, [index]
+    if indices:
+        yield ByteRange(path, begin, end - begin), indices

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortrial.storage.tail_cache import FileCache
+from tensortrial.storage.tail_cache import TailCache
 
 
 @given(st.binary(max_size=50), st.data())
 def test_the_cache_gives_what_the_file_holds(file: bytes, data: st.DataObject) -> None:
-    cache = FileCache(most=60)
+    cache = TailCache(max_bytes=60)
     assert cache.read("a", 0, 1) is None
     for _ in range(3):
         tail = data.draw(st.integers(0, len(file)))
@@ -26,7 +26,7 @@ def test_the_cache_gives_what_the_file_holds(file: bytes, data: st.DataObject) -
 
 
 def test_the_cache_forgets_what_was_unused_longest() -> None:
-    cache = FileCache(most=10)
+    cache = TailCache(max_bytes=10)
     for name in "abc":
         cache.keep(name, bytes(4), 4)
         cache.read("a", 0, 4)
@@ -34,7 +34,7 @@ def test_the_cache_forgets_what_was_unused_longest() -> None:
 
 
 def test_more_of_a_file_takes_the_place_of_less() -> None:
-    cache = FileCache()
+    cache = TailCache()
     cache.keep("a", b"cd", 4)
     cache.keep("a", b"abcd", 4)
     cache.keep("a", b"d", 4)

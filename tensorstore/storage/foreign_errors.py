@@ -1,0 +1,110 @@
+"""The errors of file systems, fsspec and S3 clients, raised as this project's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from ..errors import CorruptFile, StorageError, TensorTrialError
+
+Action = Literal["read", "write", "list", "delete"]
+
+
+@contextmanager
+def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
+    """Raise the errors of file systems, fsspec, botocore and pyarrow as ours.
+
+    Args:
+        path: The file, relative to the run.
+        action: What is done to it.
+        where: Where it is, in words, such as "bucket 'b', key 'k'". Nothing else of the configuration is passed, so
+            that no credential ever gets into a message.
+
+    Raises:
+        FileNotFoundError: The file to be read is missing. Its `filename` is `path`.
+        CorruptFile: A folder is in place of the file to be read.
+        StorageError: Every other refusal.
+    """
+    try:
+        yield
+    except TensorTrialError:
+        raise
+    except Exception as exc:
+        if not _is_foreign(exc):
+            raise
+        raise _translation(exc, path, action, where) from exc
+
+
+def http_status(exc: BaseException | None) -> int | None:
+    """Return the HTTP status behind an exception of s3fs or botocore, if there is one."""
+    while exc is not None:
+        response = getattr(exc, "response", None)
+        if isinstance(response, dict):
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return int(status) if status else None
+        exc = exc.__cause__
+    return None
+
+
+def missing(path: str) -> FileNotFoundError:
+    """Return the error of a missing file."""
+    return FileNotFoundError(errno.ENOENT, "no such file in the run", path)
+
+
+def _is_foreign(exc: Exception) -> bool:
+    # By the module's name, because none of these is imported for a local run.
+    families = {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
+    return isinstance(exc, OSError) or not families.isdisjoint({"botocore", "aiobotocore", "aiohttp", "fsspec"})
+
+
+def _translation(exc: Exception, path: str, action: Action, where: str) -> Exception:
+    absent = isinstance(exc, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
+    if isinstance(exc, IsADirectoryError) and action == "read" and not where:
+        return CorruptFile(path, "it is a folder, and not a file")
+    if absent and action == "read":
+        return missing(path)
+    error = StorageError(path, _sentence(exc, action, where))
+    # The file's relative path stays in .path; .errno lets a caller tell a full disk from the rest.
+    error.errno = getattr(exc, "errno", None)
+    return error
+
+
+def _sentence(exc: Exception, action: Action, where: str) -> str:
+    location = f" ({named})" if (named := where or _named(exc, action)) else ""
+    number, kind = getattr(exc, "errno", None), type(exc).__name__
+    holder = "the bucket" if where else "the file system"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full" if number == errno.ENOSPC else "the disk quota is used up"
+    if isinstance(exc, PermissionError) or http_status(exc) == 403:
+        return f"{holder} refuses the {action}{location}: {_reason(exc)}"
+    if kind in ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"):
+        return f"found no usable credentials for the object store{location}; pass key and secret as storage_options"
+    if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError"):
+        return f"the object store cannot be reached{location}; is endpoint_url right?"
+    if isinstance(exc, FileNotFoundError) and where:
+        return f"cannot {action}, the bucket does not exist{location}"
+    return f"cannot {action}{location}: {_reason(exc)}"
+
+
+def _named(exc: Exception, action: Action) -> str:
+    """Return the file that the error names; for a write its folder, because the file has a temporary name then."""
+    name = getattr(exc, "filename", None)
+    if not isinstance(name, str):
+        return ""
+    return os.path.dirname(name) if action == "write" else name
+
+
+def _reason(exc: Exception) -> str:
+    """Return the error in a few words. Its own text is used only where it cannot hold a URL with a signature."""
+    if http_status(exc) is not None:
+        cause: BaseException | None = exc
+        while cause is not None and not hasattr(cause, "response"):
+            cause = cause.__cause__
+        details = getattr(cause, "response", {}).get("Error", {})
+        return f"{details.get('Code', 'error')}, HTTP {http_status(exc)}"
+    if isinstance(exc, OSError) and exc.errno and exc.strerror:
+        return f"{exc.strerror}"
+    return type(exc).__name__
