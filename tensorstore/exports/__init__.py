@@ -1,4 +1,4 @@
-"""Runs, taken to where other data lies: `tensortrial.export` and its targets, one file a target."""
+"""Exports of runs to databases, table formats and files: `tensortrial.export` and its targets, one file a target."""
 
 from .job import Export, export
 

@@ -1,4 +1,4 @@
-"""Batches of rows on their way into a target: larger ones, and sooner."""
+"""Batches of rows on their way into a target: gathered into larger ones, and prepared ahead."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 _T = TypeVar("_T")
 ROWS = 1 << 17
-"""What is written at once, where there is as much."""
+"""How many rows are written at once, where there are as many."""
 
 
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of many small batches in few large tables."""
+    """Yield the rows of many small batches in few large tables."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -28,7 +28,7 @@ def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 def ahead(items: Iterable[_T]) -> Iterator[_T]:
-    """The same items, each made in a thread while its forerunner is used."""
+    """Yield the items, each produced in a thread while the one before it is used."""
     end = object()
     source = iter(items)
     with ThreadPoolExecutor(1) as thread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
@@ -14,9 +14,19 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
+from ..errors import ConfigurationError, ExportError, MissingExtra
 from ..statistics.definitions import STATISTICS
-from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
+from .sql_target import (
+    KEY,
+    LAST_STEP,
+    LEDGER_ROW,
+    SCALARS,
+    SQLTarget,
+    is_under_way,
+    parameters_of,
+    with_parameters,
+)
+from .target import LEDGER, Part
 
 try:
     from google.api_core.exceptions import GoogleAPIError, NotFound
@@ -29,15 +39,27 @@ except ModuleNotFoundError as exc:
 _KEPT = timedelta(days=1)
 
 
-class BigQuery(Target):
+_STATISTICS = ", ".join(f"struct('{name}' as reduction, `{name}` as value)" for name in STATISTICS)
+
+_REDUCTIONS = f"""
+create or replace view {{reductions}} as
+select {KEY}, saved.reduction, saved.value
+from {{tensors}}
+cross join unnest([{_STATISTICS}]) as saved
+where saved.value is not null
+"""
+
+
+class BigQuery(SQLTarget):
     """A dataset of BigQuery. `scalars` and `reductions` are views in it.
 
-    A part is loaded as Parquet into a table of its own, by a load job, and moved from there, with its note, in one
-    transaction. Such a table goes within a day if the process is killed before. Credentials are Google's usual ones
-    (`GOOGLE_APPLICATION_CREDENTIALS`, `gcloud auth`); with `endpoint`, the URL of an emulator, there are none.
+    A part is loaded as Parquet into a table of its own, by a load job, and moved from there, with its row in the
+    ledger, in one transaction. Such a table expires within a day if the process is killed before. Credentials are
+    Google's usual ones (`GOOGLE_APPLICATION_CREDENTIALS`, `gcloud auth`); `endpoint`, the URL of an emulator, needs
+    none.
     """
 
-    derives = frozenset({"scalars", "reductions"})
+    _views = (SCALARS, _REDUCTIONS)
 
     def __init__(self, url: str, location: str | None = None, endpoint: str | None = None) -> None:
         parts = urlsplit(url)
@@ -52,64 +74,32 @@ class BigQuery(Target):
         options: dict[str, Any] = {"location": location}
         if endpoint is not None:
             options |= {"credentials": AnonymousCredentials(), "client_options": {"api_endpoint": endpoint}}
-        with self._translated():
+        with self._session():
             self._client = bigquery.Client(project, **options)
 
-    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
-        with self._translated():
-            self._client.create_dataset(self._dataset, exists_ok=True)
-            for table, schema in {**tables, LEDGER: LEDGER_SCHEMA}.items():
-                fields = [_field(field) for field in schema]
-                try:
-                    found = self._client.get_table(f"{self._dataset}.{table}")
-                except NotFound:
-                    self._client.create_table(bigquery.Table(f"{self._dataset}.{table}", fields))
-                else:
-                    if difference := differences(_columns(fields), _columns(found.schema)):
-                        raise TableMismatch(self._name, table, difference)
-            if "tensors" in tables:
-                for view in (_SCALARS, _REDUCTIONS):
-                    self._run(view.format(dataset=self._dataset))
-
-    def held(self, run: str) -> Held | None:
-        with self._translated():
-            rows = self._run(
-                f"select identity, table_name, worker, max(last_step) from {self._table(LEDGER)} "
-                f"where run = {_literal(run)} group by identity, table_name, worker"
-            )
-        if not rows:
-            return None
-        return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
-
-    def names(self) -> set[tuple[str, str]]:
-        with self._translated():
-            return {tuple(row) for row in self._run(f"select distinct identity, run from {self._table(LEDGER)}")}
-
     def write(self, part: Part) -> int:
-        place = (
-            f"run = {_literal(part.run)} and table_name = {_literal(part.table)} and worker = {_literal(part.worker)}"
-        )
-        texts = map(_literal, (part.run, part.identity, part.table, part.worker))
-        with self._translated(), tempfile.TemporaryFile() as file:
+        with self._session(), tempfile.TemporaryFile() as file:
             count = _write_parquet(part.reader(), file)
-            note = f"{', '.join(texts)}, {part.last_step}, {count}, timestamp '{datetime.now(UTC).isoformat()}'"
             ledger = self._table(LEDGER)
+            row = LEDGER_ROW.format(last_step=part.last_step, count=count)
             with self._loaded(file, part.schema) as loaded:
                 self._transaction(
-                    f"select if((select coalesce(max(last_step), -1) from {ledger} where {place}) = {part.after}, 0, "
-                    f"error({_literal(f'another export of {part.run} is under way; export again once it is done')}))",
+                    f"select if(({LAST_STEP.format(ledger=ledger)}) = {part.after}, 0, error($under_way))",
                     f"insert into {self._table(part.table)} select * from {loaded}",
-                    f"insert into {ledger} values ({note})",
+                    f"insert into {ledger} values ({row}, timestamp '{datetime.now(UTC).isoformat()}')",
+                    **parameters_of(part),
+                    under_way=is_under_way(part),
                 )
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        with self._translated(), tempfile.TemporaryFile() as file:
+        with self._session(), tempfile.TemporaryFile() as file:
             _write_parquet(rows.to_reader(), file)
             with self._loaded(file, rows.schema) as loaded:
                 self._transaction(
-                    f"delete from {self._table(table)} where run = {_literal(run)}",
+                    f"delete from {self._table(table)} where run = $run",
                     f"insert into {self._table(table)} select * from {loaded}",
+                    run=run,
                 )
 
     def close(self) -> None:
@@ -117,7 +107,7 @@ class BigQuery(Target):
 
     @contextmanager
     def _loaded(self, file: IO[bytes], schema: pa.Schema) -> Iterator[str]:
-        """A table with the rows of a Parquet file, for as long as it is needed."""
+        """Load a Parquet file into a table, and yield its name. The table is deleted after the block."""
         name = f"{self._dataset}.part_{secrets.token_hex(8)}"
         fields = [_field(field) for field in schema]
         table = bigquery.Table(name, fields)
@@ -136,14 +126,30 @@ class BigQuery(Target):
     def _table(self, name: str) -> str:
         return f"`{self._dataset}.{name}`"
 
-    def _transaction(self, *statements: str) -> None:
-        self._run("; ".join(["begin transaction", *statements, "commit transaction"]) + ";")
+    def _transaction(self, *statements: str, **parameters: str) -> None:
+        self._fetch("; ".join(["begin transaction", *statements, "commit transaction"]) + ";", **parameters)
 
-    def _run(self, statements: str) -> list[Any]:
-        return [tuple(row) for row in self._client.query(statements).result()]
+    def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
+        text = with_parameters(query, parameters, lambda name: _literal(parameters[name]))
+        return [tuple(row) for row in self._client.query(text).result()]
+
+    def _create_schema(self) -> None:
+        self._client.create_dataset(self._dataset, exists_ok=True)
+
+    def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
+        return _columns([_field(field) for field in schema])
+
+    def _found_columns(self, table: str) -> dict[str, str]:
+        try:
+            return _columns(self._client.get_table(f"{self._dataset}.{table}").schema)
+        except NotFound:
+            return {}
+
+    def _create_table(self, table: str, schema: pa.Schema) -> None:
+        self._client.create_table(bigquery.Table(f"{self._dataset}.{table}", [_field(field) for field in schema]))
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _session(self) -> Iterator[None]:
         try:
             yield
         except (GoogleAPIError, GoogleAuthError) as exc:
@@ -160,7 +166,7 @@ def _write_parquet(rows: pa.RecordBatchReader, file: IO[bytes]) -> int:
 
 
 def _literal(text: str) -> str:
-    """What JSON escapes, and how, BigQuery's strings do, too."""
+    """Return a string of SQL. BigQuery escapes what JSON does, in the same way."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -184,7 +190,7 @@ def _field(field: pa.Field) -> Any:
     return bigquery.SchemaField(field.name, name, mode)
 
 
-# BigQuery gives back some types under their older names.
+# BigQuery returns some types under their older names.
 _OLDER = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "STRUCT": "RECORD"}
 
 
@@ -193,28 +199,8 @@ def _columns(fields: Any) -> dict[str, str]:
 
 
 def _spelled(field: Any) -> str:
-    """A type without whether it may be null."""
+    """Return a type in words, without whether it may be null."""
     name = _OLDER.get(field.field_type, field.field_type)
     if field.fields:
         name += f"<{', '.join(f'{inner.name} {_spelled(inner)}' for inner in field.fields)}>"
     return f"ARRAY<{name}>" if field.mode == "REPEATED" else str(name)
-
-
-_PLACE = "run, name, mode, mode_step, global_step, worker"
-
-_SCALARS = f"""
-create or replace view `{{dataset}}.scalars` as
-select {_PLACE}, saved_at, scalar as value, collections
-from `{{dataset}}.tensors`
-where scalar is not null
-"""
-
-_STATISTICS = ", ".join(f"struct('{name}' as reduction, `{name}` as value)" for name in STATISTICS)
-
-_REDUCTIONS = f"""
-create or replace view `{{dataset}}.reductions` as
-select {_PLACE}, saved.reduction, saved.value
-from `{{dataset}}.tensors`
-cross join unnest([{_STATISTICS}]) as saved
-where saved.value is not null
-"""

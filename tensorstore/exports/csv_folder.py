@@ -18,10 +18,10 @@ from .json_text import as_json, is_nested
 
 
 class CSVFolder(Folder):
-    """CSV files in UTF-8 with a header. An empty text is `""`, and what is missing is nothing at all; times are UTC,
-    lists and histograms JSON, raw values hexadecimal.
+    """CSV files in UTF-8 with a header.
 
-    Spreadsheets take a text that begins with =, +, - or @ for a formula: `guard_formulas` puts ' before such texts.
+    An empty text is `""`, and null is an empty cell. Times are UTC, lists and histograms JSON, raw values hexadecimal.
+    Spreadsheets read a text that begins with =, +, - or @ as a formula: `guard_formulas` puts ' before such texts.
     """
 
     suffix = ".csv"
@@ -52,10 +52,10 @@ def _type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if is_text else kind
 
 
-def _flag(given: bool | str) -> bool:
-    if str(given).lower() not in ("true", "false"):
-        raise ConfigurationError(f"guard_formulas must be true or false, got {given!r}")
-    return str(given).lower() == "true"
+def _flag(value: bool | str) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ConfigurationError(f"guard_formulas must be true or false, got {value!r}")
+    return str(value).lower() == "true"
 
 
 def _written(batch: pa.RecordBatch, schema: pa.Schema, guard: bool) -> pa.RecordBatch:
@@ -64,7 +64,7 @@ def _written(batch: pa.RecordBatch, schema: pa.Schema, guard: bool) -> pa.Record
 
 
 def _guarded(texts: pa.Array) -> pa.Array:
-    """The same texts, with ' before those that a spreadsheet would take for formulas."""
+    """Return the texts, with ' before those that a spreadsheet would read as formulas."""
     return pc.replace_substring_regex(texts, r"\A([=+\-@\t\r])", r"'\1")
 
 
@@ -72,7 +72,7 @@ def _cells(column: pa.Array) -> pa.Array:
     if is_nested(column.type):
         return as_json(column)
     if pa.types.is_timestamp(column.type):
-        # Arrow takes a microsecond for each that is in UTC, and all tensors of a step have the same.
+        # Arrow needs a microsecond for each time in UTC, and all tensors of a step have the same one.
         times = column.dictionary_encode()
         return times.dictionary.cast(pa.string()).take(times.indices)
     if pa.types.is_binary(column.type):

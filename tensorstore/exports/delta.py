@@ -1,4 +1,4 @@
-"""Export into Delta Lake: `delta:folder`, `delta:s3://bucket/folder`, with a table below it for each."""
+"""Export into Delta Lake: `delta:folder`, `delta:s3://bucket/folder`, each table in a folder below it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ try:
 except ModuleNotFoundError as exc:
     raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
 
-_PLACES = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
+_KEY = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
 
 
 class DeltaLake(Target):
     """A folder of Delta tables.
 
     The last step that a table holds of a worker is the version of an application transaction, which Delta commits
-    together with the rows. Such versions are asked for one by one: so the table `exports` has a row for each that there
-    may be. The options are those of delta-rs for object stores.
+    together with the rows. Delta returns such versions one at a time, by their names: so the table `exports` has a row
+    for each that may exist. The options are those of delta-rs for object stores.
     """
 
     def __init__(self, url: str, **storage_options: Any) -> None:
@@ -49,23 +49,23 @@ class DeltaLake(Target):
                 raise TableMismatch(self._name, table, difference)
 
     def held(self, run: str) -> Held | None:
-        places = [place for place in self._places if place[0] == run]
-        if not places:
+        keys = [key for key in self._keys if key[0] == run]
+        if not keys:
             return None
-        last_step = {Position(table, worker): self._last_step(run, table, worker) for _, _, table, worker in places}
-        return Held(places[0][1], last_step)
+        last_step = {Position(table, worker): self._last_step(run, table, worker) for _, _, table, worker in keys}
+        return Held(keys[0][1], last_step)
 
     def names(self) -> set[tuple[str, str]]:
-        return {(identity, run) for run, identity, _, _ in self._places}
+        return {(identity, run) for run, identity, _, _ in self._keys}
 
     @cached_property
-    def _places(self) -> set[tuple[str, str, str, str]]:
-        """Run, identity, table and worker of what may be in the tables."""
+    def _keys(self) -> set[tuple[str, str, str, str]]:
+        """The run, identity, table and worker of all rows that may be in the tables."""
         with self._translated():
             if not DeltaTable.is_deltatable(self._path(LEDGER), self._options or None):
                 return set()
             found = DeltaTable(self._path(LEDGER), storage_options=self._options or None).to_pyarrow_table()
-            return set(zip(*(found[name].to_pylist() for name in _PLACES.names), strict=True))
+            return set(zip(*(found[name].to_pylist() for name in _KEY.names), strict=True))
 
     def _last_step(self, run: str, table: str, worker: str) -> int:
         with self._translated():
@@ -74,22 +74,20 @@ class DeltaLake(Target):
     def _open(self, table: str) -> DeltaTable:
         return DeltaTable(self._path(table), storage_options=self._options or None)
 
-    def _note(self, part: Part) -> None:
-        place = (part.run, part.identity, part.table, part.worker)
-        if place not in self._places:
-            rows = pa.Table.from_pydict(
-                {name: [value] for name, value in zip(_PLACES.names, place, strict=True)}, _PLACES
-            )
+    def _add_key(self, part: Part) -> None:
+        key = (part.run, part.identity, part.table, part.worker)
+        if key not in self._keys:
+            rows = pa.Table.from_pydict({name: [value] for name, value in zip(_KEY.names, key, strict=True)}, _KEY)
             with self._translated():
                 write_deltalake(self._path(LEDGER), rows, mode="append", storage_options=self._options or None)
-            self._places.add(place)
+            self._keys.add(key)
 
     def write(self, part: Part) -> int:
-        self._note(part)
+        self._add_key(part)
         with self._translated():
             table = self._open(part.table)
         if _last_step(table, part.run, part.worker) != part.after:
-            raise self._not_alone()
+            raise self._is_under_way()
         count = 0
 
         def counted() -> Iterator[pa.RecordBatch]:
@@ -98,13 +96,15 @@ class DeltaLake(Target):
                 count += batch.num_rows
                 yield batch
 
-        note = CommitProperties(
+        properties = CommitProperties(
             app_transactions=[Transaction(_application(part.run, part.worker), part.last_step)], max_commit_retries=0
         )
         rows = pa.RecordBatchReader.from_batches(part.schema, counted())
         with self._translated():
-            # The table as it was when it was asked: a commit of another export since then makes this one fail.
-            write_deltalake(table, rows, mode="append", commit_properties=note, writer_properties=_writer(part.schema))
+            # The table as it was when it was opened: a later commit of another export makes this one fail.
+            write_deltalake(
+                table, rows, mode="append", commit_properties=properties, writer_properties=_writer(part.schema)
+            )
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
@@ -120,12 +120,12 @@ class DeltaLake(Target):
             )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is open."""
 
     def _path(self, table: str) -> str:
         return f"{self._folder}/{table}"
 
-    def _not_alone(self) -> ExportError:
+    def _is_under_way(self) -> ExportError:
         return ExportError(self._name, "another export is under way; export again once it is done")
 
     @contextmanager
@@ -133,20 +133,20 @@ class DeltaLake(Target):
         try:
             yield
         except CommitFailedError as exc:
-            raise self._not_alone() from exc
+            raise self._is_under_way() from exc
         except (DeltaError, OSError, ValueError) as exc:
             raise ExportError(self._name, str(exc)) from exc
 
 
 def _writer(schema: pa.Schema) -> WriterProperties:
-    """Return how files are written: without bounds of floating-point numbers, in which NaN is not."""
+    """Return how files are written: without bounds of floating-point numbers, which leave NaN out."""
     unbounded = ColumnProperties(statistics_enabled="NONE")
     columns = {field.name: unbounded for field in schema if pa.types.is_floating(field.type)}
     return WriterProperties(compression="ZSTD", compression_level=1, column_properties=columns)
 
 
 def _application(run: str, worker: str) -> str:
-    """What Delta calls whose version is kept."""
+    """Return the name under which Delta keeps the last step."""
     return json.dumps(["tensortrial", run, worker])
 
 
@@ -156,5 +156,5 @@ def _last_step(table: DeltaTable, run: str, worker: str) -> int:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """A type in words, whatever the elements of lists are called, and whatever their text is kept in."""
+    """Return a type in words, the same for every name of a list's items and every layout of texts."""
     return str(kind).replace("large_", "").replace("element:", "item:").replace("_view", "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import duckdb
@@ -12,88 +12,85 @@ import pyarrow as pa
 
 from tensortrial.queries import load_view
 
-from ..errors import ConfigurationError, ExportError, TableMismatch
-from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
+from ..errors import ConfigurationError, ExportError
+from .sql_target import SQLTarget, ledger_table
+from .target import LEDGER, Part
 
 
-class DuckDBFile(Target):
+class DuckDBFile(SQLTarget):
     """A DuckDB file. `scalars` and `reductions` are views in it; one process at a time can write to it."""
 
-    derives = frozenset({"scalars", "reductions"})
+    _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in ("reductions", "scalars"))
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._path = unquote(parts.netloc + parts.path)
-        if self._path in ("", "/", ":memory:"):
+        self._name = unquote(parts.netloc + parts.path)
+        if self._name in ("", "/", ":memory:"):
             raise ConfigurationError("duckdb: names no file; write duckdb:warehouse.duckdb")
         try:
-            self._database = duckdb.connect(self._path)
+            self._database = duckdb.connect(self._name)
         except duckdb.Error as exc:
-            raise ExportError(self._path, f"this is no DuckDB file that can be written to: {exc}") from exc
-
-    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
-        with self._transaction():
-            for table, schema in {**tables, LEDGER: LEDGER_SCHEMA}.items():
-                self._prepare(table, schema)
-            if "tensors" in tables:
-                for view in sorted(self.derives):
-                    self._database.execute(f"create or replace view {view} as {load_view(view, 'main')}")
-
-    def _prepare(self, table: str, schema: pa.Schema) -> None:
-        self._database.register("rows_to_be", schema.empty_table())
-        wanted = self._columns("rows_to_be")
-        self._database.execute(f"create table if not exists {table} as from rows_to_be")
-        self._database.unregister("rows_to_be")
-        if difference := differences(wanted, self._columns(table)):
-            raise TableMismatch(self._path, table, difference)
-
-    def _columns(self, table: str) -> dict[str, str]:
-        return {name: kind for name, kind, *_ in self._database.execute(f"describe {table}").fetchall()}
-
-    def held(self, run: str) -> Held | None:
-        rows = self._database.execute(
-            f"select identity, table_name, worker, max(last_step) from {LEDGER} where run = $run group by all",
-            {"run": run},
-        ).fetchall()
-        if not rows:
-            return None
-        return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
-
-    def names(self) -> set[tuple[str, str]]:
-        return set(self._database.execute(f"select identity, run from {LEDGER}").fetchall())
+            raise ExportError(self._name, f"cannot open it as a DuckDB file for writing: {exc}") from exc
 
     def write(self, part: Part) -> int:
-        with self._transaction():
+        with self._session():
             count = self._insert(part.table, part.reader())
-            note = (part.run, part.identity, part.table, part.worker, part.last_step, count, datetime.now(UTC))
-            columns = [pa.array([value], each.type) for value, each in zip(note, LEDGER_SCHEMA, strict=True)]
-            self._insert(LEDGER, pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA))
+            self._insert(LEDGER, ledger_table(part, count))
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        with self._transaction():
-            self._database.execute(f"delete from {table} where run = $run", {"run": run})
+        with self._session():
+            self._fetch(f"delete from {table} where run = $run", run=run)
             self._insert(table, rows)
 
     def close(self) -> None:
         self._database.close()
 
+    def _table(self, name: str) -> str:
+        return name
+
+    def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
+        return self._database.execute(query, parameters or None).fetchall()
+
+    def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
+        with self._registered(schema.empty_table()) as rows:
+            return self._described(rows)
+
+    def _found_columns(self, table: str) -> dict[str, str]:
+        found = self._fetch(
+            "select 1 from duckdb_tables() where schema_name = 'main' and table_name = $name", name=table
+        )
+        return self._described(table) if found else {}
+
+    def _create_table(self, table: str, schema: pa.Schema) -> None:
+        with self._registered(schema.empty_table()) as rows:
+            self._fetch(f"create table {table} as from {rows}")
+
+    def _described(self, table: str) -> dict[str, str]:
+        return {name: kind for name, kind, *_ in self._fetch(f"describe {table}")}
+
     def _insert(self, table: str, rows: pa.Table | pa.RecordBatchReader) -> int:
-        self._database.register("new_rows", rows)
-        try:
-            ((count,),) = self._database.execute(f"insert into {table} from new_rows").fetchall()
-        finally:
-            self._database.unregister("new_rows")
+        with self._registered(rows) as new_rows:
+            ((count,),) = self._fetch(f"insert into {table} from {new_rows}")
         return int(count)
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _registered(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+        """Make Arrow's rows a table of SQL inside the block, and yield its name."""
+        self._database.register("new_rows", rows)
+        try:
+            yield "new_rows"
+        finally:
+            self._database.unregister("new_rows")
+
+    @contextmanager
+    def _session(self) -> Iterator[None]:
         self._database.begin()
         try:
             yield
         except BaseException as exc:
             self._database.rollback()
             if isinstance(exc, duckdb.Error):
-                raise ExportError(self._path, str(exc)) from exc
+                raise ExportError(self._name, str(exc)) from exc
             raise
         self._database.commit()

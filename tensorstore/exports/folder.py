@@ -1,4 +1,4 @@
-"""Export into a folder of plain files, on a disk or in an object store: what the kinds of files have in common."""
+"""Export into a folder of plain files, on a disk or in an object store: what all kinds of files share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .target import LEDGER, Held, Part, Position, Target, differences
 
 
 def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "exports") -> Storage:
-    """The storage that a URL of a target names: `csv:exports`, `csv:s3://bucket/exports`."""
-    scheme, _, place = url.partition(":")
-    place = place if "://" in place else place.removeprefix("//")
-    if not place:
+    """Return the storage of a target's URL: `csv:exports`, `csv:s3://bucket/exports`."""
+    scheme, _, address = url.partition(":")
+    address = address if "://" in address else address.removeprefix("//")
+    if not address:
         raise ConfigurationError(
             f"{scheme}: names no folder; write {scheme}:{example}, or {scheme}:s3://bucket/{example}"
         )
-    if "://" not in canonical_url(place):
+    if "://" not in canonical_url(address):
         for option in storage_options:
             raise ConfigurationError(f"{scheme}: has no option {option!r} for a folder on a disk")
-    return open_storage(place, storage_options)
+    return open_storage(address, storage_options)
 
 
 class Folder(Target):
@@ -37,14 +37,14 @@ class Folder(Target):
 
         tensors/RUN/WORKER/000000000000-000000000999.parquet    the rows of these global steps
         runs/RUN.parquet                                        a small table: replaced each time
-        exports/RUN.json                                        which run it is that has this name
+        exports/RUN.json                                        the identity of the run of this name
 
-    The file of a part appears whole under its name, so it is itself the note that its steps are there. Names of runs
-    and workers are percent-encoded; each file has them as columns, too. The options are those that fsspec takes.
+    The file of a part appears whole under its name, so its existence says which steps are exported. Names of runs and
+    workers are percent-encoded; each file has them as columns, too. The options are those that fsspec takes.
     """
 
     suffix: str
-    """Of its files, with the dot."""
+    """The suffix of the files, with the dot."""
 
     def __init__(self, url: str, **storage_options: Any) -> None:
         self._storage = open_folder(url, storage_options)
@@ -62,7 +62,7 @@ class Folder(Target):
         try:
             with self._named():
                 identity = json.loads(self._storage.read(_note(run)))["identity"]
-                return Held(identity, {place: last for table in GROWING for place, last in self._positions(table, run)})
+                return Held(identity, {at: last for table in GROWING for at, last in self._positions(table, run)})
         except FileNotFoundError:
             return None
 
@@ -87,7 +87,7 @@ class Folder(Target):
             self._check_alone(part)
             sink.publish()
         except AlreadyPublished as exc:
-            raise self._not_alone(part.run) from exc
+            raise self._is_under_way(part.run) from exc
         finally:
             sink.abort()
         return count
@@ -99,10 +99,10 @@ class Folder(Target):
             self._storage.replace(f"{_folder(table, run)}{self.suffix}", memoryview(file.getvalue()))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is open."""
 
     def _positions(self, table: str, run: str) -> Iterator[tuple[Position, int]]:
-        """The workers in a table and their last steps: names are in the order of steps."""
+        """Yield the workers in a table with their steps. Names of files are in the order of steps."""
         for path in self._storage.list_after(_folder(table, run)):
             *_, worker, name = path.split("/")
             if name.endswith(self.suffix):
@@ -113,15 +113,15 @@ class Folder(Target):
             self._storage.create(_note(run), json.dumps({"run": run, "identity": identity}).encode())
         except AlreadyPublished:
             if json.loads(self._storage.read(_note(run)))["identity"] != identity:
-                raise self._not_alone(run) from None
+                raise self._is_under_way(run) from None
 
     def _check_alone(self, part: Part) -> None:
         """Two exports at once would both move what is new, in files of other ranges."""
-        place = Position(part.table, part.worker)
-        if dict(self._positions(part.table, part.run)).get(place, -1) != part.after:
-            raise self._not_alone(part.run)
+        position = Position(part.table, part.worker)
+        if dict(self._positions(part.table, part.run)).get(position, -1) != part.after:
+            raise self._is_under_way(part.run)
 
-    def _not_alone(self, run: str) -> ExportError:
+    def _is_under_way(self, run: str) -> ExportError:
         return ExportError(self._name, f"another export of {run} is under way; export again once it is done")
 
     def _any_file(self, table: str) -> str | None:
@@ -148,15 +148,15 @@ class Folder(Target):
 
     @abstractmethod
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        """Write one file. Gives the number of rows."""
+        """Write one file. Return the number of rows."""
 
     @abstractmethod
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
-        """The columns that a file of the table has, and their types, as far as the file tells them."""
+        """Return the columns that a file of the table has, with their types, as far as the file says them."""
 
     @abstractmethod
     def _read_columns(self, path: str) -> dict[str, str]:
-        """The same, of a file that is there."""
+        """Return the columns of an existing file in the same way."""
 
 
 def _folder(table: str, run: str) -> str:

@@ -29,11 +29,11 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
 _NOTE = "tensortrial."
-"""Before the name of a run: the property of a table that says what it holds of the run."""
+"""The prefix of the table property that says what the table holds of a run; the run's name follows."""
 
-# pyiceberg repeats by itself a commit that met another one, which may have brought the same rows: it must be refused.
-# Bounds of `run` are kept whole, so that the rows of one run are replaced without a look into the files of others.
-# Bounds of floating-point numbers, in which NaN is not, are not kept.
+# pyiceberg repeats a commit that conflicts with another one, which may have the same rows: it must be refused.
+# Bounds of `run` are kept whole, so that the rows of one run are replaced without reading the files of others.
+# Bounds of floating-point numbers, which leave NaN out, are not kept.
 _FLOATS = {field.name for schema in SCHEMAS.values() for field in schema if pa.types.is_floating(field.type)}
 _PROPERTIES = {
     "commit.retry.num-retries": "0",
@@ -45,18 +45,18 @@ _PROPERTIES = {
 class Iceberg(Target):
     """A namespace of an Iceberg catalogue.
 
-    What a table holds of a run is a property of the table, which changes in the same commit as its rows. `namespace` is
-    where the tables are, `warehouse` where a new catalogue keeps its files; other options are the catalogue's own, as
+    A property of each table says what it holds of a run, and changes in the same commit as its rows. `namespace` is
+    where the tables are, `warehouse` where a new catalogue keeps its files. Other options are the catalogue's own, as
     pyiceberg has them.
     """
 
     def __init__(self, url: str, *, namespace: str = "tensortrial", warehouse: str = "", **properties: Any) -> None:
-        place = url.partition(":")[2]
-        self._name = f"iceberg:{shown(place)}"
+        address = url.partition(":")[2]
+        self._name = f"iceberg:{shown(address)}"
         self._namespace = namespace
-        self._secrets = secrets(place, properties) + urls.secrets(urlsplit(warehouse))
+        self._secrets = secrets(address, properties) + urls.secrets(urlsplit(warehouse))
         with self._translated():
-            self._catalogue = open_catalogue(place, warehouse, properties)
+            self._catalogue = open_catalogue(address, warehouse, properties)
             self._catalogue.create_namespace_if_not_exists(namespace)
 
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
@@ -107,7 +107,7 @@ class Iceberg(Target):
             note = json.loads(table.properties.get(_NOTE + part.run, "{}"))
             last_step = note.get("last_step", {})
             if last_step.get(part.worker, -1) != part.after:
-                raise self._not_alone()
+                raise self._is_under_way()
             last_step[part.worker] = part.last_step
             changed = json.dumps({"identity": part.identity, "last_step": last_step})
             add = _register if _takes_files(table) else _append
@@ -127,7 +127,7 @@ class Iceberg(Target):
     def _table(self, table: str) -> Table:
         return self._catalogue.load_table((self._namespace, table))
 
-    def _not_alone(self) -> ExportError:
+    def _is_under_way(self) -> ExportError:
         return ExportError(self._name, "another export is under way; export again once it is done")
 
     @cached_property
@@ -144,7 +144,7 @@ class Iceberg(Target):
         except (ExportError, MissingExtra):
             raise
         except refused.CommitFailedException as exc:
-            raise self._not_alone() from exc
+            raise self._is_under_way() from exc
         except self._errors as exc:
             said = str(exc.orig if isinstance(exc, sqlalchemy.exc.DBAPIError) else exc)
             # Not `from` the error, whose text may hold a password.
@@ -152,7 +152,7 @@ class Iceberg(Target):
 
 
 def _takes_files(table: Table) -> bool:
-    """Whether a file with rows of one run is of one partition, which its statistics tell."""
+    """Return whether every file with rows of one run lies in one partition, which its statistics name."""
     run = table.schema().find_field("run").field_id
     return all(field.source_id == run and field.transform.preserves_order for field in table.spec().fields)
 
@@ -167,7 +167,7 @@ def _register(table: Table, part: Part, note: dict[str, str]) -> int:
 
 
 def _append(table: Table, part: Part, note: dict[str, str]) -> int:
-    """Have pyiceberg write the rows, in as many files as there are partitions, which it does from memory."""
+    """Let pyiceberg write the rows, from memory, into as many files as there are partitions."""
     rows = part.reader().read_all()
     with table.transaction() as transaction:
         if len(rows):
@@ -177,7 +177,7 @@ def _append(table: Table, part: Part, note: dict[str, str]) -> int:
 
 
 def _replace_file(table: Table, run: str, rows: pa.Table, held: bool) -> None:
-    """Put a file with these rows of a run in the place of those that are `held`."""
+    """Replace the rows of a run, if any are `held`, by a file with these rows."""
     with (
         _data_file(table, rows.schema, lambda schema: rows.cast(schema).to_reader()) as (path, count),
         table.transaction() as transaction,
@@ -189,7 +189,7 @@ def _replace_file(table: Table, run: str, rows: pa.Table, held: bool) -> None:
 
 
 def _replace_rows(table: Table, run: str, rows: pa.Table, held: bool) -> None:
-    """The same in a table with partitions."""
+    """Replace the rows of a run in a table with partitions."""
     if held:
         table.overwrite(rows, _is(run))
     elif len(rows):
@@ -200,8 +200,10 @@ def _replace_rows(table: Table, run: str, rows: pa.Table, held: bool) -> None:
 def _data_file(
     table: Table, rows: pa.Schema, reader: Callable[[pa.Schema], pa.RecordBatchReader]
 ) -> Iterator[tuple[str, int]]:
-    """A new file in the table's folder with the rows that `reader` reads: its place, and how many. It goes again if
-    there are none, or if it is certain that the table will not name it."""
+    """Write a new file in the table's folder with the rows of `reader`; yield its path and the number of rows.
+
+    The file is deleted if it has no rows, or if the table certainly does not name it.
+    """
     path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
     schema = _with_ids(encoded(rows), table.schema().as_arrow())
     count, is_wanted = 0, False
@@ -220,7 +222,7 @@ def _data_file(
 
 
 def _with_ids(schema: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """The same columns with the numbers by which Iceberg knows them."""
+    """Return the schema with the numbers that Iceberg's table has for the columns."""
     return pa.schema([_with_id(field, known.field(field.name)) for field in schema])
 
 
@@ -238,5 +240,5 @@ def _is(run: str) -> BooleanExpression:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """A type in words, whatever the elements of lists are called."""
+    """Return a type in words, the same for every name of a list's items."""
     return str(kind).replace("large_", "").replace("element:", "item:")

@@ -18,7 +18,7 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
 _NAME = "tensortrial"
-"""Of a catalogue in a database, which may hold several."""
+"""The name of a catalogue in a database, which may hold several."""
 
 # SQLAlchemy's own choices differ from version to version; this driver is in the extra.
 _POSTGRESQL = dict.fromkeys(("postgres", "postgresql"), "postgresql+psycopg2")
@@ -27,25 +27,26 @@ _EXAMPLE = "iceberg:sqlite:///lake/catalogue.db"
 _SECRET_WORDS = ("credential", "key", "password", "secret", "token")
 
 
-def open_catalogue(place: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
-    """The catalogue at a URL of SQLAlchemy, or that of a name; tables that it makes are below the folder `warehouse`.
+def open_catalogue(address: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
+    """Open a catalogue by a URL of SQLAlchemy, or by a name in pyiceberg's configuration.
 
-    Raises ExportError for one that there is not, and what pyiceberg and SQLAlchemy raise.
+    Tables that it creates are below the folder `warehouse`. Raises ExportError for an unknown name, and what pyiceberg
+    and SQLAlchemy raise.
     """
-    if "://" in place:
-        return _in_database(place, warehouse, properties)
-    given = {**properties, **({"warehouse": warehouse} if warehouse else {})}
-    name = place.strip("/") or Config().get_default_catalog_name()
-    if not {"type", "uri"} & set(given) and Config().get_catalog_config(name) is None:
-        reason = f"pyiceberg's configuration has no catalogue {name!r}; {_EXAMPLE} makes one in a file"
-        raise ExportError(f"iceberg:{place}", reason)
-    return load_catalog(name, **given)
+    if "://" in address:
+        return _in_database(address, warehouse, properties)
+    settings = {**properties, **({"warehouse": warehouse} if warehouse else {})}
+    name = address.strip("/") or Config().get_default_catalog_name()
+    if not {"type", "uri"} & set(settings) and Config().get_catalog_config(name) is None:
+        reason = f"pyiceberg's configuration has no catalogue {name!r}; {_EXAMPLE} creates one in a file"
+        raise ExportError(f"iceberg:{address}", reason)
+    return load_catalog(name, **settings)
 
 
-def secrets(place: str, properties: Mapping[str, Any]) -> list[str]:
-    """What no message may tell of what `open_catalogue` takes. Raises ExportError where there is no telling."""
-    has_server = "://" in place and not place.startswith(_SQLITE)
-    of_url = urls.secrets(urls.split(place, f"iceberg:{shown(place)}")) if has_server else []
+def secrets(address: str, properties: Mapping[str, Any]) -> list[str]:
+    """Return what messages must not show of the arguments of `open_catalogue`. Raises ExportError if it is unclear."""
+    has_server = "://" in address and not address.startswith(_SQLITE)
+    of_url = urls.secrets(urls.split(address, f"iceberg:{shown(address)}")) if has_server else []
     return of_url + [str(value) for key, value in properties.items() if value and _is_secret(key)]
 
 
@@ -58,11 +59,12 @@ def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Cat
         warehouse = warehouse or folder.as_uri()
     elif not warehouse:
         raise ExportError(
-            f"iceberg:{shown(url)}", "say where the files of new tables go: warehouse='s3://bucket/folder'"
+            f"iceberg:{shown(url)}",
+            "it does not say where the files of new tables go: pass warehouse='s3://bucket/folder'",
         )
     try:
-        given = {**properties, "type": "sql", "uri": f"{scheme}://{rest}", "warehouse": warehouse}
-        return load_catalog(_NAME, **given)
+        settings = {**properties, "type": "sql", "uri": f"{scheme}://{rest}", "warehouse": warehouse}
+        return load_catalog(_NAME, **settings)
     except NotInstalledError as exc:
         if scheme in _POSTGRESQL.values():
             raise MissingExtra("psycopg2", "warehouse", "a catalogue of Iceberg in PostgreSQL") from exc
@@ -70,7 +72,7 @@ def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Cat
 
 
 def _file(rest: str) -> Path:
-    """Of a catalogue in SQLite: after three slashes its path, which begins with a fourth if it is absolute."""
+    """Return the file of a catalogue in SQLite: its path after three slashes, with a fourth if it is absolute."""
     path = rest.partition("?")[0].removeprefix("/")
     if not rest.startswith("/") or path in ("", ":memory:"):
         raise ExportError(f"iceberg:{_SQLITE}://{rest}", f"names no file; write {_EXAMPLE}")

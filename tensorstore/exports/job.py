@@ -1,4 +1,4 @@
-"""One export: what is new of some runs, in some tables, to one target."""
+"""One export: the new rows of some runs, in some tables, to one target."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .source import Since, Source
 from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run
 from .target import Held, Part, Target, open_target
 
-# How often files may be compacted away before they are read.
 _ATTEMPTS = 5
+"""How often the files may be compacted away before they are read."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """What an export did."""
+    """The result of an export."""
 
     rows: Mapping[str, int] = field(default_factory=dict)
-    """How many rows each table was given; of the small ones, which are given anew each time, how many there are."""
+    """The number of rows written to each table. Small tables are written whole each time."""
     damaged: Mapping[str, TensorTrialError] = field(default_factory=dict)
-    """Runs and files that could not be read, by their place, and why; the rest was exported."""
+    """Runs and files that could not be read, by their URL, and why. The rest was exported."""
 
 
 def export(
@@ -44,42 +44,55 @@ def export(
 ) -> Export:
     """Export runs to `target`: a database, a folder of files, or a table format; docs/warehouse.md lists them.
 
-    `runs` are what `open_runs` gave, or what it takes: a folder, a pattern, a Trial, a list of those. `tables` are some
-    of runs, collections, steps, tensors, scalars, reductions, findings, tensor_values (raw bytes); without it, all but
-    the last two. Every table has the column `run` first, and the columns of the view of the same name.
+    Every table has the column `run` first, and then the columns of the view of the same name.
 
-    Exporting again moves what is new since: each table notes up to which step it holds each worker of each run, in the
-    same transaction as the rows. So an export that was interrupted is finished by the next, a run that is still
-    written can be exported as often as one likes, and compacting it in between changes nothing. `since` leaves out
-    steps before a global step, or saved before a time. `options` go to the target.
+    Exporting again adds what is new: the target keeps the last step of each table, worker and run, in the same
+    transaction as the rows. So an export that was interrupted is finished by the next, a run that is still written can
+    be exported any number of times, and compacting it in between changes nothing.
 
-    Raises ExportError for a target that cannot be reached, TableMismatch for a table that is there with other columns,
-    ConfigurationError for a table that there is not and a `since` that is neither, RunNotFound.
+    Args:
+        runs: What `open_runs` returns or accepts: a folder, a pattern, a Trial, or a list of those.
+        target: The URL of the target, such as `duckdb:runs.duckdb`.
+        tables: Some of runs, collections, steps, tensors, scalars, reductions, findings, tensor_values (raw bytes). By
+            default all but the last two.
+        since: Leave out steps before this global step, or saved before this time.
+        storage_options: The options of the runs' storage.
+        progress: Show a progress bar on a terminal.
+        **options: The options of the target.
+
+    Returns:
+        How many rows were written, and what could not be read.
+
+    Raises:
+        ExportError: The target cannot be reached or refuses the rows.
+        TableMismatch: A table exists with other columns.
+        ConfigurationError: An unknown table or option, or a `since` of another type.
+        RunNotFound: There is no run.
     """
     wanted = _checked(tables)
     _check_since(since)
     opened = _opened(runs, storage_options)
-    place = open_target(os.fspath(target), options)
+    opened_target = open_target(os.fspath(target), options)
     try:
-        return _Job(opened, place, wanted, since).run(progress)
+        return _Job(opened, opened_target, wanted, since).run(progress)
     finally:
-        place.close()
+        opened_target.close()
 
 
 def _checked(tables: Iterable[str] | None) -> list[str]:
     if not isinstance(tables, Iterable | None):
-        raise ConfigurationError(f"tables are names, and not {tables!r}")
+        raise ConfigurationError(f"tables must be names of tables, got {tables!r}")
     wanted = list(DEFAULT if tables is None else [tables] if isinstance(tables, str) else tables)
     for table in wanted:
         if table not in SCHEMAS:
             near = difflib.get_close_matches(table, SCHEMAS, 2, 0.4) or sorted(SCHEMAS)
-            raise ConfigurationError(f"there is no table {table!r} to export; there is {', '.join(near)}")
+            raise ConfigurationError(f"unknown table {table!r}; did you mean {', '.join(near)}?")
     return wanted
 
 
 def _check_since(since: object) -> None:
     if isinstance(since, bool) or not isinstance(since, int | datetime | None):
-        raise ConfigurationError(f"since takes a global step, or a datetime, and not {since!r}")
+        raise ConfigurationError(f"since must be a global step or a datetime, got {since!r}")
 
 
 def _opened(runs: Runs | RunLocations, storage_options: Mapping[str, Any] | None) -> Runs:
@@ -87,6 +100,8 @@ def _opened(runs: Runs | RunLocations, storage_options: Mapping[str, Any] | None
 
 
 class _Job:
+    """One call of `export`."""
+
     def __init__(self, runs: Runs, target: Target, tables: Sequence[str], since: Since) -> None:
         self._runs, self._target, self._since = runs, target, since
         self._tables = [table for table in tables if table not in target.derives]
@@ -117,7 +132,7 @@ class _Job:
                     self._rows[table] += self._write_part(part)
                 return
             except FileNotFoundError:
-                # Compacted since it was listed: its rows are in another file now.
+                # It was compacted after it was listed: its rows are in another file now.
                 source.refresh()
                 held = self._target.held(source.run)
         raise ExportError(source.run, "its files were compacted again and again while they were read: export it again")
@@ -131,7 +146,7 @@ class _Job:
             raise
 
     def _held(self, sources: Sequence[Source]) -> dict[str, Held | None]:
-        """What the target holds of each run, by the name that the run has there."""
+        """Return what the target holds of each run, by the run's name in the target."""
         held = {source.run: self._target.held(source.run) for source in sources}
         strangers = [source for source in sources if not source.is_what(held[source.run])]
         if strangers:
@@ -142,14 +157,14 @@ class _Job:
                 if held[source.run] is not None and not source.is_what(held[source.run]):
                     raise ExportError(
                         source.run,
-                        "the target holds another run of this name: export it under another, by renaming its folder, "
-                        "or by naming the folder above it",
+                        "the target holds another run of this name: rename the run's folder, or export the folder "
+                        "above it",
                     )
         return held
 
     def _rename(self, source: Source, known: set[tuple[str, str]]) -> None:
-        """Call a run what it was called before. Its own name depends on the runs that it is opened with, and its rows
-        shall not be there twice."""
+        """Keep the name that the run has in the target. Its own name depends on the runs that it is opened with, and
+        its rows must not be exported twice."""
         for identity, name in sorted(known):
             if identity == source.identity:
                 known.remove((identity, name))

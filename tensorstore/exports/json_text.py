@@ -9,12 +9,15 @@ import pyarrow.compute as pc
 
 
 def is_nested(kind: pa.DataType) -> bool:
+    """Return whether a type is a list or a struct."""
     return bool(pa.types.is_list(kind) or pa.types.is_struct(kind))
 
 
 def as_json(column: pa.Array) -> pa.Array:
-    """Structs, or lists of texts or numbers, as JSON; null stays null. Converted column by column: cell by cell would
-    take a hundred times as long."""
+    """Return structs, or lists of texts or numbers, as JSON text; null stays null.
+
+    The conversion goes column by column: cell by cell would take a hundred times as long.
+    """
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.string())
     if pa.types.is_struct(column.type):
@@ -24,7 +27,7 @@ def as_json(column: pa.Array) -> pa.Array:
 
 
 def _cells(lists: pa.ListArray) -> pa.ListArray:
-    """The lists, with each value as JSON."""
+    """Return the lists with each value as JSON text."""
     if not pa.types.is_string(lists.type.value_type):
         return lists.cast(pa.list_(pa.string()))
     values = lists.flatten().dictionary_encode()
@@ -36,5 +39,5 @@ def _cells(lists: pa.ListArray) -> pa.ListArray:
 
 
 def _concat(*texts: str | pa.Array) -> pa.Array:
-    """One after another; null if one of them is."""
+    """Concatenate texts row by row; null if one of them is null."""
     return pc.binary_join_element_wise(*texts, "")

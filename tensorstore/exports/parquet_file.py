@@ -1,4 +1,4 @@
-"""How an export writes a Parquet file."""
+"""Parquet files as an export writes them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..format.arrow_arrays import bounded
 from .batches import ROWS, ahead, gathered
 
 _LIST_ITEMS = ".list.element"
-"""What follows the name of a list, where a file names the column of its items."""
+"""What follows the name of a list in the path of the column with its items."""
 
 _ALL_DIFFERENT = frozenset({"offset"})
 """Columns of integers that do not repeat."""
 _PIECE = 16 << 10
-"""Values that are encoded at once: a few more than Arrow's own 1024, which saves a tenth of the time."""
+"""How many values are encoded at once: more than Arrow's own 1024, which saves a tenth of the time."""
 
 
 def write_parquet(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write batches of `schema`, which may have texts as dictionaries, as one file. Gives the number of rows.
+    """Write batches of `schema`, which may have texts as dictionaries, as one file. Return the number of rows.
 
-    Texts and integers repeat, so they are dictionaries in the file, which is compressed with zstd. It names types as
-    Parquet does, and not as Arrow does, so that every reader finds texts again.
+    Texts and integers repeat, so they are dictionaries in the file, which is compressed with zstd. The file has no
+    Arrow schema, so that every reader sees a dictionary of texts as texts.
     """
     count = 0
     with pq.ParquetWriter(file, schema, **write_options(schema)) as writer:
@@ -35,7 +35,7 @@ def write_parquet(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch
 
 
 def write_options(schema: pa.Schema) -> dict[str, Any]:
-    """How pyarrow shall write rows of a schema."""
+    """Return the options with which pyarrow writes rows of a schema."""
     columns = [name for field in schema if (name := _dictionary_column(field))]
     return {
         "compression": "zstd",
@@ -48,7 +48,7 @@ def write_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _dictionary_column(field: pa.Field) -> str:
-    """The column of the file that is worth a dictionary; none for what seldom repeats."""
+    """Return the file's column that should have a dictionary, or an empty text where values seldom repeat."""
     if pa.types.is_list(field.type):
         return field.name + _LIST_ITEMS if _repeats(field.type.value_type) else ""
     return field.name if _repeats(field.type) and field.name not in _ALL_DIFFERENT else ""

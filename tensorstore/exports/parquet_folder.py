@@ -36,14 +36,14 @@ class ParquetFolder(Folder):
         if needed > len(tail):
             tail, _ = self._storage.read_tail(path, needed)
         try:
-            # A Parquet reader asks for the end of a file only, so the end is a file good enough.
+            # A Parquet reader reads the end of a file only, so the end will do as a file.
             return self._columns(pq.read_schema(pa.BufferReader(b"PAR1" + tail[-needed:])))
         except (pa.ArrowException, OSError) as exc:
-            raise ExportError(self._name, f"{path} is no Parquet file: {exc}") from exc
+            raise ExportError(self._name, f"{path} is not a Parquet file: {exc}") from exc
 
 
 def _spelled(kind: pa.DataType) -> str:
-    """A type without the names that files give to the items of lists."""
+    """Return a type in words, without the names that files have for the items of lists."""
     if pa.types.is_list(kind):
         return f"list<{_spelled(kind.value_type)}>"
     if pa.types.is_struct(kind):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
 
-from ..errors import ExportError, MissingExtra, TableMismatch
+from ..errors import ExportError, MissingExtra
 from ..statistics.definitions import STATISTICS
 from . import urls
 from .batches import ahead, gathered
 from .json_text import as_json
-from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
+from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, with_parameters
+from .target import LEDGER, Part, shown
 
 try:
     import adbc_driver_manager
@@ -24,17 +24,32 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("adbc-driver-postgresql", "warehouse", "an export into PostgreSQL") from exc
 
 _SENT_ROWS = 1 << 13
-"""So few are encoded and sent at once: the server stores some while the next are encoded, in half the time."""
+"""How many rows are encoded and sent at once: the server stores some while the next are encoded."""
 
 
-class PostgreSQL(Target):
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_STATISTICS = ", ".join(f"('{name}', {_quoted(name)})" for name in STATISTICS)
+
+_REDUCTIONS = f"""
+create or replace view {{reductions}} as
+select {KEY}, reduction, value
+from {{tensors}}
+cross join lateral (values {_STATISTICS}) as saved (reduction, value)
+where value is not null
+"""
+
+
+class PostgreSQL(SQLTarget):
     """A schema of a PostgreSQL database. `scalars` and `reductions` are views in it.
 
-    Rows go over as `COPY` takes them, in binary; a part and its note are one transaction. What the URL does not say,
-    the password above all, libpq takes from its own places: `PGPASSWORD`, `~/.pgpass`, `PGSERVICE`.
+    Rows are sent by a binary `COPY`; a part and its row in the ledger are one transaction. What the URL leaves out, the
+    password above all, libpq takes from `PGPASSWORD`, `~/.pgpass`, `PGSERVICE`.
     """
 
-    derives = frozenset({"scalars", "reductions"})
+    _views = (SCALARS, _REDUCTIONS)
 
     def __init__(self, url: str, schema: str = "") -> None:
         self._name = shown(url)
@@ -44,7 +59,7 @@ class PostgreSQL(Target):
         parameters.pop("schema", None)
         self._secrets = urls.secrets(parts)
         with self._translated():
-            # Without a server there are two slashes all the same, for libpq's own one.
+            # Without a server two slashes remain, and libpq uses its default one.
             self._connection = dbapi.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
         try:
             self._lock()
@@ -52,61 +67,15 @@ class PostgreSQL(Target):
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        return f"PostgreSQL({self._name!r})"
-
-    def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
-        with self._transaction():
-            if not self._ask("select 1 from pg_namespace where nspname = $1", self._schema):
-                self._execute(f"create schema {_quoted(self._schema)}")
-            for table, schema in {**tables, LEDGER: LEDGER_SCHEMA}.items():
-                self._prepare(table, {field.name: _type(field.type) for field in schema})
-            if "tensors" in tables:
-                self._execute(_SCALARS.format(view=self._table("scalars"), tensors=self._table("tensors")))
-                self._execute(_REDUCTIONS.format(view=self._table("reductions"), tensors=self._table("tensors")))
-
-    def _prepare(self, table: str, columns: Mapping[str, str]) -> None:
-        found = self._columns(table)
-        if not found:
-            text = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
-            self._execute(f"create table {self._table(table)} ({text})")
-        elif difference := differences(columns, found):
-            raise TableMismatch(self._name, table, difference)
-
-    def _columns(self, table: str) -> dict[str, str]:
-        rows = self._ask(
-            "select attname::text, format_type(atttypid, atttypmod) from pg_attribute "
-            "where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
-            self._table(table),
-        )
-        return dict(rows)
-
-    def held(self, run: str) -> Held | None:
-        with self._transaction():
-            rows = self._ask(
-                "select identity, table_name, worker, max(last_step) "
-                f"from {self._table(LEDGER)} where run = $1 group by identity, table_name, worker",
-                run,
-            )
-        if not rows:
-            return None
-        return Held(rows[0][0], {Position(table, worker): last for _, table, worker, last in rows})
-
-    def names(self) -> set[tuple[str, str]]:
-        with self._transaction():
-            return {tuple(row) for row in self._ask(f"select distinct identity, run from {self._table(LEDGER)}")}
-
     def write(self, part: Part) -> int:
-        with self._transaction():
+        with self._session():
             count = self._ingest(part.table, part.reader())
-            note = (part.run, part.identity, part.table, part.worker, part.last_step, count, datetime.now(UTC))
-            columns = [pa.array([value], each.type) for value, each in zip(note, LEDGER_SCHEMA, strict=True)]
-            self._ingest(LEDGER, pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA).to_reader())
+            self._ingest(LEDGER, ledger_table(part, count).to_reader())
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        with self._transaction():
-            self._ask(f"delete from {self._table(table)} where run = $1 returning 1", run)
+        with self._session():
+            self._fetch(f"delete from {self._table(table)} where run = $run returning 1", run=run)
             if len(rows):
                 self._ingest(table, rows.to_reader())
 
@@ -114,11 +83,30 @@ class PostgreSQL(Target):
         self._connection.close()
 
     def _lock(self) -> None:
-        """Two exports at once would both move what is new. The lock goes with the connection, however it ends."""
-        with self._transaction():
-            locked = "select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext($1))"
-            if self._ask(locked, self._schema) != [(True,)]:
+        """Lock the schema: two exports at once would both add what is new. The lock ends with the connection."""
+        with self._session():
+            locked = "select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext($schema))"
+            if self._fetch(locked, schema=self._schema) != [(True,)]:
                 raise ExportError(self._name, f"another export into the schema {self._schema} is under way")
+
+    def _create_schema(self) -> None:
+        if not self._fetch("select 1 from pg_namespace where nspname = $schema", schema=self._schema):
+            self._fetch(f"create schema {_quoted(self._schema)}")
+
+    def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
+        return {field.name: _type(field.type) for field in schema}
+
+    def _found_columns(self, table: str) -> dict[str, str]:
+        rows = self._fetch(
+            "select attname::text, format_type(atttypid, atttypmod) from pg_attribute "
+            "where attrelid = to_regclass($table) and attnum > 0 and not attisdropped order by attnum",
+            table=self._table(table),
+        )
+        return dict(rows)
+
+    def _create_table(self, table: str, schema: pa.Schema) -> None:
+        columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self._wanted_columns(schema).items())
+        self._fetch(f"create table {self._table(table)} ({columns})")
 
     def _table(self, name: str) -> str:
         return f"{_quoted(self._schema)}.{_quoted(name)}"
@@ -132,17 +120,15 @@ class PostgreSQL(Target):
             count += len(piece)
         return count
 
-    def _execute(self, statement: str) -> None:
+    def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
+        numbers = {name: f"${number}" for number, name in enumerate(parameters, 1)}
+        query = with_parameters(query, numbers, numbers.__getitem__)
         with self._connection.cursor() as cursor:
-            cursor.execute(statement)
-
-    def _ask(self, query: str, *parameters: str) -> list[Any]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(query, parameters)
-            return list(cursor.fetchall())
+            cursor.execute(query, tuple(parameters.values()) or None)
+            return list(cursor.fetchall()) if cursor.description else []
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _session(self) -> Iterator[None]:
         with self._translated():
             try:
                 yield
@@ -159,12 +145,8 @@ class PostgreSQL(Target):
             self._refuse(str(exc))
 
     def _refuse(self, message: str) -> NoReturn:
-        # Not `from` the driver's own error, which would be shown with what is left out here.
+        # Not `from` the driver's own error, which shows what is left out here.
         raise ExportError(self._name, urls.without(self._secrets, message)) from None
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 _NAMES = {
@@ -186,31 +168,13 @@ def _type(kind: pa.DataType) -> str:
 
 
 def _as_stored(rows: pa.Table) -> pa.Table:
-    """With histograms as JSON, because the driver knows no structs, and without the columns that hold nothing but null:
-    null is what they become, and to send it would take as long as to send numbers."""
+    """Return the rows with histograms as JSON, as the driver has no structs, and without columns that are all null.
+
+    Those become null in the table all the same, and sending them would take as long as sending numbers.
+    """
     kept = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < len(rows)]
     rows = rows.select(kept).combine_chunks()
-    for place, field in enumerate(rows.schema):
+    for index, field in enumerate(rows.schema):
         if pa.types.is_struct(field.type):
-            rows = rows.set_column(place, field.name, as_json(rows[field.name].combine_chunks()))
+            rows = rows.set_column(index, field.name, as_json(rows[field.name].combine_chunks()))
     return rows
-
-
-_PLACE = "run, name, mode, mode_step, global_step, worker"
-
-_SCALARS = f"""
-create or replace view {{view}} as
-select {_PLACE}, saved_at, scalar as value, collections
-from {{tensors}}
-where scalar is not null
-"""
-
-_STATISTICS = ", ".join(f"('{name}', {_quoted(name)})" for name in STATISTICS)
-
-_REDUCTIONS = f"""
-create or replace view {{view}} as
-select {_PLACE}, reduction, value
-from {{tensors}}
-cross join lateral (values {_STATISTICS}) as saved (reduction, value)
-where value is not null
-"""

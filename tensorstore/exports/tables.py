@@ -12,7 +12,7 @@ from ..statistics.definitions import STATISTICS
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
 ENCODED = pa.dictionary(pa.int32(), _TEXT)
-"""How texts that repeat are kept on their way."""
+"""The type of texts that repeat, until they are written."""
 _TIME = pa.timestamp("us", tz="UTC")
 _RUN = pa.field("run", _TEXT, nullable=False)
 _KEY = [INDEX_SCHEMA.field(name) for name in ("name", "mode", "mode_step", "global_step", "worker")]
@@ -49,7 +49,7 @@ GROWING = {
     "reductions": _schema(*_KEY, pa.field("reduction", _TEXT), pa.field("value", pa.float64())),
     "tensor_values": _schema(*TENSORS_SCHEMA),
 }
-"""Tables that get more rows as a run goes on, and never other ones."""
+"""Tables to which a run only adds rows."""
 
 _TEXTS = pa.list_(_TEXT)
 REPLACED = {
@@ -76,13 +76,13 @@ REPLACED = {
     ),
     "findings": _schema(*FINDINGS_SCHEMA),
 }
-"""Small tables, of which all rows of a run are given anew each time."""
+"""Small tables, whose rows of a run are all replaced by each export."""
 
 SCHEMAS = {**GROWING, **REPLACED}
-"""Every table, with the columns that it has everywhere."""
+"""Every table with its columns, the same in all targets."""
 
 DEFAULT = ("runs", "collections", "steps", "tensors", "scalars", "reductions")
-"""All but the raw values, and what rules found."""
+"""The tables that are exported by default: all but raw values and findings of rules."""
 
 
 OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
@@ -90,17 +90,16 @@ OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
     "scalars": _scalars,
     "reductions": _reductions,
 }
-"""What makes rows of a table, without the run, from rows of the index."""
+"""The functions that turn rows of the index into rows of a table, without its column `run`."""
 
 
 def encoded(schema: pa.Schema) -> pa.Schema:
-    """The same columns, with texts as dictionaries: most texts are there many times."""
+    """Return the schema with texts as dictionaries: most texts repeat."""
     return pa.schema([field.with_type(ENCODED) if field.type == _TEXT else field for field in schema])
 
 
 def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a run, as batches of `schema`, whose first column says which run. Texts may be dictionaries, here and
-    there."""
+    """Yield rows of a run as batches of `schema`, whose first column is the run. Texts may be dictionaries in both."""
     of_run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), [run])
     columns = [pa.chunked_array([of_run]), *rows.columns]
     arrays = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]

@@ -1,4 +1,4 @@
-"""What a target of an export must be able to do, and how a target is found by its URL."""
+"""The interface of an export's target, and the targets by the scheme of their URLs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..errors import ConfigurationError, ExportError
 
 LEDGER = "exports"
-"""The table in which a target notes what it holds."""
+"""The table in which a target keeps what it holds: the last step of each table, worker and run."""
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -32,7 +32,7 @@ LEDGER_SCHEMA = pa.schema(
 
 
 class Position(NamedTuple):
-    """Which rows of a run a target has been given: those of one table and worker up to a global step."""
+    """One table and one worker of a run: its rows are exported in the order of global steps."""
 
     table: str
     worker: str
@@ -40,18 +40,18 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """What a target holds of one run."""
+    """The content of a target that belongs to one run."""
 
     identity: str
-    """Tells the run from another of the same name."""
+    """The run's identity, which differs from that of another run of the same name."""
     last_step: Mapping[Position, int]
-    """The last global step of each table and worker that is there."""
+    """The last exported global step of each table and worker."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one table that are exported together: those of one worker of one run, of the global steps after
-    `after` and up to `last_step`."""
+    """Rows of one table that are exported together: those of one worker of one run, of the global steps after `after`
+    and up to `last_step`."""
 
     table: str
     run: str
@@ -61,17 +61,17 @@ class Part:
     last_step: int
     schema: pa.Schema
     batches: Callable[[pa.Schema], Iterator[pa.RecordBatch]]
-    """Reads the rows, anew each time it is called, as batches of a schema with these columns; never one of no rows."""
+    """Returns the rows as batches of a schema with these columns; no batch is empty. Each call reads them again."""
     failures: list[Exception] = field(default_factory=list)
-    """What reading them came to, where the code that asked for them could not pass it on."""
+    """The errors of reading the rows. A library that consumes them may hide an error."""
 
     @property
     def name(self) -> str:
-        """The same for the same rows, so that what was written twice can be told: digits alone."""
+        """The same name for the same rows, so that rows written twice are recognised. It has digits and a dash only."""
         return f"{self.after + 1:012d}-{self.last_step:012d}"
 
     def reader(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-        """The rows as one stream, for libraries that take one. `schema` asks for other types of the same columns."""
+        """Return the rows as one stream. `schema` has the same columns, with other types."""
         schema = schema or self.schema
         return pa.RecordBatchReader.from_batches(schema, self._noting_failures(schema))
 
@@ -84,43 +84,43 @@ class Part:
 
 
 class Target(ABC):
-    """Where runs are exported to. Errors are ExportError, and never show a password.
+    """The destination of an export. Its errors are ExportError, and never show a password.
 
-    What `write` and `replace` were given is there whole, or not at all, whatever kills the process; and what `held`
-    says is there is there.
+    The rows of one `write` or `replace` are written completely or not at all, even if the process is killed, and `held`
+    agrees with them.
     """
 
     derives: ClassVar[frozenset[str]] = frozenset()
-    """Tables that the target makes itself, as views of the table `tensors`."""
+    """Tables that the target derives from the table `tensors`, as views."""
 
     @abstractmethod
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
-        """Create the tables that are missing. Raises TableMismatch for one that is there with other columns."""
+        """Create the tables that are missing. Raises TableMismatch for a table that exists with other columns."""
 
     @abstractmethod
     def held(self, run: str) -> Held | None:
-        """What is there of a run; None for nothing."""
+        """Return what the target holds of a run, or None."""
 
     @abstractmethod
     def names(self) -> set[tuple[str, str]]:
-        """The identity of each run of which anything is there, and the name that it has there."""
+        """Return the identity and the name of each run in the target."""
 
     @abstractmethod
     def write(self, part: Part) -> int:
-        """Add the rows of a part, and note that they are there, also if there are none. Gives their number."""
+        """Add the rows of a part, if any, and record its last step. Return the number of rows."""
 
     @abstractmethod
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        """Put `rows` in the place of all that a small table holds of the run."""
+        """Replace all rows that a small table has of the run by `rows`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held open."""
+        """Close connections and files."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 
-# By the scheme of the URL: the module beside this one, and its class.
+# By the scheme of the URL: the module of this package, and its class.
 _TARGETS: dict[str, tuple[str, str]] = {
     "bigquery": ("bigquery", "BigQuery"),
     "csv": ("csv_folder", "CSVFolder"),
@@ -136,15 +136,19 @@ _TARGETS: dict[str, tuple[str, str]] = {
 
 
 def open_target(url: str, options: Mapping[str, Any]) -> Target:
-    """The target at a URL such as `duckdb:///runs.duckdb`; a plain path that ends with `.duckdb` is one too. Raises
-    ExportError for what is no target, or cannot be reached, and ConfigurationError for an option that it has not."""
+    """Open the target at a URL such as `duckdb:///runs.duckdb`, or at a plain path that ends with `.duckdb`.
+
+    Raises:
+        ExportError: The URL is not one of a target, or the target cannot be reached.
+        ConfigurationError: The target has no such option.
+    """
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
     if not scheme and url.endswith(".duckdb"):
         scheme, url = "duckdb", f"duckdb:{url}"
     if scheme not in _TARGETS:
         near = difflib.get_close_matches(scheme, _TARGETS, 1) or sorted(_TARGETS)
-        raise ExportError(shown(url), f"this is no target of an export: its URL begins with {_or(near)}")
+        raise ExportError(shown(url), f"unknown target: the URL of a target begins with {_or(near)}")
     module, name = _TARGETS[scheme]
     kind: Callable[..., Target] = getattr(import_module(f".{module}", __package__), name)
     _check_options(scheme, kind, options)
@@ -163,7 +167,7 @@ def _check_options(scheme: str, kind: Callable[..., Target], options: Mapping[st
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """What tells the columns of a table from those that are wanted, a line each; both map names to types."""
+    """Return how the columns of a table differ from the wanted ones, a line each. Both map names to types."""
     lines = [f"- {name} {kind}: is missing" for name, kind in wanted.items() if name not in found]
     lines += [f"+ {name} {kind}: is not expected" for name, kind in found.items() if name not in wanted]
     return lines + [
@@ -178,12 +182,12 @@ def _or(schemes: list[str]) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without what may be secret."""
+    """Return the URL without what may be secret."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         return url
     server, slash, path = rest.partition("/")
     if "@" in path or "?" in server or "#" in server:
-        # A password with such a sign in it, perhaps: there is no telling where it ends.
+        # It may be a password with such a sign in it, whose end cannot be found.
         return f"{scheme}://…"
     return f"{scheme}://{server.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

@@ -27,15 +27,15 @@ _NO_RUNS = {_LEDGER, *(mode.name.lower() for mode in ModeKeys)}
 _FIRST_WORKER = "worker_0"
 _FILE = re.compile(r"events\.out\.tfevents\.(\d+)-\d+")
 _EVENTS = 10_000
-"""So many are written at once."""
+"""How many events are written at once."""
 
 
 class TensorBoardFolder(Target):
-    """A folder of event files for each mode of each run: what the table `tensors` says is all that they show.
+    """A folder of event files for each mode of each run, with the content of the table `tensors`.
 
-    The files of a part are named after its steps. Beside the folders of a run lies what the target notes of it; a file
-    with steps that are not noted is of an export that was interrupted, and makes room for that of the next. The options
-    are those that fsspec takes.
+    The files of a part are named after its steps. `exported.json` next to a run's folders says which steps are
+    exported; a file with later steps is left by an interrupted export, and is replaced by the next one. The options are
+    those that fsspec takes.
     """
 
     derives = frozenset(SCHEMAS) - {"tensors", "tensor_values"}
@@ -61,7 +61,7 @@ class TensorBoardFolder(Target):
             return Held(noted["identity"], last_step)
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise ExportError(
-                self._storage.url, f"what is noted of the run in {folder}/{_LEDGER} makes no sense: {exc}"
+                self._storage.url, f"{folder}/{_LEDGER} is damaged: {exc}; delete the run's folder and export it again"
             ) from exc
 
     def names(self) -> set[tuple[str, str]]:
@@ -72,7 +72,7 @@ class TensorBoardFolder(Target):
         entries = self._storage.list(folder)
         if _LEDGER in entries:
             yield self._noted(folder).identity, "/".join(map(unquote, folder.split("/")))
-        # The folder of a run may have others below it.
+        # The folder of a run may have other runs below it.
         for entry in entries:
             if entry not in _NO_RUNS and not _FILE.fullmatch(entry):
                 yield from self._names_in(f"{folder}/{entry}" if folder else entry)
@@ -91,13 +91,13 @@ class TensorBoardFolder(Target):
         return count
 
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        """Nothing of a small table is shown."""
+        """Do nothing: TensorBoard shows no small table."""
 
     def close(self) -> None:
-        pass
+        """Do nothing: nothing is open."""
 
     def _clear(self, part: Part) -> None:
-        """Remove what an interrupted export has left of these steps."""
+        """Remove the files of these steps that an interrupted export left."""
         for mode in ModeKeys:
             folder = _mode_folder(part, mode.name)
             for name in self._storage.list(folder):
@@ -124,13 +124,13 @@ def _folder(run: str) -> str:
 
 
 def _mode_folder(part: Part, mode: str) -> str:
-    """Where the event files of a mode are. The first worker, mostly the only one, needs no folder of its own."""
+    """Return the folder of a mode's event files. The first worker, mostly the only one, has no folder of its own."""
     worker = "" if part.worker == _FIRST_WORKER else f"/{path_component(part.worker)}"
     return f"{_folder(part.run)}{worker}/{mode.lower()}"
 
 
 class _PartFiles:
-    """The event files of one part, one a mode."""
+    """The event files of one part, one for each mode."""
 
     def __init__(self, storage: Storage, part: Part) -> None:
         self._storage = storage
@@ -139,7 +139,7 @@ class _PartFiles:
         self._waiting: dict[str, list[bytes]] = {}
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Add what is shown of rows of the table `tensors`. Gives their number."""
+        """Add the events of rows of the table `tensors`. Return the number of rows."""
         for mode, found in _events(batch):
             waiting = self._waiting.setdefault(mode, [])
             if not waiting and mode not in self._sinks:
@@ -169,7 +169,7 @@ class _PartFiles:
 
 
 def _events(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
-    """The events of rows, each with the mode."""
+    """Yield the events of rows, each with its mode."""
     known = [batch[name].to_pylist() for name in ("name", "mode", "mode_step", "scalar", "histogram")]
     rows = zip(*known, batch["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
     columns = {each: batch[each].to_pylist() for each in STATISTICS if batch[each].null_count < batch.num_rows}

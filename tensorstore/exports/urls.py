@@ -1,4 +1,4 @@
-"""URLs of databases, which may hold a password: their parts, and what is not told of them."""
+"""URLs of databases, which may hold a password: their parts, and what messages must not show of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _SECRETS = ("password", "sslpassword")
 
 
 def split(url: str, name: str) -> SplitResult:
-    """The parts of the URL. What is not encoded in a password would be taken for the name of a server, and told."""
+    """Return the parts of the URL.
+
+    Raises ExportError where a password may be unencoded: its end would be taken for the name of a server, and shown.
+    """
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -23,14 +26,14 @@ def split(url: str, name: str) -> SplitResult:
 
 
 def secrets(parts: SplitResult) -> list[str]:
-    """What must not be told of a URL, as it is and as it was written."""
+    """Return what messages must not show of a URL, decoded and as it was written."""
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    given = [parts.password, *(parameters.get(name) for name in _SECRETS)]
-    return [text for each in given if each for text in (each, unquote(each))]
+    private = [parts.password, *(parameters.get(name) for name in _SECRETS)]
+    return [text for each in private if each for text in (each, unquote(each))]
 
 
 def without(secrets: Iterable[str], message: str) -> str:
-    """A message with nothing of that in it."""
+    """Return the message with *** in place of each secret."""
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, "***")
     return message.strip()

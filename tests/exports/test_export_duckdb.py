@@ -38,7 +38,7 @@ class TestDuckDBFile(ExportConformance):
 
     def test_what_is_no_database_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "x.duckdb").write_text("no database at all, but long enough to be taken for one" * 100)
-        with pytest.raises(ExportError, match="no DuckDB file"):
+        with pytest.raises(ExportError, match="cannot open it as a DuckDB file"):
             tensortrial.export(write_run(tmp_path / "a", 1), tmp_path / "x.duckdb", progress=False)
 
 

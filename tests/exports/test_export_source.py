@@ -141,7 +141,7 @@ def test_many_runs_go_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("since", ["nonsense", True, 1.5, [], date(2026, 1, 31)])
 def test_since_that_is_no_step_and_no_time_is_refused_before_anything_is_made(tmp_path: Path, since: Any) -> None:
     with pytest.raises(
-        ConfigurationError, match=f"since takes a global step, or a datetime, and not {re.escape(repr(since))}"
+        ConfigurationError, match=f"since must be a global step or a datetime, got {re.escape(repr(since))}"
     ):
         tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", since=since, progress=False)
     assert not (tmp_path / "out").exists()
@@ -149,7 +149,7 @@ def test_since_that_is_no_step_and_no_time_is_refused_before_anything_is_made(tm
 
 def test_tables_that_are_no_names_are_refused(tmp_path: Path) -> None:
     tables: Any = 5
-    with pytest.raises(ConfigurationError, match="tables are names, and not 5"):
+    with pytest.raises(ConfigurationError, match="tables must be names of tables, got 5"):
         tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", tables=tables, progress=False)
 
 
