@@ -1,1 +1,1 @@
-"""TensorBoard's event files, read and written without TensorFlow and without protobuf's library."""
+"""TensorBoard's event files, read and written without TensorFlow and without the library of protobuf."""

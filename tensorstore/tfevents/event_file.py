@@ -1,4 +1,4 @@
-"""A file of events that grows: on a disk by appending; in an object store, which cannot append, by being put anew."""
+"""A file of events that grows: on a disk by appending; in an object store, which cannot append, by replacing it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .summary import first_event
 from .tfrecord import framed
 
 _FULL_BYTES = 1 << 20
-"""An object of so many bytes is followed by another one: no flush puts more than this again."""
+"""An object of this size is followed by a new one, so that no flush replaces more than this."""
 
 
 class EventFile:
-    """The events of one folder, from one process. Readers take a folder's files one after the other, by their names,
-    and those begin with the time; so what a resumed run writes follows what it had written before.
+    """The events of one folder, from one process.
 
-    `append` raises StorageError.
+    Readers read a folder's files in the order of their names, which begin with the time. So the events of a resumed run
+    follow those that it wrote before.
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
@@ -32,13 +32,14 @@ class EventFile:
         self._open: IO[bytes] | None = None
 
     def append(self, events: Sequence[bytes]) -> None:
-        """Add events; when this returns, other processes see them."""
+        """Add events; other processes see them when this returns. Raises StorageError."""
         if self._storage.is_local:
             self._append_to_open(events)
         else:
             self._put(events)
 
     def close(self) -> None:
+        """Close the file, if it is open."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -60,7 +61,7 @@ class EventFile:
         os.makedirs(f"{self._storage.url}/{os.path.dirname(self._path)}", exist_ok=True)
         while True:
             try:
-                # Unbuffered: what was appended survives the process.
+                # Unbuffered: appended events survive the process.
                 return open(f"{self._storage.url}/{self._path}", "xb", buffering=0)
             except FileExistsError:
                 self._part += 1

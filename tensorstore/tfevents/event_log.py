@@ -1,4 +1,4 @@
-"""What a run saves, shown to TensorBoard as well: a folder of event files a mode."""
+"""The content of a run as event files for TensorBoard: a folder for each mode."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ logger = logging.getLogger(__name__)
 
 
 class EventLog:
-    """Takes the steps that a writer has published, on the writer's thread, and never raises: training and the run do
-    not depend on it. The first file that cannot be written is logged, and the log is off from there on.
+    """The event files of one worker.
 
-    The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. `folder` is where
-    these folders are in the storage: a job of several workers has one for each.
+    It receives the steps that a writer has published, on the writer's thread, and never raises: training and the run do
+    not depend on it. The first file that cannot be written is logged, and no more is written.
+
+    The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. `folder` holds
+    these folders in the storage: a job of several workers has one for each worker.
     """
 
     def __init__(self, storage: Storage, folder: str = "") -> None:
@@ -31,7 +33,7 @@ class EventLog:
         self._is_off = False
 
     def write(self, steps: Sequence[IndexedStep]) -> None:
-        """Add what the steps hold that TensorBoard shows."""
+        """Add the scalars, statistics and histograms of steps."""
         if self._is_off:
             return
         of_mode: dict[ModeKeys, list[bytes]] = {}
@@ -48,7 +50,7 @@ class EventLog:
             )
 
     def close(self) -> None:
-        """Never raises either: what was appended is there."""
+        """Close the files. Never raises: appended events are already visible."""
         for file in self._files.values():
             with suppress(OSError):
                 file.close()
@@ -62,7 +64,7 @@ class EventLog:
 def _events(indexed: IndexedStep) -> Iterator[bytes]:
     step = indexed.step.mode_step
     for row in indexed.rows():
-        # A double holds the microseconds of such a time, and no more.
+        # A double has no more than the microseconds of such a time.
         seconds = round(row.saved_at_ns / 1000) / 1e6
         for value in shown(row.spec.plan.name, row.scalar, row.statistics, row.histogram):
             yield event(seconds, step, value)

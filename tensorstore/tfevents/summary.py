@@ -1,4 +1,4 @@
-"""The messages of an event file, written: an Event, and the values in its Summary.
+"""The messages of an event file, as they are written: an Event, and the values in its Summary.
 
 The numbers are those of TensorFlow's event.proto and summary.proto. Scalars are a `simple_value` and histograms a
 `histo`, the two forms that every reader of event files understands.
@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from .wire import bytes_field, double_field, doubles_field, float_field, varint_field
 
 VERSION = "brain.Event:2"
-"""What the first event of a file says."""
+"""The file version in the first event of a file."""
 
 
 def event(seconds: float, step: int, value: bytes) -> bytes:
-    """An event with one value at a step; `seconds` are since 1970."""
+    """Return an event with one value at a step; `seconds` are since 1970."""
     return double_field(1, seconds) + varint_field(2, step) + bytes_field(5, bytes_field(1, value))
 
 
 def first_event(seconds: float) -> bytes:
-    """With which a file begins."""
+    """Return the event with which a file begins."""
     return double_field(1, seconds) + bytes_field(3, VERSION.encode())
 
 
@@ -32,8 +32,11 @@ def shown(
     statistics: Mapping[str, float],
     drawn: tuple[Sequence[float], Sequence[int]] | None,
 ) -> Iterator[bytes]:
-    """What is shown of a saved tensor: a number is a scalar; of a larger tensor each statistic is one, named after
-    both, and its histogram is one."""
+    """Yield the values that TensorBoard shows of a saved tensor.
+
+    A number is one scalar. Of a larger tensor each statistic is a scalar, named after both, and its histogram is a
+    histogram.
+    """
     if number is not None:
         yield scalar(name, number)
         return
@@ -44,17 +47,17 @@ def shown(
 
 
 def scalar(tag: str, value: float) -> bytes:
-    """A number, in single precision."""
+    """Return a scalar value, in single precision."""
     return bytes_field(1, tag.encode()) + float_field(2, value)
 
 
 def histogram(
     tag: str, edges: Sequence[float], counts: Sequence[int], statistics: Mapping[str, float] | None = None
 ) -> bytes:
-    """A histogram of which bin i lies between edges i and i + 1; TensorBoard draws distributions from it as well.
+    """Return a histogram value, whose bin i lies between edges i and i + 1.
 
-    The sum and the sum of squares are those of the `statistics`, where they have them, else what the bins' middles
-    give; no page of TensorBoard shows them.
+    The sum and the sum of squares are those of the `statistics`, if known, else estimated from the bins' middles; no
+    page of TensorBoard shows them.
     """
     middles = [left + (right - left) / 2 for left, right in itertools.pairwise(edges)]
     known = statistics or {}

@@ -1,7 +1,7 @@
 """TensorFlow's TensorProto: a tensor as a message.
 
-The elements are in `tensor_content`, little-endian, or in the repeated field of their kind; there a last element that
-is given once stands for all that follow.
+The elements are in `tensor_content`, little-endian, or in the repeated field of their type, where the last element is
+repeated until the tensor is full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..dtypes import Array
 from .wire import Value, fields, message, number, signed, varints
 
 _STRING = 7
-# By the numbers of TensorFlow's DataType. A quantized integer is kept as the integer that it is.
+# By the numbers of TensorFlow's DataType. A quantized integer is kept as its integer.
 _KINDS = {
     **dict.fromkeys((6, 11), "i1"),
     **dict.fromkeys((4, 12), "u1"),
@@ -32,11 +32,11 @@ _FLOATS = {5: "<f4", 6: "<f8", 9: "<c8", 12: "<c16"}
 _INTEGERS = {7, 10, 11, 13, 16, 17}
 _STRINGS, _BYTES = 8, 18
 _MOST_FILLED = 1 << 24
-"""A few forged bytes must not take all memory."""
+"""The most elements that a repeated last element may fill: a few forged bytes must not use all memory."""
 
 
 def tensor(proto: memoryview) -> Array:
-    """The array, in memory of its own. Raises ValueError for a message that is no tensor, or none that can be kept."""
+    """Return the array, in memory of its own. Raises ValueError for an invalid message or an unsupported dtype."""
     dtype, content = 0, None
     shape: tuple[int, ...] = ()
     elements: list[tuple[int, Value]] = []
@@ -107,7 +107,7 @@ def _filled(elements: Array, shape: tuple[int, ...]) -> Array:
     if len(elements) > size or size > max(len(elements), _MOST_FILLED):
         raise ValueError(f"a tensor of shape {shape} with {len(elements)} elements")
     if len(elements) < size:
-        # Nothing given is TensorFlow's way of writing zeros.
+        # TensorFlow writes zeros as no element at all.
         last = elements[-1:] if len(elements) else np.zeros(1, elements.dtype)
         elements = np.concatenate([elements, np.broadcast_to(last, size - len(elements))])
     return elements.reshape(shape)

@@ -26,24 +26,24 @@ Words: TypeAlias = npt.NDArray[np.uint32]
 Positions: TypeAlias = npt.NDArray[np.int64]
 
 HEADER = 12
-"""So many bytes of a frame are before the content."""
+"""The size of a frame's part before the content, in bytes."""
 _FOOTER = 4
 BLOCK = 8 << 20
-"""So much is read at once; a longer record by itself."""
+"""How many bytes are read at once; a longer record is read by itself."""
 _LONGEST = 1 << 31
-"""No protobuf message is longer: a length above it is garbage, however well it checks."""
+"""No protobuf message is longer: a larger length is garbage, even if its checksum is right."""
 _MASK = 0xA282EAD8
 _UNCHECKED = 0x062DC0B3
-"""smdebug writes this after every record, whatever the record is."""
+"""smdebug writes this instead of every record's checksum."""
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
 Read = Callable[[int, int], "bytes | bytearray"]
-"""The bytes from a position on, so many or fewer where the file ends."""
+"""Returns the bytes from a position on, by position and length; fewer where the file ends."""
 
 
-class TornRecord(ValueError):
-    """A record that is not whole, or not what was written."""
+class DamagedRecord(ValueError):
+    """A record that is incomplete, or does not match its checksum."""
 
 
 def framed(contents: Sequence[bytes]) -> bytes:
@@ -61,36 +61,40 @@ def masked_crc32c(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
-def records(read: Read, resume_at: Sequence[int] = ()) -> Iterator[tuple[int, memoryview | TornRecord]]:
-    """Each record of a file with the position where its frame begins; in the place of a bad one, what is wrong with it.
+def records(read: Read, resume_at: Sequence[int] = ()) -> Iterator[tuple[int, memoryview | DamagedRecord]]:
+    """Yield the position of each frame of a file with its record, or with an error where the record is damaged.
 
-    After a length that cannot be trusted the next record is looked for at the next of `resume_at`, the ascending
-    positions that somebody else knows of; without one, the file ends there. A record is valid until the next one is
-    asked for.
+    Args:
+        read: Reads the file.
+        resume_at: Ascending positions of frames that are known from elsewhere. After a damaged length, reading
+            continues at the next of them; without one, it ends there.
     """
     for block in blocks(read, resume_at):
         for start, length, is_good in zip(
             block.starts.tolist(), block.lengths.tolist(), block.good.tolist(), strict=True
         ):
-            yield block.position + start - HEADER, block.view[start : start + length] if is_good else torn(length)
-        if block.torn is not None:
-            yield block.position + block.end, block.torn
+            yield (
+                block.position + start - HEADER,
+                block.view[start : start + length] if is_good else checksum_error(length),
+            )
+        if block.damage is not None:
+            yield block.position + block.end, block.damage
 
 
-def torn(length: int) -> TornRecord:
-    """What is wrong with a record that is here, and not what was written."""
-    return TornRecord(f"a record of {length} bytes does not match its checksum")
+def checksum_error(length: int) -> DamagedRecord:
+    """Return the error of a complete record that does not match its checksum."""
+    return DamagedRecord(f"a record of {length} bytes does not match its checksum")
 
 
 def blocks(read: Read, resume_at: Sequence[int] = ()) -> Iterator[Block]:
-    """The records of a file, as many at once as are read at once; see `records`."""
+    """Yield the records of a file in blocks, one for each read; see `records`."""
     position = wanted = 0
     while True:
-        asked = max(wanted, BLOCK)
-        block = Block(position, read(position, asked), asked)
+        length = max(wanted, BLOCK)
+        block = Block(position, read(position, length), length)
         yield block
         end = position + block.end
-        if block.torn is not None:
+        if block.damage is not None:
             later = bisect_right(resume_at, end)
             if later == len(resume_at):
                 return
@@ -102,29 +106,29 @@ def blocks(read: Read, resume_at: Sequence[int] = ()) -> Iterator[Block]:
 
 
 class Block:
-    """A part of a file that begins with a frame. Lengths are followed first, and checked all at once after."""
+    """A part of a file that begins with a frame."""
 
-    def __init__(self, position: int, data: bytes | bytearray, asked: int) -> None:
+    def __init__(self, position: int, data: bytes | bytearray, requested: int) -> None:
         self.position = position
         """Where in the file the block begins."""
-        # Of a bytearray the checksum's library takes neither a slice nor a view.
+        # google-crc32c takes neither a bytearray nor a view of one.
         self._content = bytes(data)
         self.view = memoryview(self._content)
         self.data = np.frombuffer(self._content, np.uint8)
-        self.is_last = len(data) < asked
+        self.is_last = len(data) < requested
         frames, lengths = self._follow()
         count = self._trusted(frames)
         self._next = lengths[count] if count < len(lengths) and self._matches(frames[count : count + 1])[0] else None
         self.starts = frames[:count] + HEADER
-        """Where the contents of the records begin that are here to their ends, and whose lengths can be trusted."""
+        """Where the contents of complete records begin, as far as their lengths match their checksums."""
         self.lengths = np.array(lengths[:count], np.int64)
-        """How many bytes each has."""
+        """The sizes of these contents, in bytes."""
         self.end = int(self.starts[-1] + self.lengths[-1]) + _FOOTER if count else 0
-        """Where the first frame begins that is not one of them."""
+        """The position after these records, in the block."""
 
     @cached_property
     def good(self) -> npt.NDArray[np.bool_]:
-        """Whether each record is what was written. One that is not harms no other: its length is."""
+        """Whether each content matches its checksum. A damaged one harms no other, as its length is right."""
         stored = self._stored(self.starts + self.lengths)
         matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
         good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)
@@ -132,24 +136,24 @@ class Block:
 
     @property
     def next_size(self) -> int:
-        """How long the frame at `end` is; 0 if that is not known."""
+        """The size of the frame at `end`, in bytes; 0 if unknown."""
         return 0 if self._next is None else HEADER + self._next + _FOOTER
 
     @property
-    def torn(self) -> TornRecord | None:
-        """What is wrong at `end`, if anything is."""
+    def damage(self) -> DamagedRecord | None:
+        """The error of the frame at `end`, if it is damaged."""
         left = len(self.view) - self.end
         if left >= HEADER and self._next is None:
-            return TornRecord("the length of a record does not match its checksum")
+            return DamagedRecord("the length of a record does not match its checksum")
         if self.next_size > _LONGEST:
-            return TornRecord(f"a record claims to have {self._next} bytes")
+            return DamagedRecord(f"a record claims to have {self._next} bytes")
         if self.is_last and left:
             what = "the header of a record" if self._next is None else f"a record of {self._next} bytes"
-            return TornRecord(f"the file ends within {what}")
+            return DamagedRecord(f"the file ends within {what}")
         return None
 
     def _follow(self) -> tuple[Positions, list[int]]:
-        """Where frames begin, and how long their contents say that they are; only the last may not end here."""
+        """Return where frames begin, and the lengths that they claim. Only the last may be incomplete."""
         view, position, size = self.view, 0, len(self.view)
         frames, lengths = [], []
         while position + HEADER <= size:
@@ -161,14 +165,14 @@ class Block:
         return np.array(frames, np.int64), lengths
 
     def _trusted(self, frames: Positions) -> int:
-        """How many of the frames are here to their ends, with lengths that can be trusted."""
+        """Return how many of the frames are complete and have lengths that match their checksums."""
         bad = np.flatnonzero(~self._matches(frames))
         if len(bad):
             return int(bad[0])
         return len(frames) - (self._followed_to > len(self.view))
 
     def _matches(self, frames: Positions) -> npt.NDArray[np.bool_]:
-        """Whether the length in each frame has the checksum that follows it."""
+        """Return whether the length in each frame matches its checksum."""
         found = _masked_crc32cs(self._content, frames, np.full(len(frames), _LENGTH.size))
         matches: npt.NDArray[np.bool_] = found == self._stored(frames + _LENGTH.size)
         return matches

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers: as much of it as reading and writing messages needs."""
+"""The wire format of protocol buffers, as far as event files need it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ _MOST = (1 << 64) - 1
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
-    """The fields of a message in their order, each as its number and its value: an int where it was written as a
-    varint, else its bytes. Raises ValueError where the message is torn."""
+    """Yield the fields of a message in their order, as number and value: an int for a varint, else the bytes.
+
+    Raises ValueError where the message is damaged.
+    """
     position, end = 0, len(message)
     while position < end:
         key = message[position]
-        if key < 0x80:  # nearly always: a call would take longer than all the rest
+        if key < 0x80:  # nearly always, and a call would take longer than the rest
             position += 1
         else:
             key, position = varint(message, position)
@@ -42,7 +44,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The unsigned number at `position`, and the position after it."""
+    """Return the unsigned number at `position`, and the position after it. Raises ValueError."""
     value = shift = 0
     while position < len(message) and shift < 64:
         byte = message[position]
@@ -51,11 +53,11 @@ def varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-    raise ValueError("a number without end")
+    raise ValueError("a number has no end")
 
 
 def varints(packed: memoryview) -> Iterator[int]:
-    """The numbers of a packed field."""
+    """Yield the numbers of a packed field."""
     position = 0
     while position < len(packed):
         value, position = varint(packed, position)
@@ -63,40 +65,41 @@ def varints(packed: memoryview) -> Iterator[int]:
 
 
 def signed(value: int) -> int:
-    """The int64 that was written as `value`."""
+    """Return the int64 that was written as `value`."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def message(value: Value) -> memoryview:
-    """A field's value that must be bytes."""
+    """Return a field's value, which must be bytes. Raises ValueError."""
     if isinstance(value, int):
         raise ValueError("a number where a message should be")
     return value
 
 
 def number(value: Value) -> int:
-    """A field's value that must be a varint."""
+    """Return a field's value, which must be a varint. Raises ValueError."""
     if not isinstance(value, int):
         raise ValueError("bytes where a number should be")
     return value
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """The field as a number of 64 bits, which may be negative."""
+    """Return a field with a number of 64 bits, which may be negative."""
     return _varint(number << 3 | VARINT) + _varint(value & _MOST)
 
 
 def bytes_field(number: int, content: bytes) -> bytes:
-    """The field as text, bytes, or a message."""
+    """Return a field with text, bytes, or a message."""
     return _varint(number << 3 | BYTES) + _varint(len(content)) + content
 
 
 def double_field(number: int, value: float) -> bytes:
+    """Return a field in double precision."""
     return _varint(number << 3 | FIXED64) + struct.pack("<d", value)
 
 
 def float_field(number: int, value: float) -> bytes:
-    """The field in single precision; a number that is too large for it is written as an infinity."""
+    """Return a field in single precision. A number that is too large for it becomes an infinity."""
     try:
         packed = struct.pack("<f", value)
     except OverflowError:
@@ -105,7 +108,7 @@ def float_field(number: int, value: float) -> bytes:
 
 
 def doubles_field(number: int, values: Sequence[float]) -> bytes:
-    """A repeated field, packed."""
+    """Return a repeated field of doubles, packed."""
     return bytes_field(number, struct.pack(f"<{len(values)}d", *values))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tensortrial.tfevents.tfrecord import TornRecord, records
+from tensortrial.tfevents.tfrecord import DamagedRecord, records
 from tensortrial.tfevents.wire import fields, message
 
 
@@ -26,7 +26,7 @@ def steps_of_tags(folder: Path) -> dict[str, list[int]]:
     for file in sorted(folder.glob("*tfevents*")):
         data = file.read_bytes()
         for _, record in records(lambda start, length, data=data: data[start : start + length]):  # type: ignore[misc]
-            assert not isinstance(record, TornRecord), record
+            assert not isinstance(record, DamagedRecord), record
             event = dict(fields(record))
             for _, value in fields(message(event[5])) if 5 in event else ():
                 tag = str(message(dict(fields(message(value)))[1]), "utf-8")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from support.smdebug_runs import framed, masked_crc
 from tensortrial.tfevents import tfrecord
-from tensortrial.tfevents.tfrecord import TornRecord, masked_crc32c, records
+from tensortrial.tfevents.tfrecord import DamagedRecord, masked_crc32c, records
 
 
-def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | TornRecord]]:
+def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, bytes | DamagedRecord]]:
     found = records(lambda start, length: data[start : start + length], resume_at)
-    return [(start, each if isinstance(each, TornRecord) else bytes(each)) for start, each in found]
+    return [(start, each if isinstance(each, DamagedRecord) else bytes(each)) for start, each in found]
 
 
 @given(st.lists(st.binary(max_size=100)), st.sampled_from([16, 30, 64, 1 << 20]))
@@ -53,14 +53,14 @@ def test_after_a_bad_record_reading_goes_on_where_the_next_is_known_to_be() -> N
     starts = [0, len(first), len(first + second)]
     (_, one), (at, torn), (_, three) = read_all(bytes(bad), starts)
     assert (one, at, three) == (b"first", len(first), b"third")
-    assert isinstance(torn, TornRecord)
+    assert isinstance(torn, DamagedRecord)
     assert "checksum" in str(torn)
     assert len(read_all(bytes(bad))) == 2
 
 
 def test_a_wrong_checksum_of_a_record_is_seen_where_there_is_a_real_one() -> None:
     ((_, torn),) = read_all(framed(b"content", b"\1\2\3\4"))
-    assert isinstance(torn, TornRecord)
+    assert isinstance(torn, DamagedRecord)
 
 
 @pytest.mark.parametrize("cut", [1, 8, 12, 15, 18])
@@ -68,7 +68,7 @@ def test_a_torn_end(cut: int) -> None:
     whole = framed(b"one")
     (_, one), (at, torn) = read_all(whole + framed(b"two")[:cut])
     assert (one, at) == (b"one", len(whole))
-    assert isinstance(torn, TornRecord)
+    assert isinstance(torn, DamagedRecord)
     assert "ends within" in str(torn)
 
 

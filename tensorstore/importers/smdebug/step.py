@@ -16,7 +16,7 @@ from ...format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE
 from ...mode import ModeKeys
 from ...storage.open import ByteRange, Storage
 from ...tfevents.tensor_proto import tensor
-from ...tfevents.tfrecord import BLOCK, TornRecord, records
+from ...tfevents.tfrecord import BLOCK, DamagedRecord, records
 from ...write.writer import Writer
 from ..event import SavedTensor, saved_tensors
 from .run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
@@ -58,7 +58,7 @@ class OpenStep:
         """When the first tensor was saved, in nanoseconds since 1970; 0 if that cannot be told."""
         try:
             _, record = next(records(self.read_events))
-            return 0 if isinstance(record, TornRecord) else next(saved_tensors(record)).saved_at
+            return 0 if isinstance(record, DamagedRecord) else next(saved_tensors(record)).saved_at
         except (ValueError, StopIteration):
             return 0
 
@@ -161,7 +161,7 @@ class StepImport:
         names = dict(self._index.names) if self._index else {}
         for position, record in records(self._opened.read_events, list(names)):
             name = names.pop(position, None)
-            if isinstance(record, TornRecord):
+            if isinstance(record, DamagedRecord):
                 self._report_record(position, name, record)
                 continue
             try:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...mode import ModeKeys
 from ...storage.open import ByteRange, Storage
-from ...tfevents.tfrecord import HEADER, Block, blocks, torn
+from ...tfevents.tfrecord import HEADER, Block, blocks, checksum_error
 from ...tfevents.wire import Value, fields, message, number, signed
 from .known_scalars import KnownScalars
 from .values import (
@@ -98,8 +98,8 @@ class EventReader:
         for block in blocks(self._bytes):
             self._take_block(block)
             advance(block.end)
-            if block.torn is not None:
-                self._damaged(block.position + block.end, block.torn)
+            if block.damage is not None:
+                self._damaged(block.position + block.end, block.damage)
         self._files += 1
 
     def _take_block(self, block: Block) -> None:
@@ -110,7 +110,7 @@ class EventReader:
             if is_good:
                 self._take(position, bytes(block.view[start : start + length]))
             else:
-                self._damaged(position - HEADER, torn(length))
+                self._damaged(position - HEADER, checksum_error(length))
 
     def _order(self, position: int) -> int:
         """Where a value is in the order of files, and of what is in them."""

@@ -268,7 +268,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("event", "words"),
         [
-            (b"\xff" * 20, "a number without end"),
+            (b"\xff" * 20, "a number has no end"),
             (double_field(1, 1.0) + bytes_field(5, b"\x0a\x50"), "longer than its message"),
             (summary.event(1, 1, bytes_field(1, b"\xff") + bytes_field(5, b"")), "utf-8"),
             (summary.event(1, 1, bytes_field(1, b"t") + varint_field(2, 3)), "a number where a message should be"),
