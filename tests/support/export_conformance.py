@@ -274,7 +274,7 @@ class ExportConformance(ABC):
         job.close()
 
     def test_a_table_that_there_is_not_is_named(self, tmp_path: Path, target: str) -> None:
-        with pytest.raises(ConfigurationError, match="no table 'tensor' to export; there is tensors"):
+        with pytest.raises(ConfigurationError, match="unknown table 'tensor'; did you mean tensors"):
             self.export(write_run(tmp_path / "a", 1), target, tables=["tensor"])
 
     def test_a_run_keeps_its_name(self, tmp_path: Path, target: str) -> None:
