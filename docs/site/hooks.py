@@ -30,9 +30,18 @@ can read. The column `run` and the view `runs` exist where runs were opened toge
 """
 
 
+def on_config(config: Any) -> Any:
+    """Leave methods that users do not call out of the reference."""
+    sys.path.insert(0, str(ROOT / "tests"))  # not above: MkDocs restores the path after it has imported this file
+    from support.public_names import INTERNAL_METHODS
+
+    options = config["plugins"]["mkdocstrings"].config["handlers"]["python"]["options"]
+    options["filters"] = ["!^_", f"!^({'|'.join(INTERNAL_METHODS)})$"]
+    return config
+
+
 def on_pre_build(config: Any) -> None:
     """Stop the build if a public name has no section in the reference."""
-    sys.path.insert(0, str(ROOT / "tests"))  # not above: MkDocs restores the path after it has imported this file
     import tensortrial
     from support.public_names import list_undocumented_names, load_package
 
@@ -70,7 +79,7 @@ def describe_commands() -> str:
     from tensortrial.cli.commands import main
 
     parts = ["# Command line\n", "The extra `ui` installs it: `pip install 'tensortrial[ui]'`.\n"]
-    context = click.Context(main, info_name="tensortrial", terminal_width=100, max_content_width=100)
+    context = click.Context(main, info_name="tensortrial", terminal_width=90, max_content_width=90)
     parts.append(f"```text\n{main.get_help(context)}\n```\n")
     parts += _describe_group(main, context, level=2)
     return "\n".join(parts)
@@ -79,7 +88,7 @@ def describe_commands() -> str:
 def _describe_group(group: Any, context: Any, level: int) -> list[str]:
     parts = []
     for name, command in sorted(group.commands.items()):
-        inner = type(context)(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
+        inner = type(context)(command, info_name=name, parent=context, terminal_width=90, max_content_width=90)
         parts.append(f"{'#' * level} {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n")
         if hasattr(command, "commands"):
             parts += _describe_group(command, inner, level + 1)
@@ -113,4 +122,6 @@ def _error_tree() -> str:
     from tensortrial import errors
 
     lines = (errors.__doc__ or "").splitlines()
-    return "\n".join(line for line in lines if line.startswith(("TensorTrialError", "├", "│", "└")))
+    tree = (line for line in lines if line.startswith(("TensorTrialError", "├", "│", "└")))
+    # The columns of the docstring are too wide for the page.
+    return "\n".join(re.sub(r"(?<=[\w)])  +", "  ", line) for line in tree)

@@ -56,12 +56,15 @@ _HOOKS = {"keras": "KerasHook", "session": "SessionHook", "estimator": "Estimato
 def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
-    """Return the current hook, or None.
+    """Return the current hook.
 
     Args:
         hook_type: The type of a hook that is created: "keras", which is the default, "session" or "estimator".
         json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
         create_if_not_exists: Create a hook from the JSON configuration if there is none.
+
+    Returns:
+        The hook that was made last or passed to `set_hook`; None if there is none.
 
     Raises:
         ConfigurationError: A hook of another type is to be created.

@@ -177,7 +177,13 @@ class Collection:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Collection:
-        """Return the collection that `to_json` described.
+        """Create a collection from what `to_json` returned.
+
+        Args:
+            document: The arguments by name.
+
+        Returns:
+            The collection.
 
         Raises:
             InvalidCollectionConfiguration: A regular expression or a configuration is damaged, or of a later release.

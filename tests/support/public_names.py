@@ -37,6 +37,30 @@ SINGLE_NAMES = [
     "tensortrial.rules.configuration.read_rules",
 ]
 
+# Methods that other modules of this project call, and users do not. The reference leaves them out, as it does names
+# with an underscore.
+INTERNAL_METHODS = [
+    "after_fork",
+    "backward_ran",
+    "begin_step",
+    "database",
+    "capture_values",
+    "end_forward",
+    "expect_tape",
+    "fingerprint",
+    "forget_parts",
+    "inherit",
+    "is_fitting",
+    "patterns",
+    "recorder",
+    "resolve",
+    "saving",
+    "set_default_interval",
+    "tape_callback",
+    "tape_optimizers",
+    "warn_once",
+]
+
 
 @cache
 def load_package(folder: Path) -> griffe.Module:
