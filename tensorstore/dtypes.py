@@ -25,13 +25,15 @@ _EXTENDED: dict[str, np.dtype[Any]] = {
 }
 
 
-@lru_cache(maxsize=256)
-@lru_cache(maxsize=256)  # numpy makes the name anew at each look
+@lru_cache(maxsize=256)  # numpy makes the name again at each call
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The stored name of a dtype: `float32`, `bfloat16`, `U12` (12 unicode characters), `datetime64[ns]`; or, for a
-    structured dtype, a JSON list of its fields, each [name, dtype] or [name, dtype, shape].
+    """Return the stored name of a dtype.
 
-    Raises UnsupportedValue for dtypes that hold Python objects.
+    It is `float32`, `bfloat16`, `U12` (12 unicode characters), `datetime64[ns]` and so on; for a structured dtype it is
+    a JSON list of its fields, each [name, dtype] or [name, dtype, shape].
+
+    Raises:
+        UnsupportedValue: The dtype holds Python objects.
     """
     if dtype.hasobject or dtype.kind == "T":
         raise UnsupportedValue(
@@ -60,7 +62,7 @@ def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any]]]:
 
 @lru_cache(maxsize=256)
 def parse_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a stored name, always little-endian. Raises UnsupportedValue for a name that is not one."""
+    """Return the dtype of a stored name, always little-endian. Raises UnsupportedValue for any other name."""
     if name in _EXTENDED:
         return _EXTENDED[name]
     try:
@@ -81,40 +83,48 @@ def _described(description: list[list[Any]]) -> np.dtype[Any]:
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that values are stored in: little-endian, and fields one after another, without gaps or overlaps."""
+    """Return the dtype in which values are stored: little-endian, its fields without gaps or overlaps."""
     if dtype.names is None:
         return dtype.newbyteorder("<")
     return np.dtype([(name, _stored(field.base), field.shape) for name, field in _fields(dtype)])
 
 
 def in_stored_dtype(array: Array) -> Array:
-    """The same values, in the dtype that they are stored in; the array itself when it is so already."""
+    """Return the values in the dtype in which they are stored; the array itself if it has it already."""
     if array.dtype.byteorder == ">" or array.dtype.names is not None:
         return array.astype(_stored(array.dtype), copy=False)
     return array
 
 
 def storable(array: Array) -> Array:
-    """The same values, C-contiguous and little-endian; the array itself when it is so already."""
+    """Return the values C-contiguous and little-endian; the array itself if it is so already."""
     array = in_stored_dtype(array)
     # ascontiguousarray would make a 0-d array 1-d.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def to_bytes(array: Array) -> memoryview:
-    """The stored bytes of an array that is `storable` already, without a copy."""
+    """Return the stored bytes of an array that is `storable` already, without a copy."""
     if array.nbytes == 0:
         return memoryview(b"")
     return array.reshape(-1).view(np.uint8).data
 
 
 def from_rows(data: Array, dtype: str, shape: tuple[int, ...]) -> list[Array]:
-    """The arrays that were stored as the rows of `data`, (count, nbytes) of uint8. They share its memory, and are
-    writable when it is. Raises ValueError where the dtype or the shape does not fit."""
+    """Return the arrays that were stored as the rows of `data`.
+
+    Args:
+        data: Bytes, (count, nbytes) of uint8. The arrays share its memory, and are writable if it is.
+        dtype: The stored name of their dtype.
+        shape: The shape of each array.
+
+    Raises:
+        ValueError: The dtype or the shape does not fit the bytes.
+    """
     kind, (count, nbytes) = parse_dtype(dtype), data.shape
     if kind.itemsize == 0:
         if nbytes:
-            raise ValueError(f"{nbytes} bytes are no values without any")
+            raise ValueError(f"values of no bytes cannot have {nbytes} bytes")
         return [np.empty(shape, kind) for _ in range(count)]
     if count == 1 or not shape:
         return [row.view(kind).reshape(shape) for row in data]
@@ -122,7 +132,7 @@ def from_rows(data: Array, dtype: str, shape: tuple[int, ...]) -> list[Array]:
 
 
 def as_scalar(array: Array) -> float | None:
-    """The one element of a number array as a double, if the double holds it exactly; else None."""
+    """Return the only element of a number array as a double if that holds it exactly, else None."""
     if array.size != 1 or (array.dtype.kind in "cUSMmV" and array.dtype.name not in _EXTENDED):
         return None
     element = array.reshape(-1)[0]
@@ -130,5 +140,5 @@ def as_scalar(array: Array) -> float | None:
         number = int(element)
         return float(number) if int(float(number)) == number else None
     value = float(element)
-    # A long double may not survive the way through a double.
+    # A long double may lose digits as a double.
     return value if value != value or array.dtype.type(value) == element else None

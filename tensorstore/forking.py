@@ -1,5 +1,5 @@
-"""What a forked child makes again: locks that another thread may have held at the fork, and what has threads of its
-own, which the child has not."""
+"""Repairs objects in a forked child: locks that another thread may have held at the fork, and objects with threads,
+which a child does not have."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _callbacks: list[Callable[[], None]] = []
 
 
 def register(holder: Any) -> None:
-    """Have `holder.after_fork()` called in each child that is forked from this process, for as long as it lives."""
+    """Call `holder.after_fork()` in each child that is forked from this process while the holder lives."""
     _known.add(holder)
 
 
 def call_in_child(callback: Callable[[], None]) -> Callable[[], None]:
-    """Have a function called in each child that is forked from this process."""
+    """Call a function in each child that is forked from this process."""
     _callbacks.append(callback)
     return callback
 
 
 def abandon(inherited: Any) -> None:
-    """Keep an object forever: whoever destroyed it would wait for threads that this process does not have."""
+    """Keep an object forever: its destruction would wait for threads that this process does not have."""
     # A list in a module would be emptied when the interpreter ends.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 

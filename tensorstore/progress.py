@@ -1,4 +1,4 @@
-"""A progress bar, where one is wanted and can be had."""
+"""A progress bar, if one is requested and tqdm is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(total: float, wanted: bool, what: str, unit: str) -> Iterator[Callable[[float], object]]:
-    """Show a bar where tqdm is installed; gives what moves it on by so many units."""
+    """Show a bar if tqdm is installed, and yield the function that advances it by a number of units."""
     try:
         from tqdm import tqdm
     except ImportError:

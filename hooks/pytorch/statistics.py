@@ -4,7 +4,7 @@ Nothing here waits for the device: no value is read back and no branch depends o
 training's own kernels, and the results travel to the host later in one copy. Tensors of one size and dtype are stacked
 and reduced together, which on a GPU turns the thousand launches for a model's many small tensors into a few dozen.
 
-Everything is computed in float64, a part of a large tensor at a time, so that the memory taken beside the training
+Everything is computed in float64, a part of a large tensor at a time, so that its own memory
 stays under 0.5 GiB (only median copies, and sorts, a tensor as a whole). MPS has no float64: there everything is
 float32, the result too, with l2 scaled so that it cannot overflow half-way.
 
@@ -51,7 +51,7 @@ def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor
     """Return a row for each tensor and a column for each name: shape (len(tensors), len(names)), on their device.
 
     The result is float64, on MPS float32. What is not defined is NaN: most of an empty tensor, the order of complex
-    numbers, all of a packed or quantised dtype.
+    numbers, all of a bit-packed or quantised dtype.
 
     Args:
         tensors: Dense, of any shape and dtype, on one device.

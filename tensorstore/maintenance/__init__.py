@@ -1,1 +1,1 @@
-"""Work on runs that are there: compaction."""
+"""Maintenance of existing runs: compaction."""

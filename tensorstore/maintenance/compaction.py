@@ -132,7 +132,7 @@ class _Compactor:
         with progress_bar(len(before), self._progress, "compact", "file") as advance:
             for worker, paths in listed.items():
                 self._compact_worker(worker, paths, advance)
-        self._delete_covered()
+        self._delete_superseded()
         after = [path for paths in self._listed().values() for path in paths]
         weight = [sum(self._sizes.get(path, 0) for path in paths) for paths in (before, after)]
         return Compaction(
@@ -146,7 +146,7 @@ class _Compactor:
         )
 
     def _listed(self) -> dict[str, list[str]]:
-        """The index files of each worker."""
+        """Return the index files of each worker."""
         return {worker: list_index(self._storage, worker) for worker in self._workers}
 
     def _summaries(self, paths: Sequence[str]) -> Iterator[tuple[str, IndexSummary | Exception]]:
@@ -167,9 +167,9 @@ class _Compactor:
             advance(len(inside))
 
     def _compact_folder(self, worker: str, paths: Sequence[str], complete: bool, newest: int) -> bool:
-        """False if a file turned out to be bad on the way: then the rest is another plan."""
+        """Compact a folder. Return False if a file turned out to be damaged: then the rest needs another plan."""
         files = self._healthy(paths)
-        for piece in _unspoilt(files, [path for path in paths if path in self._damaged]):
+        for piece in _without_damaged(files, [path for path in paths if path in self._damaged]):
             groups = _fitting(piece, _SHARE**20) if complete else _finished(piece, newest)
             for group in groups:
                 if len(group) > 1 and not self._merge(worker, group):
@@ -177,7 +177,7 @@ class _Compactor:
         return True
 
     def _healthy(self, paths: Sequence[str]) -> list[_File]:
-        """The widest files that can be read, by their flushes."""
+        """Return the files that no other readable file supersedes, by their flushes."""
         files: dict[str, _File] = {}
         while True:
             wanted = current_files(path for path in paths if path not in self._damaged and flush_range_of(path))
@@ -190,7 +190,7 @@ class _Compactor:
                     assert flushes is not None
                     files[path] = _File(path, flushes, self._sizes[path], summary)
                 elif isinstance(summary, FileNotFoundError):
-                    # Somebody else compacts this folder, and has got further.
+                    # Another process compacts this folder, and is further.
                     return []
                 elif isinstance(summary, CorruptFile):
                     self._damaged[path] = summary
@@ -198,24 +198,24 @@ class _Compactor:
                     raise summary
 
     def _merge(self, worker: str, group: Sequence[_File]) -> bool:
-        """Publish one file with the rows of the group. False if one of them turns out to be bad."""
+        """Publish one file with the rows of the group. Return False if one of its files is damaged."""
         try:
             tables = [read_rows(file.path, data) for file, data in zip(group, self._contents(group), strict=True)]
             for file, table in zip(group, tables, strict=True):
                 if table.num_rows != file.summary.rows:
-                    raise CorruptFile(file.path, "it has not the rows that its footer speaks of")
+                    raise CorruptFile(file.path, "its number of rows differs from that in its footer")
         except CorruptFile as exc:
             self._damaged[exc.path] = exc
             return False
         except FileNotFoundError:
-            return True  # somebody else has compacted it
+            return True  # another process has compacted it
         chunks = self._merge_chunks(worker, group, pa.concat_tables(tables))
         if chunks is None:
             return True
         try:
             self._publish(range_path(group[0].path, group[-1].path), group, chunks)
         except AlreadyPublished:
-            discard(self._storage, chunks.new)  # somebody else has just done the same
+            discard(self._storage, chunks.new)  # another process has just done the same
         else:
             self._chunks_merged += len(chunks.merged)
             self._chunks_made += len(chunks.new)
@@ -234,33 +234,33 @@ class _Compactor:
         self._storage.sync(target)
 
     def _merge_chunks(self, worker: str, group: Sequence[_File], rows: pa.Table) -> MergedChunks | None:
-        """Put the values of the group together, without the chunks that are bad. None if somebody else has done it."""
-        spoilt: dict[str, FileError] = {}
+        """Merge the values of the group, except damaged chunks. Return None if another process has done it."""
+        damaged_chunks: dict[str, FileError] = {}
         flushes = FlushRange(group[0].flushes.first, group[-1].flushes.last)
         while True:
             try:
-                return merge_chunks(self._storage, rows, worker, flushes, self._codec, spoilt)
+                return merge_chunks(self._storage, rows, worker, flushes, self._codec, damaged_chunks)
             except (CorruptFile, MissingChunk) as exc:
-                if exc.path in spoilt:
+                if exc.path in damaged_chunks:
                     raise
-                # Of what somebody else has put together meanwhile, the old chunks are gone. A file with rows that name
-                # them must never cover theirs.
+                # Another process may have merged them meanwhile and deleted the old chunks. A file whose rows name
+                # those must never supersede its file.
                 now = set(current_files(list_index(self._storage, worker)))
                 if not now.issuperset(file.path for file in group):
                     return None
-                spoilt[exc.path] = self._damaged[exc.path] = exc
+                damaged_chunks[exc.path] = self._damaged[exc.path] = exc
 
     def _contents(self, group: Sequence[_File]) -> list[bytes | bytearray]:
         return self._storage.read_ranges([ByteRange(file.path, 0, file.size) for file in group])
 
     # Files that are not needed any more.
 
-    def _delete_covered(self) -> None:
-        covered = {worker: list(self._covered(paths)) for worker, paths in self._listed().items()}
-        if any(covered.values()):
-            self._wait_for_readers([wide for pairs in covered.values() for wide, _ in pairs])
-        with progress_bar(_count(covered), self._progress, "delete", "file") as advance:
-            for worker, pairs in covered.items():
+    def _delete_superseded(self) -> None:
+        superseded = {worker: list(self._superseded(paths)) for worker, paths in self._listed().items()}
+        if any(superseded.values()):
+            self._wait_for_readers([wide for pairs in superseded.values() for wide, _ in pairs])
+        with progress_bar(_count(superseded), self._progress, "delete", "file") as advance:
+            for worker, pairs in superseded.items():
                 merged = self._merged_chunks(worker)
                 named = self._named(current_files(self._usable(worker)))
                 # In the order of their flushes: as long as a reader finds the last file that it knows, no later one
@@ -280,7 +280,7 @@ class _Compactor:
         return [path for path in list_index(self._storage, worker) if path not in self._damaged]
 
     def _named(self, paths: Sequence[str]) -> set[str] | None:
-        """The chunks that these index files name; None if one of them is gone or turns out to be bad."""
+        """Return the chunks that these index files name; None if one of the files is missing or damaged."""
         named: set[str] = set()
         for path, summary in self._summaries(paths):
             if isinstance(summary, IndexSummary):
@@ -289,8 +289,8 @@ class _Compactor:
                 return None
         return named
 
-    def _covered(self, paths: Sequence[str]) -> Iterator[tuple[_File, list[str]]]:
-        """The compacted files of a worker, each with those whose rows it holds, in the order of their flushes."""
+    def _superseded(self, paths: Sequence[str]) -> Iterator[tuple[_File, list[str]]]:
+        """Yield the compacted files of a worker with the files that they supersede, in the order of their flushes."""
         for inside in _by_folder(paths).values():
             numbered = [(path, flushes) for path in inside if (flushes := flush_range_of(path))]
             for wide in self._healthy(inside):
@@ -304,7 +304,7 @@ class _Compactor:
         held = _tensors(wide.summary)
         for path, summary in self._summaries(paths):
             if isinstance(summary, IndexSummary) and _tensors(summary) <= held:
-                # The chunks first: whoever is interrupted here finds the file that names them the next time.
+                # The chunks first: if this is interrupted, the next compaction finds the file that names them.
                 for chunk in summary.chunks:
                     if chunk not in named and is_chunk_of(chunk, worker):
                         self._storage.remove(chunk)
@@ -313,7 +313,7 @@ class _Compactor:
                 self._damaged[path] = summary
 
     def _merged_chunks(self, worker: str) -> list[str]:
-        """The chunks that compactions of the worker's run have made."""
+        """Return the chunks that compactions have made for the worker."""
         return [
             f"{folder}/{name}"
             for mode in self._storage.list(TENSORS)
@@ -348,31 +348,31 @@ class _Compactor:
                 advance(nap)
 
 
-def _count(covered: Mapping[str, Sequence[tuple[_File, Sequence[str]]]]) -> int:
-    return sum(len(paths) for pairs in covered.values() for _, paths in pairs)
+def _count(superseded: Mapping[str, Sequence[tuple[_File, Sequence[str]]]]) -> int:
+    return sum(len(paths) for pairs in superseded.values() for _, paths in pairs)
 
 
 def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
-    """The paths in each folder, by folder: they are in the order of steps."""
+    """Return the paths in each folder, in the order of folders, which is that of steps."""
     return {folder: list(inside) for folder, inside in groupby(sorted(paths), folder_of)}
 
 
 def _tensors(summary: IndexSummary) -> set[tuple[int, frozenset[Any]]]:
-    """What a file holds: the tensors of each of its steps."""
+    """Return the tensors of each step that a file holds."""
     names = [frozenset(each) for each in summary.name_sets]
     return {(step.global_step, names[step.name_set]) for step in summary.steps}
 
 
-def _unspoilt(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_File]]:
-    """Runs of files without a damaged one between them, which a wider one would seem to hold."""
-    spoilt = sorted(flushes for path in damaged if (flushes := flush_range_of(path)))
+def _without_damaged(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_File]]:
+    """Yield sequences of files with no damaged one between them, which a merged file would seem to hold."""
+    holes = sorted(flushes for path in damaged if (flushes := flush_range_of(path)))
     piece: list[_File] = []
     for file in files:
         before = piece[-1].flushes.last if piece else -1
-        if any(bad.first <= file.flushes.last and bad.last > before for bad in spoilt):
+        if any(bad.first <= file.flushes.last and bad.last > before for bad in holes):
             yield piece
             piece = []
-        if not any(bad.first <= file.flushes.last and bad.last >= file.flushes.first for bad in spoilt):
+        if not any(bad.first <= file.flushes.last and bad.last >= file.flushes.first for bad in holes):
             piece.append(file)
     yield piece
 
@@ -382,7 +382,7 @@ def _unspoilt(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_
 
 
 def _finished(files: Sequence[_File], newest: int) -> Iterator[list[_File]]:
-    """The largest blocks of flushes to which no flush will be added, given the newest."""
+    """Yield the largest blocks of flushes to which no flush will be added; `newest` is the last flush."""
     size = _BLOCK
     while size * _BLOCK <= newest + 1:
         size *= _BLOCK
@@ -398,7 +398,7 @@ def _finished_blocks(files: Sequence[_File], newest: int, size: int) -> Iterator
 
 
 def _fitting(files: Sequence[_File], size: int) -> Iterator[list[_File]]:
-    """The files, in parts that are not too large; `size` is that of the block they are in."""
+    """Yield the files in parts that are not too large; `size` is that of their block."""
     if sum(file.summary.rows for file in files) <= _ROWS:
         yield list(files)
     elif size > _SHARE:
@@ -407,7 +407,7 @@ def _fitting(files: Sequence[_File], size: int) -> Iterator[list[_File]]:
 
 
 def _blocks(files: Sequence[_File], size: int) -> Iterator[tuple[int, list[_File]]]:
-    """The files in each block of flushes, without those that reach over its end."""
+    """Yield the files in each block of flushes, without those that extend over its end."""
     whole = [file for file in files if file.flushes.first // size == file.flushes.last // size]
     for block, inside in groupby(whole, lambda file: file.flushes.first // size):
         yield block, list(inside)

@@ -40,8 +40,8 @@ def nature(dtype: np.dtype[Any]) -> str:
 def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
     """Yield all elements, in memory order, as one-dimensional blocks of at most `size`: as they are, and as float64.
 
-    A block is good until the next one is asked for. The first of the pair is for what must not be slowed or changed by
-    a conversion; it is the float64 block itself where numpy would be slower on the dtype.
+    A block is valid until the next one is requested. The first of the pair is for operations that a conversion would
+    slow or change; it is the float64 block itself where numpy would be slower on the dtype.
     """
     flat = _flat(array)
     if flat is None:
@@ -63,7 +63,7 @@ def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
 
 
 def native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
-    """Yield what `blocks` yields where only the extremes are asked for: float32 then needs no conversion."""
+    """Yield what `blocks` yields for operations that need only the extremes: float32 then needs no conversion."""
     flat = _flat(array) if array.dtype == np.float32 else None
     if flat is None:
         yield from blocks(array)

@@ -1,7 +1,7 @@
 """Sums of float64 blocks by BLAS, which is twice as fast as numpy's own, in one thread.
 
 OpenBLAS spreads a dot product of more than 10000 elements over threads, and a product of a matrix and a vector of more
-than 9215, which would take cores from the training. So both are given pieces, all of a block in one call of numpy.
+than 9215, which would take cores from the training. So both get pieces, all pieces of a block in one call of numpy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 PIECE = 8192
-"""The most elements that BLAS is given at once."""
+"""The most elements in one call of BLAS."""
 _ROW = 128
 _ONES: Floats = np.ones(PIECE)
 _ONES.flags.writeable = False

@@ -41,7 +41,11 @@ class Progress:
 
 
 def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
-    """Raises RunExists if the storage holds a run that this worker did not just begin together with others."""
+    """Check that a new run may begin in the storage.
+
+    Raises:
+        RunExists: It holds a run that is not one which other workers of this job have just begun.
+    """
     try:
         run = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
     except FileNotFoundError:
@@ -56,8 +60,11 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
 
 
 def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
-    """Begin a new run, or join it as a further worker. Raises WorkerClaimed if another process writes as this
-    worker.
+    """Begin a new run, or join it as a further worker.
+
+    Raises:
+        RunExists: The storage holds another run.
+        WorkerClaimed: Another process writes as this worker.
     """
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
@@ -68,14 +75,17 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
     except AlreadyPublished as exc:
         raise WorkerClaimed(
             storage.url,
-            f"another process writes to this run as {worker.worker}: give each process a rank of its own (RANK and "
+            f"another process writes to this run as {worker.worker}: set a different rank in each process (RANK and "
             "WORLD_SIZE, or torch.distributed), or an out_dir of its own",
         ) from exc
 
 
 def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> int:
-    """Continue a run, with the `session` and the steps that `progress` found. Gives the number of the first flush,
-    which leaves out as many as `skipped`: another process may be about to publish those."""
+    """Continue a run, with the session and the steps that `progress` found.
+
+    Returns:
+        The number of the first flush. It leaves out `skipped` numbers, which another process may be about to publish.
+    """
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
@@ -89,14 +99,14 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int
 
 
 def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
-    """Where a run goes on that is resumed now."""
+    """Return where a run continues that is resumed now."""
     return Resumption(storage, worker, num_workers).progress()
 
 
 class Resumption:
     """The session in which a worker resumes a run: the one that another worker of its job has opened, or a new one.
 
-    With `follows`, a process that writes nothing looks only for a session that is open.
+    With `follows`, for a process that writes nothing, only an open session is found.
     """
 
     def __init__(
@@ -121,9 +131,11 @@ class Resumption:
         return self._observer.alive(earlier)
 
     def progress(self) -> Progress:
-        """Return the steps at which the session begins. All its workers go on at the same, whichever of them comes
-        first, and although the first may publish before the last looks: so the first one writes them into its claim,
-        and the others take them from there."""
+        """Return the steps at which the session begins.
+
+        All its workers continue at the same steps, although the first may publish before the last one reads the index:
+        so the first writes them into its claim, and the others read them there.
+        """
         found = _after_last_published(self._storage, self.session, self._claims)
         # Read after the steps: a worker of this session that has claimed by now may have published some of them.
         for worker, claim in _claims(self._storage):
@@ -188,7 +200,7 @@ def next_flush(storage: Storage, worker: str) -> int:
 
 
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:
-    """Tell readers of collections that changed after training began."""
+    """Publish collections that changed after training began."""
     storage.replace(collections_path(worker.worker), worker.to_bytes())
 
 

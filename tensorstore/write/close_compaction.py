@@ -1,5 +1,4 @@
-"""The index of a small run: kept in memory while it is written, and written once more, as one file, when it ends; and
-the small chunks that it names, put together."""
+"""Compacts a small run when it closes: its index, which was kept in memory, into one file, and its small chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ..storage.open import Storage, translated
 logger = logging.getLogger(__name__)
 
 _ROWS = 8192
-"""A run of more rows is not small: it is compacted when somebody asks for it. So many take 40 ms."""
+"""A run with more rows is not small: it is compacted on request. So many take 40 ms."""
 _FEW_FILES = 4
 _BYTES = 32 << 20
 """Nor is one with more bytes in small chunks, which would be copied while the training waits for its end."""
@@ -39,13 +38,13 @@ class SmallIndex:
         self._rows = 0
 
     def add(self, path: str, steps: Sequence[IndexedStep]) -> bool:
-        """Keep what was just published at `path`. False if that is too much, and nothing will come of it."""
+        """Keep what was just published at `path`. Return False if the run is no longer small."""
         self._rows += sum(len(indexed.specs) for indexed in steps)
         self._flushes.setdefault(folder_of(path), []).append((path, steps))
         return self._rows <= _ROWS
 
     def compact(self) -> None:
-        """Write one file for each folder of several. The files of the flushes stay: somebody may be reading them."""
+        """Write one file for each folder with several. The files of the flushes stay: a reader may be reading them."""
         for flushes in self._flushes.values():
             if len(flushes) <= _FEW_FILES:
                 continue
@@ -72,5 +71,5 @@ class SmallIndex:
         except BaseException as exc:
             sink.abort()
             discard(self._storage, chunks.new)
-            if not isinstance(exc, AlreadyPublished):  # somebody else was quicker
+            if not isinstance(exc, AlreadyPublished):  # another process was quicker
                 raise

@@ -1,7 +1,7 @@
 """The lease of a worker: who writes to a run as this worker, for as long as it is renewed.
 
-One file a worker and session, created by exactly one process and renewed by it alone. Whoever opens a later session
-removes the files of the earlier ones, and by that its own file's absence tells a writer that it was taken over.
+There is one file for each worker and session, created by exactly one process and renewed by it alone. A process that
+opens a later session removes the files of the earlier ones. So a writer whose file is missing was taken over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEASE_SECONDS = 60.0
 SECONDS_VARIABLE = "TENSORTRIAL_LEASE_SECONDS"
 _SHORTEST_SECONDS = 0.1
 _RENEWALS = 3
-"""So often is a lease renewed while it lasts."""
+"""How many times a lease is renewed while it lasts."""
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
 _LOCK_SECONDS = 30.0
@@ -107,9 +107,9 @@ def _read_leases(storage: Storage) -> Iterator[LeaseInfo]:
 class Observer:
     """Finds out which leases are alive.
 
-    A process of this machine is looked up, so that a dead one frees its worker at once. One of another machine is alive
-    for as long as its lease lasts, by the clock of the storage. Where that clock may jump, a lease that seems to have
-    run out is watched for half its length: one that is still renewed is alive.
+    Processes of this machine are checked directly, so a dead one frees its worker at once. One of another machine is
+    alive for as long as its lease lasts, by the clock of the storage. Where that clock may jump, a lease that seems to
+    have run out is watched for half its length: if it is renewed meanwhile, it is alive.
     """
 
     def __init__(self, storage: Storage) -> None:

@@ -33,12 +33,12 @@ class Process:
 
     @property
     def is_local(self) -> bool:
-        """Whether this process can see the other one: both run on one machine, in one namespace."""
+        """Return whether this process can see the other one: both run on one machine, in one namespace."""
         return bool(self.boot and self.started) and self.boot == _boot() and self.host == socket.gethostname()
 
     @property
     def runs(self) -> bool:
-        """Whether a local process still runs. Another process that got its id since is not taken for it."""
+        """Return whether a local process still runs. A later process with the same id is told apart by its start."""
         started = _started(self.id)
         if started is not None:
             return started == self.started
@@ -47,7 +47,7 @@ class Process:
         except ProcessLookupError:
             return False
         except PermissionError:
-            return True  # it is there, and hidden from this user
+            return True  # it runs, and is hidden from this user
         return False  # it ended, and its parent has not noticed yet
 
 

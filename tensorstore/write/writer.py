@@ -37,12 +37,12 @@ REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
 
 _SCALAR_BYTES = 64
-# A program that makes up new names for ever is not to fill the memory with them.
+# A program that makes up new names forever must not fill the memory with them.
 _KINDS = 1 << 16
 
 
 class StepSink(Protocol):
-    """Is shown what a writer has published, on the writer's thread. Its troubles are its own: it never raises."""
+    """Receives what a writer has published, on the writer's thread. It never raises."""
 
     def write(self, steps: Sequence[IndexedStep]) -> None:
         """Take steps that are published."""
@@ -72,14 +72,14 @@ class Writer:
 
     A flush happens `flush_seconds` after a step has closed (0: as each step closes), when `flush_bytes` have gathered,
     on `flush()` and on `close()`. Chunks of values are published before the index file that names them, so a reader
-    never sees a row whose value is not there. When more than `queue_bytes` wait, `put` waits too: memory stays bounded
+    never sees a row whose value is missing. When more than `queue_bytes` wait, `put` waits too: memory stays bounded
     and nothing is dropped.
 
     An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it. What was
     published before stays readable.
     """
 
-    def __init__(  # noqa: PLR0913 - the one place where a run's options meet
+    def __init__(  # noqa: PLR0913 - the only function where all options of a run meet
         self,
         storage: Storage,
         worker: str,
@@ -131,7 +131,7 @@ class Writer:
 
     @property
     def error(self) -> BaseException | None:
-        """What stopped the writer, if anything did."""
+        """The error that stopped the writer, if one did."""
         return self._error
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
@@ -169,8 +169,7 @@ class Writer:
         self._raise_error()
 
     def close(self, failure: str | None = None) -> None:
-        """Publish what is left and say that this worker is done (and, with `failure`, why it is before its time).
-        Closing twice is fine."""
+        """Publish the rest and write that this worker has ended; `failure` says why it ended early."""
         with self._changed:
             if self._stopping:
                 return
@@ -179,7 +178,7 @@ class Writer:
             self._changed.notify_all()
         self._unregister()
         self._thread.join()
-        # On the disk that was too full for the values, this may fail as well: the first error is the one to tell.
+        # On a disk that was too full for the values, this may fail as well: the first error is the one to raise.
         with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
             self._write_end(failure)
         self._raise_error()
@@ -227,7 +226,7 @@ class Writer:
                 self._also_to.close()
 
     def _next(self) -> _Batch | _FlushRequest | _Stop | None:
-        """What is next in the queue; None when a flush is due before anything comes."""
+        """Return the next item of the queue; None if a flush is due before one comes."""
         with self._changed:
             while not self._queue:
                 timeout = None if self._flush_due is None else self._flush_due - time.monotonic()
@@ -319,7 +318,7 @@ class Writer:
         record.release()
 
     def _spec(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorSpec:
-        """What this value has in common with the last one of its tensor, or a new one."""
+        """Return the spec that this value shares with the last one of its tensor, or a new one."""
         spec = self._specs.get(plan.name)
         if spec is None or spec.plan is not plan or spec.nbytes != nbytes or spec.dtype != dtype or spec.shape != shape:
             if len(self._specs) >= _KINDS:
@@ -328,7 +327,7 @@ class Writer:
         return spec
 
     def _chunk(self, step: Step) -> tuple[str, ChunkWriter]:
-        """The open chunk that takes the values of a step, and its path."""
+        """Return the path of the open chunk for the values of a step, and its writer."""
         key = step.mode, step.mode_step // self._width
         found = self._chunks.get(key)
         if found is None:
