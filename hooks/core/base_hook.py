@@ -19,6 +19,7 @@ from . import current_hook
 from .current_hook import set_hook
 from .json_config import read_configuration
 from .recorder import Recorder
+from .user_values import shown
 
 if TYPE_CHECKING:
     from tensortrial.read.trial import Trial
@@ -149,7 +150,7 @@ class BaseHook:
             ConfigurationError: It is not a Collection, or has no valid name.
         """
         if not isinstance(collection, Collection):
-            raise ConfigurationError(f"add_collection takes a Collection, not {collection!r}")
+            raise ConfigurationError(f"add_collection takes a Collection, got {shown(collection)}")
         self.recorder.collections.add(collection)
 
     def get_collection(self, name: str, create: bool = True) -> Collection | None:

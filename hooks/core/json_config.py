@@ -96,11 +96,13 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
 
 def _parse(document: Any) -> HookConfiguration:
     if not isinstance(document, dict):
-        raise ConfigurationError("the hook's configuration must be a JSON object")
+        raise ConfigurationError(f"the hook's configuration must be a JSON object, got {document!r:.200}")
     _check_keys(document, _TOP, "configuration")
     out_dir = document.get("LocalPath") or document.get("S3OutputPath")
     if not out_dir:
-        raise ConfigurationError("neither LocalPath nor S3OutputPath says where to save")
+        raise ConfigurationError(
+            "the configuration has neither LocalPath nor S3OutputPath; add one of them, the folder or URL to save to"
+        )
     hook = _parameters(document, "HookParameters", _HOOK)
     arguments = {
         "out_dir": out_dir,
@@ -117,13 +119,13 @@ def _parse(document: Any) -> HookConfiguration:
     }
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):
-        raise ConfigurationError(f"CollectionConfigurations must be a list, not {configurations!r}")
+        raise ConfigurationError(f"CollectionConfigurations must be a list, got {configurations!r:.200}")
     return HookConfiguration(arguments, [_collection(entry, hook) for entry in configurations])
 
 
 def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
     if not isinstance(entry, dict) or not entry.get("CollectionName"):
-        raise ConfigurationError(f"each of CollectionConfigurations needs a CollectionName: {entry!r}")
+        raise ConfigurationError(f"each entry of CollectionConfigurations needs a CollectionName, got {entry!r:.200}")
     _check_keys(entry, _COLLECTION, "CollectionConfigurations")
     name = entry["CollectionName"]
     check_collection_name(name)
@@ -179,7 +181,7 @@ def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
 
 def _check_keys(layer: Any, known: Iterable[str], where: str) -> None:
     if not isinstance(layer, dict):
-        raise ConfigurationError(f"{where} must be a JSON object, not {layer!r}")
+        raise ConfigurationError(f"{where} must be a JSON object, got {layer!r:.200}")
     for key in layer:
         if key not in known:
             near = get_close_matches(key, list(known), n=1, cutoff=0.0)

@@ -47,7 +47,7 @@ class Duty:
 
     def __init__(self, rank: Rank | Callable[[], Rank], include_workers: str) -> None:
         if include_workers not in ("one", "all"):
-            raise ConfigurationError(f"include_workers must be 'one' or 'all', not {include_workers!r}")
+            raise ConfigurationError(f"include_workers must be 'one' or 'all', got {include_workers!r}")
         self._all = include_workers == "all"
         self.set_rank(rank)
 

@@ -72,7 +72,9 @@ class Recorder:
         collections: CollectionManager | None = None,
     ) -> None:
         if not options.out_dir:
-            raise ConfigurationError("a hook needs out_dir: where to save the run")
+            raise ConfigurationError(
+                f"out_dir must be the folder or URL where to save the run, got {options.out_dir!r}"
+            )
         duty = Duty(rank, options.include_workers)
         self.out_dir = os.fspath(options.out_dir)
         self.save_config = SaveConfig.parse(options.save_config)

@@ -51,9 +51,9 @@ class RunWriter:
         force: bool = False,
     ) -> None:
         if codec not in CODECS:
-            raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
+            raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {codec!r}")
         if flush_seconds is not None and flush_seconds < 0:
-            raise ConfigurationError(f"flush_seconds must be 0 or more, not {flush_seconds!r}")
+            raise ConfigurationError(f"flush_seconds must be 0 or more, got {flush_seconds!r}")
         self.worker, self.num_workers = worker, num_workers
         self._collections = collections
         self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)

@@ -19,13 +19,15 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
             mistake.
     """
     if value is None:
-        raise UnsupportedValue("None is not a tensor; pass numbers, an array or a tensor")
+        raise UnsupportedValue("a tensor must be numbers, an array or a tensor, got None")
     try:
         return text_of(convert(value))
     except UnsupportedValue:
         raise
     except Exception as exc:
-        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+        raise UnsupportedValue(
+            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
+        ) from exc
 
 
 def text_of(array: Array) -> Array:
@@ -49,7 +51,7 @@ def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) 
     except errors_of_training:
         raise
     except Exception as exc:  # whatever a foreign `__float__` raises
-        raise UnsupportedValue(f"{shown(value)} is not a number: {exc}") from exc
+        raise UnsupportedValue(f"a scalar must be a number, got {shown(value)}: {exc}") from exc
 
 
 def as_nanoseconds(timestamp: Any) -> int:

@@ -135,7 +135,9 @@ def to_array(value: Any) -> Array:
     except UnsupportedValue:
         raise
     except Exception as exc:  # as above
-        raise UnsupportedValue(f"a {type(value).__name__} cannot be made an array: {exc}") from exc
+        raise UnsupportedValue(
+            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
+        ) from exc
 
 
 def to_tensor(value: Any) -> torch.Tensor:
@@ -149,7 +151,9 @@ def to_tensor(value: Any) -> torch.Tensor:
     try:
         return torch.as_tensor(value, device="cpu")
     except Exception as exc:  # what a foreign object does when it is read may raise anything
-        raise UnsupportedValue(f"a {type(value).__name__} cannot be made a tensor: {exc}") from exc
+        raise UnsupportedValue(
+            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
+        ) from exc
 
 
 def as_numpy(tensor: torch.Tensor) -> Array:

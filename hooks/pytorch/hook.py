@@ -86,7 +86,7 @@ class Collection(ModuleCollection):
             ConfigurationError: `module` is not a torch.nn.Module.
         """
         if not isinstance(module, torch.nn.Module):
-            raise ConfigurationError(f"add_module_tensors takes a torch.nn.Module, not {type(module).__name__}")
+            raise ConfigurationError(f"add_module_tensors takes a torch.nn.Module, got a {type(module).__name__}")
         self.add_tensors_of(module, inputs, outputs)
 
 
@@ -169,7 +169,7 @@ class Hook(BaseHook):
             ConfigurationError: `scaler` is not a scaler.
         """
         if not callable(getattr(scaler, "_get_scale_async", None)):
-            raise ConfigurationError(f"register_scaler takes a torch.amp.GradScaler, not {type(scaler).__name__}")
+            raise ConfigurationError(f"register_scaler takes a torch.amp.GradScaler, got a {type(scaler).__name__}")
         self._unscaling.scaler = scaler
 
     @guarded
@@ -424,4 +424,4 @@ def get_hook(
 
 def _check_module(module: Any, method: str) -> None:
     if not isinstance(module, torch.nn.Module):
-        raise ConfigurationError(f"{method} takes a torch.nn.Module, not {type(module).__name__}")
+        raise ConfigurationError(f"{method} takes a torch.nn.Module, got a {type(module).__name__}")
