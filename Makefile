@@ -358,10 +358,11 @@ bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook
 
 # --------------------------------------------------------------------------------------------------- documentation
 
-# Strict: a broken link or anchor, or a public name without a section in the reference, fails.
+# Strict: a broken link or anchor, or a public name without a section in the reference, fails. (With --quiet, mkdocs counts
+# no warnings, and nothing fails.)
 .PHONY: docs
 docs: env-docs  ## Build the documentation into build/site
-	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build
 	@echo "The documentation is in build/site/index.html"
 
 .PHONY: pictures

@@ -102,6 +102,8 @@ def _missing_arguments(member: griffe.Object) -> list[str]:
     documented = {
         argument.name.lstrip("*") for text in _texts(member) for argument in _section(text, "parameters", "attributes")
     }
+    if member.is_class:
+        documented |= {name for name, field in member.attributes.items() if field.docstring}
     parameters = {one.name.lstrip("*"): None for one in constructor.parameters}
     missing = [name for name in parameters if name not in {*documented, "self", "cls", "args", "kwargs"}]
     return [f"Args lacks {', '.join(missing)}"] if missing else []
