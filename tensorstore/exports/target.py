@@ -95,23 +95,54 @@ class Target(ABC):
 
     @abstractmethod
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
-        """Create the tables that are missing. Raises TableMismatch for a table that exists with other columns."""
+        """Create the tables that are missing.
+
+        Args:
+            tables: Schemas by the name of the table.
+
+        Raises:
+            TableMismatch: A table exists with other columns.
+        """
 
     @abstractmethod
     def held(self, run: str) -> Held | None:
-        """Return what the target holds of a run, or None."""
+        """Return what the target holds of a run.
+
+        Args:
+            run: Name of the run in the target.
+
+        Returns:
+            Its identity and the last exported steps, or None if the target has no such run.
+        """
 
     @abstractmethod
     def names(self) -> set[tuple[str, str]]:
-        """Return the identity and the name of each run in the target."""
+        """Return the runs in the target.
+
+        Returns:
+            Pairs of the identity and the name of a run.
+        """
 
     @abstractmethod
     def write(self, part: Part) -> int:
-        """Add the rows of a part, if any, and record its last step. Return the number of rows."""
+        """Add the rows of a part, if any, and record its last step.
+
+        Args:
+            part: The rows.
+
+        Returns:
+            The number of rows.
+        """
 
     @abstractmethod
     def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        """Replace all rows that a small table has of the run by `rows`."""
+        """Replace all rows that a small table has of a run.
+
+        Args:
+            table: Name of the table.
+            run: Name of the run in the target.
+            rows: Rows that take their place.
+        """
 
     @abstractmethod
     def close(self) -> None:
