@@ -1,9 +1,9 @@
-"""Rules that watch a run: write one, or take one of the 25 built-in ones, and invoke it over the steps.
+"""Rules that watch a run: 25 built-in ones, and those that you write.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
 
-docs/rules.md says what each of them does.
+docs/rules.md describes each of them.
 """
 
 from __future__ import annotations

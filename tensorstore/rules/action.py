@@ -1,6 +1,6 @@
-"""What is done when a rule fires: stop the training, send it to a URL, run a command.
+"""Actions that run when a rule fires: stop the training, post to a URL, run a command.
 
-An action never holds up the rule: what may take time is done by a thread of its own.
+An action never delays the rule: what may take time runs in a separate thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AT_EXIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Firing:
-    """A rule fired at a step."""
+    """The event that a rule fired at a step."""
 
     trial: Trial
     rule: str
@@ -45,35 +45,35 @@ class Firing:
     findings: list[Finding]
 
     def to_json(self) -> dict[str, Any]:
-        """What a webhook and a command are told."""
+        """Return the event as JSON can hold it, for a webhook or a command."""
         findings = [finding.to_json() for finding in self.findings]
         return {"run": self.trial.path, "rule": self.rule, "step": self.step, "findings": findings}
 
 
 class Action(ABC):
-    """Something to do when a rule fires."""
+    """An action that runs when a rule fires."""
 
     @abstractmethod
     def act(self, firing: Firing) -> None:
-        """Do it. Must return at once, and must not raise for what may fail outside."""
+        """Run the action. It must return at once, and must not raise when something outside this process fails."""
 
     def close(self, timeout: float) -> None:  # noqa: B027  # most have nothing to wait for
-        """Wait at most `timeout` seconds for what is under way."""
+        """Wait up to `timeout` seconds for deliveries under way."""
 
 
 class StopTraining(Action):
-    """Asks every hook of the run to stop training at its next step, by the file `stop.json` in the run.
+    """An action that stops training: it writes `stop.json` into the run, and each hook stops at its next step.
 
-    The arguments are what SageMaker's configuration may give; here the run itself says which job is meant.
+    The arguments are accepted because SageMaker's configurations have them, and ignored: the run identifies the job.
     """
 
     def __init__(self, training_job_prefix: str = "", use_default_training_job_prefix: bool | str = True) -> None:
-        self._asked: set[str] = set()
+        self._stopped: set[str] = set()
 
     def act(self, firing: Firing) -> None:
-        if firing.trial.path in self._asked:
+        if firing.trial.path in self._stopped:
             return
-        self._asked.add(firing.trial.path)
+        self._stopped.add(firing.trial.path)
         sentence = firing.findings[0].sentence if firing.findings else ""
         reason = f"rule {firing.rule} fired at step {firing.step}: {sentence}"
         document = {
@@ -85,11 +85,13 @@ class StopTraining(Action):
         try:
             run_reader_of(firing.trial).storage.replace(STOP_FILE, json.dumps(document, indent=1).encode())
         except (StorageError, OSError) as exc:
-            logger.error("run %s: training cannot be asked to stop: %s", firing.trial.path, exc)
+            logger.error(
+                "run %s: training cannot be stopped, because stop.json cannot be written: %s", firing.trial.path, exc
+            )
 
 
 class _Background(Action):
-    """An action that may take long: a thread does it, one firing after the other."""
+    """An action that may take long, and runs in a thread, one firing after the other."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Firing] = queue.Queue()
@@ -126,14 +128,21 @@ class _Background(Action):
 
     @abstractmethod
     def deliver(self, firing: Firing) -> None:
-        """Do it, however long it takes. Whatever it raises is logged."""
+        """Deliver a firing, however long it takes. An exception is logged."""
 
 
 class Webhook(_Background):
-    """Sends each firing to a URL, as JSON by HTTP POST: `{"run", "rule", "step", "findings": […]}`.
+    """An action that posts each firing to a URL as JSON: `{"run", "rule", "step", "findings": […]}`.
 
-    `timeout` is in seconds for each attempt; after a failure, and for an answer other than 2xx, it is tried again,
-    `attempts` times in all, with `pause` seconds between the first two and twice as many each time.
+    Args:
+        url: The URL, http or https.
+        headers: Further HTTP headers.
+        timeout: Seconds for each attempt.
+        attempts: How often to try in all, if the request fails or the status is not 2xx.
+        pause: Seconds between the first two attempts. Each further pause is twice as long.
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
     """
 
     def __init__(
@@ -147,7 +156,7 @@ class Webhook(_Background):
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError(
-                f"a webhook needs the URL of an HTTP server, such as https://host/path, not {url!r}"
+                f"url of a webhook must be one of an HTTP server, such as https://host/path, got {url!r}"
             )
         super().__init__()
         self.url, self.headers = url, {"Content-Type": "application/json", **(headers or {})}
@@ -162,7 +171,7 @@ class Webhook(_Background):
                 return
             except (OSError, urllib.error.URLError) as exc:
                 if attempt == self.attempts:
-                    raise OSError(f"no answer of success in {attempt} attempts: {exc}") from exc
+                    raise OSError(f"no success in {attempt} attempts: {exc}") from exc
             time.sleep(self.pause * 2 ** (attempt - 1))
 
     def _post(self, body: bytes) -> None:
@@ -171,27 +180,36 @@ class Webhook(_Background):
             with urllib.request.urlopen(request, timeout=self.timeout):
                 pass
         except urllib.error.HTTPError as exc:
-            # It is an open response, too.
+            # The error is also an open response.
             exc.close()
             raise OSError(f"{exc.code} {exc.reason}") from None
 
     def __str__(self) -> str:
         parts = urlsplit(self.url)
-        # The path and the query of a webhook are often its password.
+        # The path and the query of a webhook often contain its password.
         return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 class Command(_Background):
-    """Runs a program at each firing, with what a webhook is sent on its standard input, and in its environment
-    TENSORTRIAL_RUN, TENSORTRIAL_RULE, TENSORTRIAL_STEP and TENSORTRIAL_SENTENCE. No shell comes between.
+    """An action that runs a program at each firing, without a shell.
 
-    `command` is a list, or a string split as a shell would.
+    The program receives the JSON of a webhook on its standard input, and the environment variables TENSORTRIAL_RUN,
+    TENSORTRIAL_RULE, TENSORTRIAL_STEP and TENSORTRIAL_SENTENCE.
+
+    Args:
+        command: A list of the program and its arguments, or a string that is split as a shell splits it.
+        timeout: Seconds after which the program is killed.
+
+    Raises:
+        ConfigurationError: The program does not exist, or `timeout` is not above 0.
     """
 
     def __init__(self, command: str | Iterable[str], timeout: float | str = 60.0) -> None:
         self.command = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
         if not self.command or shutil.which(self.command[0]) is None:
-            raise ConfigurationError(f"a command must begin with a program that is there, not {command!r}")
+            raise ConfigurationError(
+                f"command must begin with a program that exists, got {command!r}; write its full path"
+            )
         super().__init__()
         self.timeout = _positive("timeout", timeout)
 
@@ -221,14 +239,14 @@ class Command(_Background):
 
 
 class Email:
-    """SageMaker's action; there is no mail service here. Raises ConfigurationError that says what to use."""
+    """SageMaker's action for mail, which raises ConfigurationError: use Webhook or Command instead."""
 
     def __init__(self, email_address: str = "", **ignored: Any) -> None:
         raise _no_service("Email", "mail", email_address)
 
 
 class SMS:
-    """SageMaker's action; there is no message service here. Raises ConfigurationError that says what to use."""
+    """SageMaker's action for text messages, which raises ConfigurationError: use Webhook or Command instead."""
 
     def __init__(self, phone_number: str = "", **ignored: Any) -> None:
         raise _no_service("SMS", "message", phone_number)
@@ -253,27 +271,31 @@ class ActionList(Action):
 Actions = ActionList
 
 
-def parse_actions(given: Any) -> ActionList:
-    """Actions from all that a rule's `action_str` may be: an Action, a name, a JSON object or list as SageMaker writes
-    it (`[{"name": "StopTraining"}, {"name": "webhook", "url": "https://…"}]`), or the same as Python objects.
+def parse_actions(value: Any) -> ActionList:
+    """Return the actions that a rule's `action_str` describes.
 
-    Raises ConfigurationError for an unknown action, and for one that cannot be used here.
+    Args:
+        value: An Action, the name of one, a JSON object or list as SageMaker writes it (`[{"name": "StopTraining"},
+            {"name": "webhook", "url": "https://…"}]`), or the same as Python objects.
+
+    Raises:
+        ConfigurationError: An action is unknown, or cannot be used here.
     """
-    if given is None or given == "":
+    if value is None or value == "":
         return ActionList()
-    if isinstance(given, ActionList):
-        return given
-    if isinstance(given, Action):
-        return ActionList(given)
-    if isinstance(given, str):
-        text = given.strip()
+    if isinstance(value, ActionList):
+        return value
+    if isinstance(value, Action):
+        return ActionList(value)
+    if isinstance(value, str):
+        text = value.strip()
         return parse_actions(_from_json(text)) if text.startswith(("[", "{")) else ActionList(_make(text, {}))
-    if isinstance(given, Mapping):
-        options = {str(key): value for key, value in given.items()}
+    if isinstance(value, Mapping):
+        options = {str(key): value for key, value in value.items()}
         return ActionList(_make(str(options.pop("name", "")), options))
-    if isinstance(given, Iterable):
-        return ActionList(*(action for each in given for action in parse_actions(each).actions))
-    raise ConfigurationError(f"{given!r} is not an action")
+    if isinstance(value, Iterable):
+        return ActionList(*(action for each in value for action in parse_actions(each).actions))
+    raise ConfigurationError(f"action_str must be an action, its name or JSON, got {value!r}")
 
 
 def _from_json(text: str) -> Any:
@@ -283,7 +305,7 @@ def _from_json(text: str) -> Any:
         raise ConfigurationError(f"actions must be JSON: {exc}: {text[:100]!r}") from exc
 
 
-_KINDS: dict[str, Callable[..., Any]] = {
+_CLASSES: dict[str, Callable[..., Any]] = {
     "stoptraining": StopTraining,
     "webhook": Webhook,
     "command": Command,
@@ -296,14 +318,16 @@ _ENDPOINTS = {"webhook": "url", "command": "command", "email": "email_address", 
 
 
 def _make(name: str, options: dict[str, Any]) -> Action:
-    kind = name.lower().replace("_", "").replace(" ", "")
-    if kind not in _KINDS:
+    key = name.lower().replace("_", "").replace(" ", "")
+    if key not in _CLASSES:
         near = get_close_matches(name, _KNOWN, n=1, cutoff=0.0)
-        raise ConfigurationError(f"unknown action {name!r}; did you mean {near[0]!r}? There are {', '.join(_KNOWN)}")
-    if "endpoint" in options and kind in _ENDPOINTS:
-        options[_ENDPOINTS[kind]] = options.pop("endpoint")
+        raise ConfigurationError(
+            f"unknown action {name!r}; did you mean {near[0]!r}? Known actions: {', '.join(_KNOWN)}"
+        )
+    if "endpoint" in options and key in _ENDPOINTS:
+        options[_ENDPOINTS[key]] = options.pop("endpoint")
     try:
-        action: Action = _KINDS[kind](**options)
+        action: Action = _CLASSES[key](**options)
     except TypeError as exc:
         raise ConfigurationError(f"action {name}: {exc}") from None
     return action
@@ -311,8 +335,8 @@ def _make(name: str, options: dict[str, Any]) -> Action:
 
 def _no_service(name: str, service: str, address: str) -> ConfigurationError:
     return ConfigurationError(
-        f"action {name}({address!r}) cannot be used: there is no {service} service here. Use Webhook(url), or "
-        "Command('program …') with a program that sends it"
+        f"action {name}({address!r}) cannot be used, because it needs a {service} service of SageMaker; use "
+        "Webhook(url), or Command('program …') with a program that sends it"
     )
 
 
@@ -322,5 +346,5 @@ def _positive(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         found = -1.0
     if not found > 0:
-        raise ConfigurationError(f"{name} must be a number above 0, not {value!r}")
+        raise ConfigurationError(f"{name} must be a number above 0, got {value!r}")
     return found

@@ -1,4 +1,4 @@
-"""Rules on what goes into activation functions and comes out of them."""
+"""Rules on the inputs and outputs of activation functions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .builtin import ACTIVATIONS_OF_RELU, BuiltinRule
 from .parameter import integer, number, regexes, words
 from .reader import Selector, StepView
 
-_BATCH = 0  # the axis of the examples; every other position is a unit
+_BATCH = 0  # the axis of the examples; each position of the other axes is a unit
 
 
 class DeadRelu(BuiltinRule):
-    """Too many units of a ReLU layer are dead: hardly any example of the batch activates them. Axis 0 is the batch,
-    every other position a unit; needs raw values."""
+    """Fires if too many units of a ReLU layer are dead: hardly any example of the batch activates them. Axis 0 is the
+    batch, and each position of the other axes is a unit. Needs raw values."""
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of ReLU layers")
     threshold_inactivity: float = number(1.0, "a unit active for less than this % of the batch is dead", 0, 100)
@@ -36,11 +36,11 @@ class DeadRelu(BuiltinRule):
 
 
 class SaturatedActivation(BuiltinRule):
-    """Too many nodes of a tanh or sigmoid layer get inputs at which the function is flat. A name with `tanh` in it
-    has the tanh range, others the sigmoid range. Axis 0 is the batch. The statistics `min` and `max` suffice where
-    they are inside the range; beyond it raw values are needed."""
+    """Fires if too many nodes of a tanh or sigmoid layer get inputs at which the function is flat. A name that contains
+    `tanh` has the tanh range, any other the sigmoid range. Axis 0 is the batch. The statistics `min` and `max` suffice
+    where they are inside the range; outside it raw values are needed."""
 
-    collection_names: tuple[str, ...] | None = words(None, "collections to look at")
+    collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
     tensor_regex: tuple[str, ...] = regexes(
         r"(?i)tanh\w*_input,sigmoid\w*_input,(tanh|sigmoid)\w*/inputs", "inputs of tanh and sigmoid layers"
     )
@@ -76,7 +76,7 @@ class SaturatedActivation(BuiltinRule):
         return ((row, np.asarray(value, np.float32)) for row, value in zip(rows, values, strict=True))
 
     def _is_inside(self, view: StepView, row: SavedTensor) -> bool:
-        """Whether the saved statistics say so."""
+        """Return whether saved statistics show that all values are inside the range."""
         least, most = view.saved(row, "min"), view.saved(row, "max")
         low, high = self._range(row)
         return least is not None and most is not None and least > low and most < high
@@ -88,8 +88,8 @@ class SaturatedActivation(BuiltinRule):
 
 
 class DeadFeatures(BuiltinRule):
-    """Units of a layer that no example activates over a whole window of steps: capacity that is never used. Axis 0
-    is the batch; needs raw values."""
+    """Fires if a layer has too many units that no example activates in a whole window of steps: capacity that is never
+    used. Axis 0 is the batch. Needs raw values."""
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of layers whose inactive units are 0 or less")
     window: int = integer(10, "steps of a window", least=1)
@@ -104,7 +104,7 @@ class DeadFeatures(BuiltinRule):
                 continue
             key = row.name, row.worker, row.mode
             active, steps = self._active.get(key, (np.zeros(value.shape[1:], bool), 0))
-            if active.shape != value.shape[1:]:  # another size of input: units cannot be told apart
+            if active.shape != value.shape[1:]:  # another size of input, so units do not correspond
                 active, steps = np.zeros(value.shape[1:], bool), 0
             active, steps = active | (np.asarray(value, np.float32) > 0).any(axis=_BATCH), steps + 1
             if steps == self.window:

@@ -1,4 +1,4 @@
-"""What the built-in rules share: declared parameters, selection of tensors, and statistics or raw values of them."""
+"""The base class of built-in rules: declared parameters, selected tensors, and their statistics or raw values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ INPUTS_OF_RELU = r"(?i)relu\w*_input,re_?lu\w*/inputs"
 
 
 class BuiltinRule(Rule):
-    """A rule whose parameters are declared as class attributes, and come as strings or as they are.
+    """A rule whose parameters are declared as class attributes. Their values may come as strings.
 
-    Findings come of the steps that the rule is shown, in their order: what it remembers of earlier ones is forgotten
-    when it is shown a step for the second time, or an earlier one.
+    A rule remembers what it needs of earlier steps. It forgets them when a step is evaluated again, or an earlier one.
     """
 
     PARAMETERS: ClassVar[dict[str, Parameter]] = {}
@@ -56,55 +55,58 @@ class BuiltinRule(Rule):
         self.reset()
 
     def check(self) -> None:  # most have nothing to check
-        """Refuse parameters that make no sense together."""
+        """Raise InvalidRuleParameter for parameters that contradict each other."""
 
     def reset(self) -> None:  # most remember nothing
         """Forget earlier steps."""
 
     @abstractmethod
     def judge(self, view: StepView) -> None:
-        """Report what is wrong with a step. Raises TensorUnavailableForStep if nothing of it can be judged."""
+        """Report the findings of a step. Raises TensorUnavailableForStep if the step has nothing to evaluate."""
 
     def invoke_at_step(self, step: int) -> bool:
+        """Return whether the rule has findings at a step."""
         if step <= self._last_step:
             self.reset()
         self._last_step = step
         self.judge(self.reader.step(step))
         return self.has_reports
 
-    def missing(self, passed_over: Exception) -> str | None:
-        """Why it could judge no step at all; None if the run has what it needs, though at other steps."""
+    def missing(self, skipped: Exception) -> str | None:
+        """Return what the run lacks at all steps; None if it has what the rule needs, though at other steps."""
         if self._lacking is not None and self.reader.modes_of(self._lacking):
             return None
         if self._lacking is None:
-            return str(passed_over)
-        return f"no {self._lacking} was saved at any step; give the hook {_to_save(self._lacking)}"
+            return str(skipped)
+        return f"no {self._lacking} was saved at any step; pass {_to_save(self._lacking)} to the hook"
 
     @property
     def reader(self) -> Reader:
+        """The reader of the run, which all rules share."""
         return reader_of(self.base_trial)
 
     # Reading.
 
     def rows(self, view: StepView, selector: Selector) -> list[SavedTensor]:
-        """The selected rows of a step. Raises TensorUnavailableForStep, with what to tell the hook, if there are
-        none."""
+        """Return the selected rows of a step. Raises TensorUnavailableForStep, which says how to save them, if there
+        are none."""
         rows = view.select(selector)
         if not rows:
             raise self.nothing(view, selector)
         return rows
 
     def nothing(self, view: StepView, selector: Selector) -> TensorUnavailableForStep:
+        """Return the error for a step without selected rows."""
         self._lacking = selector
-        hint = f"no {selector} was saved; give the hook {_to_save(selector)}"
+        hint = f"no {selector} was saved; pass {_to_save(selector)} to the hook"
         return TensorUnavailableForStep(str(selector), view.step, hint=hint)
 
     def measured(
         self, view: StepView, selector: Selector, *names: str
     ) -> Iterator[tuple[SavedTensor, tuple[float, ...]]]:
-        """Selected rows with statistics of them. Those whose dtype has none are left out.
+        """Yield the selected rows with some of their statistics, except rows whose dtype has none.
 
-        Raises InsufficientInformationForRuleInvocation if no row has them, saved or in the form of its raw value.
+        Raises InsufficientInformationForRuleInvocation if no row has them or a raw value.
         """
         lacking, any_found = None, False
         for row in self.rows(view, selector):
@@ -121,8 +123,10 @@ class BuiltinRule(Rule):
             raise self.insufficient(lacking.row, selector, names)
 
     def valued(self, view: StepView, selector: Selector) -> Iterator[tuple[SavedTensor, Array]]:
-        """Selected rows with their raw values, read together. Raises InsufficientInformationForRuleInvocation if
-        none has one."""
+        """Return the selected rows with their raw values, which are read together.
+
+        Raises InsufficientInformationForRuleInvocation if none has one.
+        """
         rows = self.rows(view, selector)
         raw = [row for row in rows if row.has_raw]
         for row in rows:
@@ -135,11 +139,11 @@ class BuiltinRule(Rule):
     def insufficient(
         self, row: SavedTensor, selector: Selector, statistics: Sequence[str]
     ) -> InsufficientInformationForRuleInvocation:
-        """What is lacking of a row, and what to tell the hook."""
+        """Return the error for a row that lacks what the rule needs. It says how to save it."""
         lacking = f"neither its raw value nor {', '.join(statistics)}" if statistics else "no raw value"
         collection = selector.collections[0] if selector.collections else "default"
         message = (
-            f"of tensor {row.name!r} {lacking} was saved; give the hook {_to_save(selector)}, with "
+            f"of tensor {row.name!r} {lacking} was saved; pass {_to_save(selector)} to the hook, and set "
             f'hook.get_collection("{collection}").reduction_config = {_reductions(statistics)}'
         )
         return InsufficientInformationForRuleInvocation(self.rule_name, message)
@@ -147,13 +151,13 @@ class BuiltinRule(Rule):
     def _warn(self, row: SavedTensor, names: Sequence[str]) -> None:
         if row.name not in self._warned:
             self._warned.add(row.name)
-            wanted = " and ".join(names) or "raw value"
-            logger.warning("rule %s passes over %s: its %s was not saved", self.rule_name, row.name, wanted)
+            missing = " and ".join(names) or "raw value"
+            logger.warning("rule %s skips %s: its %s was not saved", self.rule_name, row.name, missing)
 
-    # Saying.
+    # Reporting.
 
     def fires(self, row: SavedTensor, observed: float, threshold: float | None, sentence: str) -> None:
-        """Report a row. The sentence goes on where the tensor's name ends."""
+        """Report a row. The name of the tensor is put before the sentence."""
         self.report(
             f"{row.name}{_by(row, self.base_trial)} {sentence}",
             tensor=row.name,
@@ -166,21 +170,22 @@ class BuiltinRule(Rule):
 class SelectingRule(BuiltinRule):
     """A rule on tensors that its user selects."""
 
-    collection_names: tuple[str, ...] | None = words(None, "collections to look at")
-    tensor_regex: tuple[str, ...] | None = regexes_parameter(None, "names to look at, beside those of the collections")
+    collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
+    tensor_regex: tuple[str, ...] | None = regexes_parameter(None, "names of further tensors to evaluate")
 
     @property
     def selector(self) -> Selector:
+        """The selected tensors."""
         return Selector(self.collection_names or (), self.tensor_regex or ())
 
 
 def scalar_losses(view: StepView, rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:
-    """Those of the rows that are one number, with it."""
+    """Return the rows that are scalars, with their values."""
     return [(row, row.scalar) for row in rows if row.scalar is not None]
 
 
 def training_mode(modes: Iterable[ModeKeys]) -> ModeKeys:
-    """TRAIN if the run has such steps, else GLOBAL."""
+    """Return TRAIN if the run has steps of this mode, else GLOBAL."""
     return ModeKeys.TRAIN if ModeKeys.TRAIN in modes else ModeKeys.GLOBAL
 
 

@@ -15,17 +15,17 @@ from .reader import Selector, StepView
 
 
 class ClassImbalance(BuiltinRule):
-    """The classes of the labels are of very different size, or one of them is mostly mispredicted. Counts over all
-    steps; says nothing before `samples` labels are counted. Predictions need not be there; they pair up with the
-    labels of the same step by the order of their names. Needs raw values."""
+    """Fires if the classes of the labels have very different sizes, or one of them is mostly mispredicted. Labels are
+    counted over all steps, and evaluated from `samples` labels on. Predictions are optional; they are paired with the
+    labels of the same step in the order of their names. Needs raw values."""
 
     threshold_imbalance: float = number(
-        10.0, "fires if the largest class is more than so many times the smallest", least=1
+        10.0, "fires if the largest class has more than this many times the labels of the smallest", least=1
     )
     threshold_misprediction: float = number(0.7, "fires if more than this share of a class is mispredicted", 0, 1)
     samples: int = integer(500, "labels that must be counted first", least=1)
     argmax: bool = flag(
-        False, "take the argmax over the last axis of predictions, and of labels that have more than one axis"
+        False, "use the argmax over the last axis of predictions, and of labels that have more than one axis"
     )
     labels_regex: tuple[str, ...] = regexes(".*labels", "names of labels")
     predictions_regex: tuple[str, ...] = regexes(".*predictions", "names of predictions")
@@ -65,18 +65,17 @@ class ClassImbalance(BuiltinRule):
 
 
 class Confusion(BuiltinRule):
-    """The confusion matrix of a step is not diagonal enough. Each row of it, the examples of one class, is divided
-    by its sum; rows without examples are passed over. Fires if an element on the diagonal is below `min_diag`, or
-    another above `max_off_diag`. Predictions with one axis more than the labels are taken by their argmax. Needs raw
-    values."""
+    """Fires if the confusion matrix of a step has an element below `min_diag` on the diagonal, or one above
+    `max_off_diag` off it. Each row of the matrix, the examples of one class, is divided by its sum; rows without
+    examples are skipped. Of predictions with one axis more than the labels the argmax is used. Needs raw values."""
 
-    category_no: int | None = integer(None, "how many classes there are; else as many as are seen", least=1)
-    labels: str = text("labels", "expression for the names of labels")
-    predictions: str = text("predictions", "expression for the names of predictions")
-    labels_collection: str = text("labels", "collection of the labels, where no name matches")
-    predictions_collection: str = text("predictions", "collection of the predictions, where no name matches")
-    min_diag: float = number(0.9, "least share on the diagonal", 0, 1)
-    max_off_diag: float = number(0.1, "largest share beside it", 0, 1)
+    category_no: int | None = integer(None, "the number of classes; by default the number in the step", least=1)
+    labels: str = text("labels", "regular expression for the names of labels")
+    predictions: str = text("predictions", "regular expression for the names of predictions")
+    labels_collection: str = text("labels", "collection of the labels, if no name matches")
+    predictions_collection: str = text("predictions", "collection of the predictions, if no name matches")
+    min_diag: float = number(0.9, "smallest share on the diagonal", 0, 1)
+    max_off_diag: float = number(0.1, "largest share off the diagonal", 0, 1)
 
     def check(self) -> None:
         for name in ("labels", "predictions"):
@@ -96,7 +95,8 @@ class Confusion(BuiltinRule):
         return Selector(patterns=(pattern,)) if by_name else Selector((collection,))
 
     def _matrix(self, true: Array, predicted: Array) -> Array:
-        """Shares of each predicted class (columns) in each true class (rows); NaN in rows without examples."""
+        """Return the share of each predicted class (columns) in each true class (rows); NaN in rows without
+        examples."""
         size = self.category_no or 1 + int(max(true.max(), predicted.max(), 0))
         known = (true >= 0) & (true < size) & (predicted >= 0) & (predicted < size)
         matrix = np.zeros((size, size))
@@ -119,12 +119,13 @@ class Confusion(BuiltinRule):
 
 
 def _is_one_hot(true: Array, predicted: Array) -> bool:
-    """Whether labels are one-hot rows, not class numbers."""
+    """Return whether labels are one-hot rows instead of class numbers."""
     return true.ndim > 1 and true.shape == predicted.shape and true.shape[-1] > 1
 
 
 def _classes(value: Array, argmax: bool) -> Array:
-    """Class numbers of a batch, flat: by argmax over the last axis, else rounded, so that a probability is 0 or 1."""
+    """Return the class numbers of a batch, of shape (examples,): by argmax over the last axis, or rounded, so that a
+    probability is 0 or 1."""
     if argmax and value.ndim:
         return np.asarray(np.argmax(np.asarray(value, np.float64), axis=-1)).reshape(-1)
     rounded = np.rint(np.asarray(value, np.float64)).reshape(-1)

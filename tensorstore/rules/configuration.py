@@ -18,7 +18,7 @@ from .rule import Rule
 
 _LISTS = ("DebugRuleConfigurations", "rules")
 _KEYS = ("RuleConfigurationName", "RuleParameters", "rule", "name", "parameters", "actions")
-# What SageMaker needs to start a machine for the rule, and where it puts things.
+# The keys for the machine on which SageMaker runs a rule, and for its folders.
 _IGNORED = ("RuleEvaluatorImage", "InstanceType", "VolumeSizeInGB", "LocalPath", "S3OutputPath")
 _NOT_PARAMETERS = ("base_trial", "rule_to_invoke", "action_json")
 _NOT_HERE = ("source_s3_uri", "source")
@@ -72,7 +72,7 @@ def parse_rule(text: str) -> RuleConfiguration:
             last = key.strip()
             parameters[last] = value
         elif last is None:
-            raise ConfigurationError(f"rule {text!r}: {part!r} is not parameter=value")
+            raise ConfigurationError(f"rule {text!r}: write parameter=value after the colon, got {part!r}")
         else:
             parameters[last] += f",{part}"
     rule_class(name.strip())
@@ -103,7 +103,7 @@ def read_rules(path: str | os.PathLike[str]) -> list[RuleConfiguration]:
     except OSError as exc:
         raise ConfigurationError(f"{path}: the rules cannot be read: {exc.strerror}") from exc
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise ConfigurationError(f"{path}: neither JSON nor TOML: {exc}") from exc
+        raise ConfigurationError(f"{path}: must be JSON, or TOML with a name that ends with .toml: {exc}") from exc
     except UnknownRule:
         raise
     except ConfigurationError as exc:
@@ -119,35 +119,39 @@ def _entries(document: Any) -> Sequence[Any]:
     if isinstance(document, Mapping):
         lists = [key for key in _LISTS if key in document]
         if len(lists) != 1:
-            raise ConfigurationError(f"a configuration of rules is a list, or has one under {' or '.join(_LISTS)}")
+            raise ConfigurationError(
+                f"the configuration must be a list of rules, or have one under {' or '.join(_LISTS)}"
+            )
         _known(document, _LISTS, "the configuration")
         document = document[lists[0]]
     if not isinstance(document, list):
-        raise ConfigurationError(f"a configuration of rules is a list, not {type(document).__name__}")
+        raise ConfigurationError(f"the configuration must be a list of rules, got {type(document).__name__}")
     return document
 
 
 def _rule(entry: Any) -> RuleConfiguration:
     if not isinstance(entry, Mapping):
-        raise ConfigurationError(f"each rule is an object with its name and parameters, not {entry!r}")
+        raise ConfigurationError(f"each rule must be an object with its name and parameters, got {entry!r}")
     _known(entry, (*_KEYS, *_IGNORED), "a rule")
-    given = dict(entry.get("RuleParameters") or entry.get("parameters") or {})
+    found = dict(entry.get("RuleParameters") or entry.get("parameters") or {})
     for key in _NOT_HERE:
-        if given.get(key):
+        if found.get(key):
             raise ConfigurationError(
-                f"{key}={given[key]!r}: your own rules are not fetched; call watch(trial, [YourRule(trial)]) instead"
+                f"{key}={found[key]!r}: your own rules are not downloaded; call watch(trial, [YourRule(trial)]) instead"
             )
-    rule = entry.get("rule") or given.get("rule_to_invoke") or entry.get("RuleConfigurationName")
+    rule = entry.get("rule") or found.get("rule_to_invoke") or entry.get("RuleConfigurationName")
     if not isinstance(rule, str):
-        raise ConfigurationError(f"neither rule nor rule_to_invoke says which rule: {dict(entry)!r}")
+        raise ConfigurationError(f"missing name of a rule under rule or rule_to_invoke: {dict(entry)!r}")
     rule_class(rule)
-    actions = entry.get("actions", given.get("action_json", ""))
-    parameters = {key: value for key, value in given.items() if key not in (*_NOT_PARAMETERS, *_NOT_HERE)}
+    actions = entry.get("actions", found.get("action_json", ""))
+    parameters = {key: value for key, value in found.items() if key not in (*_NOT_PARAMETERS, *_NOT_HERE)}
     return RuleConfiguration(rule, parameters, actions, entry.get("name") or entry.get("RuleConfigurationName"))
 
 
-def _known(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in given:
+def _known(keys: Iterable[str], known: Iterable[str], where: str) -> None:
+    for key in keys:
         if key not in known:
             near = get_close_matches(key, list(known), n=1, cutoff=0.0)
-            raise ConfigurationError(f"unknown key {key!r} in {where}; did you mean {near[0]!r}?")
+            raise ConfigurationError(
+                f"unknown key {key!r} in {where}; did you mean {near[0]!r}? Known keys: {', '.join(known)}"
+            )

@@ -1,4 +1,4 @@
-"""The part of docs/rules.md that says what each built-in rule does, made from the rules themselves.
+"""The part of docs/rules.md that describes each built-in rule, generated from the rules themselves.
 
 python -m tensortrial.rules.documentation docs/rules.md     # rewrites that part of the page
 """
@@ -14,16 +14,16 @@ from .builtin import BuiltinRule
 from .parameter import Parameter
 from .registry import ALIASES, OURS, SAGEMAKER
 
-BEGIN = "<!-- From here on the page is made from the rules: python -m tensortrial.rules.documentation docs/rules.md -->"
+BEGIN = "<!-- Generated from the rules: python -m tensortrial.rules.documentation docs/rules.md -->"
 
 
 def page(text: str) -> str:
-    """A page with its generated part made anew. What stands before BEGIN stays as it is."""
+    """Return a page with a new generated part. The text before BEGIN is not changed."""
     return f"{text.partition(BEGIN)[0]}{BEGIN}\n\n{generated()}"
 
 
 def generated() -> str:
-    """The rules and their parameters, as Markdown."""
+    """Return the rules and their parameters as Markdown."""
     parts = ["## The 20 rules of SageMaker Debugger\n", *map(_section, SAGEMAKER)]
     return "\n".join([*parts, "## Five more\n", *map(_section, OURS)])
 
@@ -32,7 +32,7 @@ def _section(rule: type[BuiltinRule]) -> str:
     lines = [f"### {rule.__name__}\n", f"{inspect.getdoc(rule)}\n"]
     names = [alias for alias, name in ALIASES.items() if name == rule.__name__]
     if names:
-        lines.append(f"Also by the name {', '.join(f'`{name}`' for name in names)}.\n")
+        lines.append(f"Another name is {', '.join(f'`{name}`' for name in names)}.\n")
     if rule.PARAMETERS:
         lines += ["| parameter | type | default | |", "|---|---|---|---|"]
         lines += [_row(name, parameter) for name, parameter in rule.PARAMETERS.items()]
@@ -41,11 +41,11 @@ def _section(rule: type[BuiltinRule]) -> str:
 
 
 def _row(name: str, parameter: Parameter) -> str:
-    return f"| `{name}` | {parameter.kind} | {_default(parameter.default)} | {parameter.text} |"
+    return f"| `{name}` | {parameter.type_name} | {_default(parameter.default)} | {parameter.text} |"
 
 
 def _default(value: Any) -> str:
-    # A bar inside a table would end the cell, also inside backquotes.
+    # A bar ends a cell of a table, even inside backquotes.
     return "" if value is None else f"`{value}`".replace("|", "\\|")
 
 

@@ -61,9 +61,9 @@ class Finding:
 
 
 class FindingLog:
-    """Keeps findings in a run. They are published at most every `flush_seconds`, and by `close`.
+    """Writes findings into a run, at most every `flush_seconds`, and at `close`.
 
-    Where the run cannot be written to, that is logged once, and the findings are only returned.
+    If the run cannot be written to, that is logged once.
     """
 
     def __init__(self, storage: Storage, flush_seconds: float = 1.0) -> None:
@@ -74,6 +74,7 @@ class FindingLog:
         self._refused = False
 
     def add(self, findings: list[Finding]) -> None:
+        """Add findings, and publish what has waited long enough."""
         self._waiting += findings
         self.tick()
 
@@ -83,7 +84,7 @@ class FindingLog:
             self.flush()
 
     def flush(self) -> None:
-        """Publish what is waiting, as one new file."""
+        """Publish all findings that are not published yet, as one new file."""
         findings, self._waiting = self._waiting, []
         self._flushed_at = time.monotonic()
         if not findings or self._refused:
@@ -92,14 +93,15 @@ class FindingLog:
             _write(self._storage, findings)
         except (FileError, OSError) as exc:
             self._refused = True
-            logger.warning("run %s: findings are not kept in it: %s", self._storage.url, exc)
+            logger.warning("run %s: findings cannot be written into it: %s", self._storage.url, exc)
 
     def close(self) -> None:
+        """Publish all findings that are not published yet."""
         self.flush()
 
 
 def _write(storage: Storage, findings: list[Finding]) -> None:
-    # Several processes may evaluate rules on one run: names that no two of them give, and that sort by time.
+    # Several processes may evaluate rules on one run, so names are unique, and sort by time.
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex}.parquet"
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:

@@ -15,8 +15,8 @@ _GRADIENTS = Selector(("gradients",))
 
 
 class VanishingGradient(BuiltinRule):
-    """A gradient is so small on average that its layer hardly learns. Looks at the mean absolute value of every
-    tensor of the collection `gradients`."""
+    """Fires if a gradient is so small on average that its layer hardly learns. Evaluates the mean absolute value of
+    every tensor of the collection `gradients`."""
 
     threshold: float = number(1e-7, "fires below this mean absolute value", least=0)
 
@@ -27,13 +27,14 @@ class VanishingGradient(BuiltinRule):
 
 
 class GradientNormSpike(BuiltinRule):
-    """The norm of all gradients of a worker together leaves its recent range upwards. Its distance from the median
-    of the last `window` steps is measured in units of their median absolute deviation, on the logarithm of the norm."""
+    """Fires if the norm of all gradients of a worker together rises above its recent range. Its distance from the
+    median of the last `window` steps is measured in units of their median absolute deviation, on the logarithm of the
+    norm."""
 
     window: int = integer(50, "steps that the norm is compared with", least=3)
-    minimum: int = integer(10, "steps that must be there before it is compared", least=3)
+    minimum: int = integer(10, "steps before the first comparison", least=3)
     threshold: float = number(8.0, "robust z-score above which it fires", least=0)
-    factor: float = number(3.0, "and it must be so many times the median", least=1)
+    factor: float = number(3.0, "the norm must also be above this many times the median", least=1)
 
     def reset(self) -> None:
         self._norms: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))

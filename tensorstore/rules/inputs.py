@@ -1,4 +1,4 @@
-"""Rules on what goes into a model."""
+"""Rules on the inputs of a model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .builtin import BuiltinRule
 from .parameter import integer, number, numbers, regexes
 from .reader import NotSaved, Selector, StepView
 
-# A model's own input is named after its class, with a capital; those of inner modules after their paths.
+# The input of a model is named after its class, with a capital letter; inputs of inner modules after their paths.
 _IMAGES = r"^[A-Z]\w*_input_0$,hybridsequential0_input_0,(^|/)images?$"
 
 
 class CheckInputImages(BuiltinRule):
-    """Images are not normalised: after `threshold_samples` images, the mean of a channel over all of them is too far
-    from 0. Looks at tensors of four axes, of which axis 0 is the batch. The statistic `mean` suffices for images of
-    one channel; others need raw values."""
+    """Fires if images are not normalised: after `threshold_samples` images, the mean of a channel over all of them is
+    too far from 0. Evaluates tensors with four axes, of which axis 0 is the batch. The statistic `mean` suffices for
+    images with one channel; others need raw values."""
 
     threshold_mean: float = number(0.2, "fires if |mean| of a channel is above this", least=0)
-    threshold_samples: int = integer(500, "images that must be seen first", least=1)
+    threshold_samples: int = integer(500, "images before the first evaluation", least=1)
     regex: tuple[str, ...] = regexes(_IMAGES, "names of images")
     channel: int = integer(1, "the axis of the channels")
 
@@ -36,7 +36,7 @@ class CheckInputImages(BuiltinRule):
             raise self.nothing(view, selector)
         for row in rows:
             if self.channel >= len(row.shape):
-                accepted = f"images here have axes 0 to {len(row.shape) - 1}"
+                accepted = f"must be an axis of the images, 0 to {len(row.shape) - 1}"
                 raise InvalidRuleParameter(self.rule_name, "channel", self.channel, accepted)
             try:
                 means = self._means(view, row)
@@ -45,7 +45,7 @@ class CheckInputImages(BuiltinRule):
             self._add(row, means)
 
     def _means(self, view: StepView, row: SavedTensor) -> np.ndarray:
-        """The mean of each channel, shape (channels,)."""
+        """Return the mean of each channel, of shape (channels,)."""
         if row.shape[self.channel] == 1 or not row.has_raw:
             found = view.statistics(row, ("mean",)) if row.shape[self.channel] == 1 else None
             if found is None:
@@ -70,8 +70,8 @@ class CheckInputImages(BuiltinRule):
 
 
 class NLPSequenceRatio(BuiltinRule):
-    """A token, such as the padding, makes up too much of the sequences. The lists of tokens and of thresholds pair
-    up. The statistic `zero_count` suffices for token 0; others need raw values."""
+    """Fires if a token, such as the padding, makes up too much of the sequences. There is one threshold for each token.
+    The statistic `zero_count` suffices for token 0; others need raw values."""
 
     tensor_regex: tuple[str, ...] = regexes(r"(?i)embedding\w*_input_0,input_ids,token", "names of tensors of tokens")
     token_values: tuple[float, ...] = numbers("0", "tokens to count")
@@ -79,7 +79,7 @@ class NLPSequenceRatio(BuiltinRule):
 
     def check(self) -> None:
         if len(self.token_values) != len(self.token_thresholds_percent):
-            accepted = f"as many as token_values, which are {len(self.token_values)}"
+            accepted = f"must have one number for each of the {len(self.token_values)} token_values"
             raise InvalidRuleParameter(
                 self.rule_name, "token_thresholds_percent", self.token_thresholds_percent, accepted
             )

@@ -21,14 +21,16 @@ Key = tuple[str, str]
 
 
 class LossNotDecreasing(SelectingRule):
-    """A loss does not fall. Every `num_steps` it is compared with the newest loss at least `num_steps` before: it
-    must have fallen by more than `diff_percent` %. Steps count in the mode looked at."""
+    """Fires if a loss does not fall. Every `num_steps` it is compared with the newest loss at least `num_steps` before:
+    it must have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode."""
 
-    use_losses_collection: bool = flag(True, "look at the collection `losses`, beside what is selected")
+    use_losses_collection: bool = flag(True, "evaluate the collection `losses` in addition to the selected tensors")
     num_steps: int = integer(10, "steps between the two losses, and between evaluations", least=1)
-    diff_percent: float = number(0.1, "the least fall, in %", least=0)
-    increase_threshold_percent: float = number(5.0, "a rise above this, in %, is said to be one", least=0)
-    mode: ModeKeys | None = mode(None, "the mode to look at; else EVAL if it has losses, else TRAIN, else GLOBAL")
+    diff_percent: float = number(0.1, "the smallest fall, in %", least=0)
+    increase_threshold_percent: float = number(5.0, "a rise above this, in %, is reported as a rise", least=0)
+    mode: ModeKeys | None = mode(
+        None, "the mode to evaluate; by default EVAL if it has losses, else TRAIN, else GLOBAL"
+    )
 
     def check(self) -> None:
         if not self.use_losses_collection and not self.collection_names and not self.tensor_regex:
@@ -74,18 +76,18 @@ class LossNotDecreasing(SelectingRule):
 
 
 class Overfit(BuiltinRule):
-    """The validation loss is above the training loss by too much: (validation - training) / training >
-    `ratio_threshold`, in `patience` evaluations in a row. The means of the losses of EVAL and of TRAIN steps since
-    the evaluation before are compared, when the evaluation is over.
+    """Fires if the validation loss is too far above the training loss: (validation - training) / training >
+    `ratio_threshold`, in `patience` evaluations in a row. At the end of an evaluation, the means of the losses of EVAL
+    and of TRAIN steps since the last evaluation are compared.
 
     Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
     `validation-rmse`, are compared at that step."""
 
     tensor_regex: tuple[str, ...] | None = regexes(None, "names of losses, instead of the collection `losses`")
     training_regex: tuple[str, ...] = regexes(
-        "^train", "names of the training losses among those of one step; of an XGBoost estimator ^validation_0-"
+        "^train", "names of the training losses among those of one step; ^validation_0- for an XGBoost estimator"
     )
-    start_step: int = integer(0, "global steps before this are not looked at")
+    start_step: int = integer(0, "the first global step to evaluate")
     patience: int = integer(1, "evaluations in a row", least=1)
     ratio_threshold: float = number(0.1, "fires above this ratio", least=0)
 
@@ -117,7 +119,7 @@ class Overfit(BuiltinRule):
         return self.has_reports
 
     def _judge_evaluation(self) -> None:
-        """At the end of an evaluation, if there was one."""
+        """Compare the losses of an evaluation that ended, if there was one."""
         training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
         for key in [key for key in validation if key in training]:
             self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
@@ -125,7 +127,7 @@ class Overfit(BuiltinRule):
     def _judge_together(
         self, view: StepView, losses: list[tuple[SavedTensor, float]]
     ) -> list[tuple[SavedTensor, float]]:
-        """Compare what one step has of several data sets. Gives the losses that have no partner."""
+        """Compare the losses of several data sets at one step. Return the losses without a partner."""
         of_training = {
             (row.name.partition("-")[2], row.worker): (row, loss)
             for row, loss in losses
@@ -159,12 +161,12 @@ class Overfit(BuiltinRule):
 
 
 class Overtraining(BuiltinRule):
-    """The training loss or the validation loss has no new optimum, better by more than `delta`, for too many saved
-    losses in a row. When it has fired, it counts anew."""
+    """Fires if the training loss or the validation loss has no new optimum, better by more than `delta`, for too many
+    saved losses in a row. After that it counts from zero."""
 
     patience_train: int = integer(5, "saved training losses without a new optimum", least=1)
     patience_validation: int = integer(10, "saved validation losses without a new optimum", least=1)
-    delta: float = number(0.01, "by how much an optimum must be better", least=0)
+    delta: float = number(0.01, "how much better a new optimum must be", least=0)
 
     def reset(self) -> None:
         self._best: dict[tuple[Key, ModeKeys], tuple[float, int]] = {}
@@ -178,22 +180,22 @@ class Overtraining(BuiltinRule):
             best, since = self._best.get(key, (math.inf, 0))
             best, since = (loss, 0) if loss < best - self.delta else (best, since + 1)
             if since >= patience:
-                kind = "validation" if view.mode is ModeKeys.EVAL else "training"
-                sentence = f"has not fallen by more than {self.delta:g} below {best:.4g} for {since} {kind} steps"
+                phase = "validation" if view.mode is ModeKeys.EVAL else "training"
+                sentence = f"has not fallen by more than {self.delta:g} below {best:.4g} for {since} {phase} steps"
                 self.fires(row, float(since), float(patience), sentence)
                 since = 0
             self._best[key] = best, since
 
 
 class LossSpike(SelectingRule):
-    """A training loss jumps far above its recent values. Its distance from the median of the last `window` losses is
-    measured in units of their median absolute deviation. Looks at the collection `losses`, unless tensors are
-    selected."""
+    """Fires if a training loss jumps far above its recent values. Its distance from the median of the last `window`
+    losses is measured in units of their median absolute deviation. Evaluates the collection `losses`, unless tensors
+    are selected."""
 
     window: int = integer(50, "losses that the newest is compared with", least=3)
-    minimum: int = integer(10, "losses that must be there before one is compared", least=3)
+    minimum: int = integer(10, "losses before the first comparison", least=3)
     threshold: float = number(8.0, "robust z-score above which it fires", least=0)
-    rise_percent: float = number(50.0, "and it must be so many % above the median", least=0)
+    rise_percent: float = number(50.0, "the loss must also be this many % above the median", least=0)
 
     def reset(self) -> None:
         self._before: defaultdict[Key, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))
@@ -228,5 +230,5 @@ def _validation_first(modes: set[ModeKeys]) -> ModeKeys | None:
 
 
 def _nothing_selected(rule: LossNotDecreasing) -> Exception:
-    accepted = "true, unless tensors are selected by collection_names or tensor_regex"
+    accepted = "must be true, unless tensors are selected by collection_names or tensor_regex"
     return InvalidRuleParameter(rule.rule_name, "use_losses_collection", False, accepted)

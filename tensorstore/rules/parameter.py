@@ -1,4 +1,4 @@
-"""The parameters of a rule: typed, with a default and a line of documentation, given as strings or as they are."""
+"""The parameters of a rule: typed, with a default and a line of documentation. They may come as strings."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ _NOT_SET = ("", "none", "null")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a rule. As a class attribute it declares it; instances have the value under the same name."""
+    """The declaration of a parameter, as a class attribute of a rule. Instances have the value under the same name."""
 
-    kind: str
-    """What it holds, for the documentation."""
+    type_name: str
+    """Its type, for the documentation."""
     default: Any
     text: str
     """One line of documentation."""
     parse: Callable[[Any], Any]
-    """Gives the value of whatever is given, or raises ValueError."""
+    """Returns the value for what a user passes, or raises ValueError."""
     accepted: str
-    """What is accepted, for the error."""
+    """What is accepted, for the error message."""
 
-    def value(self, rule: str, name: str, given: Any) -> Any:
-        """The value of what was given. Raises InvalidRuleParameter."""
-        # What has a default cannot be switched off by an empty string; what has none can.
-        is_empty = isinstance(given, str) and given.strip().lower() in _NOT_SET
-        if given is None or (is_empty and self.default is None):
+    def value(self, rule: str, name: str, value: Any) -> Any:
+        """Return the value for what a user passes. Raises InvalidRuleParameter."""
+        # An empty string means None, but only for parameters whose default is None.
+        is_empty = isinstance(value, str) and value.strip().lower() in _NOT_SET
+        if value is None or (is_empty and self.default is None):
             return self.of_default()
         try:
-            return self.parse(given)
+            return self.parse(value)
         except (ValueError, TypeError, OverflowError) as exc:
             reason = f" ({exc})" if isinstance(exc, ConfigurationError) else ""
-            raise InvalidRuleParameter(rule, name, given, f"{self.accepted} is accepted{reason}") from None
+            raise InvalidRuleParameter(rule, name, value, f"{self.accepted} is accepted{reason}") from None
 
     def of_default(self) -> Any:
+        """Return the value of the default."""
         return None if self.default is None else self.parse(self.default)
 
 
@@ -51,22 +52,22 @@ class Parameter:
 
 
 def number(default: float | None, text: str, least: float = -math.inf, most: float = math.inf) -> Any:
-    """A number; NaN is refused."""
+    """Declare a number. NaN is refused."""
 
-    def parse(given: Any) -> float:
-        if isinstance(given, bool):
+    def parse(value: Any) -> float:
+        if isinstance(value, bool):
             raise ValueError
-        return _within(float(given), least, most)
+        return _within(float(value), least, most)
 
     return Parameter("number", default, text, parse, f"a number{_range(least, most)}")
 
 
 def integer(default: int | None, text: str, least: int = 0) -> Any:
-    """A whole number of at least `least`."""
+    """Declare an integer of at least `least`."""
 
-    def parse(given: Any) -> int:
-        found = int(given)
-        if isinstance(given, bool) or (not isinstance(given, str) and found != given):
+    def parse(value: Any) -> int:
+        found = int(value)
+        if isinstance(value, bool) or (not isinstance(value, str) and found != value):
             raise ValueError
         return int(_within(found, least, math.inf))
 
@@ -74,36 +75,36 @@ def integer(default: int | None, text: str, least: int = 0) -> Any:
 
 
 def flag(default: bool, text: str) -> Any:
-    """True or false."""
-    return Parameter("true or false", default, text, lambda given: boolean("it", given), "true or false")
+    """Declare a truth value."""
+    return Parameter("true or false", default, text, lambda value: boolean("it", value), "true or false")
 
 
 def text(default: str | None, text: str) -> Any:
-    """A string, taken as it is."""
+    """Declare a string."""
     return Parameter("text", default, text, _string, "a string")
 
 
 def words(default: str | None, text: str) -> Any:
-    """A comma-separated list of names."""
-    return Parameter("names, comma-separated", default, text, lambda given: tuple(_parts(given)), "a list of names")
+    """Declare a comma-separated list of names."""
+    return Parameter("names, comma-separated", default, text, lambda value: tuple(_parts(value)), "a list of names")
 
 
 def numbers(default: str | None, text: str) -> Any:
-    """A comma-separated list of numbers."""
+    """Declare a comma-separated list of numbers."""
 
-    def parse(given: Any) -> tuple[float, ...]:
-        if isinstance(given, (int, float)) and not isinstance(given, bool):
-            given = [given]
-        return tuple(_within(float(part), -math.inf, math.inf) for part in _parts(given))
+    def parse(value: Any) -> tuple[float, ...]:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = [value]
+        return tuple(_within(float(part), -math.inf, math.inf) for part in _parts(value))
 
     return Parameter("numbers, comma-separated", default, text, parse, "a list of numbers")
 
 
 def regexes(default: str | None, text: str) -> Any:
-    """A comma-separated list of regular expressions; one that holds a comma must be given in a Python or JSON list."""
+    """Declare a comma-separated list of regular expressions. One with a comma needs a Python or JSON list."""
 
-    def parse(given: Any) -> tuple[str, ...]:
-        parts = tuple(_parts(given))
+    def parse(value: Any) -> tuple[str, ...]:
+        parts = tuple(_parts(value))
         for part in parts:
             try:
                 re.compile(part)
@@ -115,29 +116,29 @@ def regexes(default: str | None, text: str) -> Any:
 
 
 def mode(default: str | None, text: str) -> Any:
-    """A mode, by name, number or member."""
+    """Declare a mode, as a name, a number or a member of ModeKeys."""
     names = ", ".join(member.name for member in ModeKeys)
     return Parameter("mode", default, text, _mode, f"one of {names}")
 
 
-def parameters_of(kind: type) -> dict[str, Parameter]:
-    """The parameters that a class and its bases declare, in the order of declaration, those of the bases first."""
+def parameters_of(rule_class: type) -> dict[str, Parameter]:
+    """Return the parameters that a class and its bases declare, in order, those of the bases first."""
     return {
         name: value
-        for base in reversed(kind.__mro__)
+        for base in reversed(rule_class.__mro__)
         for name, value in vars(base).items()
         if isinstance(value, Parameter)
     }
 
 
 def signature(parameters: Mapping[str, Parameter]) -> inspect.Signature:
-    """What `help` and an editor show of a rule's constructor."""
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    own = [inspect.Parameter(name, kind, default=each.default) for name, each in parameters.items()]
+    """Return the signature of a rule's constructor, for `help` and editors."""
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = [inspect.Parameter(name, positional, default=each.default) for name, each in parameters.items()]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature(
         [
-            inspect.Parameter("base_trial", kind),
+            inspect.Parameter("base_trial", positional),
             *own,
             inspect.Parameter("action_str", keyword, default=""),
             inspect.Parameter("other_trials", keyword, default=None),
@@ -146,42 +147,42 @@ def signature(parameters: Mapping[str, Parameter]) -> inspect.Signature:
 
 
 def bind(
-    rule: str, parameters: Mapping[str, Parameter], args: tuple[Any, ...], given: Mapping[str, Any]
+    rule: str, parameters: Mapping[str, Parameter], args: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The value of every parameter. Raises InvalidRuleParameter for an unknown one and for a value not accepted."""
+    """Return the value of every parameter. Raises InvalidRuleParameter for an unknown one or a value not accepted."""
     if len(args) > len(parameters):
         raise InvalidRuleParameter(rule, "(by position)", args[len(parameters)], f"it takes {', '.join(parameters)}")
-    named = {**dict(zip(parameters, args, strict=False)), **given}
+    named = {**dict(zip(parameters, args, strict=False)), **keywords}
     for name, value in named.items():
         if name not in parameters:
             near = get_close_matches(name, parameters, n=1, cutoff=0.0)
             known = f"did you mean {near[0]!r}? It takes {', '.join(parameters)}" if near else "it takes no parameters"
-            raise InvalidRuleParameter(rule, name, value, f"there is no such parameter; {known}")
+            raise InvalidRuleParameter(rule, name, value, f"it is unknown; {known}")
     return {
         name: each.value(rule, name, named[name]) if name in named else each.of_default()
         for name, each in parameters.items()
     }
 
 
-def _parts(given: str | Iterable[Any]) -> list[str]:
-    if isinstance(given, str):
-        return [part.strip() for part in given.split(",") if part.strip()]
-    parts = list(given)
+def _parts(value: str | Iterable[Any]) -> list[str]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    parts = list(value)
     if any(isinstance(part, (bytes, bool)) or part is None for part in parts):
         raise ValueError
     return [str(part) for part in parts]
 
 
-def _string(given: Any) -> str:
-    if not isinstance(given, str):
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
         raise ValueError
-    return given
+    return value
 
 
-def _mode(given: Any) -> ModeKeys:
-    if isinstance(given, str) and given.strip().isdecimal():
-        given = int(given)
-    return ModeKeys.parse(given.strip() if isinstance(given, str) else given)
+def _mode(value: Any) -> ModeKeys:
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    return ModeKeys.parse(value.strip() if isinstance(value, str) else value)
 
 
 def _within(value: float, least: float, most: float) -> float:

@@ -101,8 +101,8 @@ class RequiredTensors:
             TensorUnavailable: `name` was not added.
         """
         of = trial or self._base
-        wanted = self._required(of) if name is None else {name: self._entry(name, of)}
-        names = {each for key, required in wanted.items() for each in _names(of, key, required)}
+        chosen = self._required(of) if name is None else {name: self._entry(name, of)}
+        names = {each for key, required in chosen.items() for each in _names(of, key, required)}
         return [of.tensor(each) for each in sorted(names)]
 
     def fetch(self) -> None:

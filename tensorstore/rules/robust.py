@@ -1,4 +1,4 @@
-"""Numbers that several rules take of their history."""
+"""A robust score of a value against earlier ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _TO_SIGMA = 1.4826
 
 
 def robust_score(value: float, before: Collection[float]) -> tuple[float, float]:
-    """How far a value is above the median of earlier ones, in robust standard deviations; and that median.
+    """Return how far a value is above the median of earlier ones, in robust standard deviations, and that median.
 
-    Equal earlier values have no deviation: then a thousandth of their size stands for it.
+    Equal earlier values have no deviation; a thousandth of their size is used instead.
     """
     median = statistics.median(before)
     deviation = _TO_SIGMA * statistics.median(abs(each - median) for each in before)

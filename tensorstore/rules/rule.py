@@ -34,7 +34,7 @@ class Rule(ABC):
         self, base_trial: Trial, action_str: Any = "", other_trials: Trial | Iterable[Trial] | None = None
     ) -> None:
         if not isinstance(base_trial, Trial):
-            raise ConfigurationError(f"rule {type(self).__name__}: base_trial must be a trial, not {base_trial!r}")
+            raise ConfigurationError(f"rule {type(self).__name__}: base_trial must be a Trial, got {base_trial!r}")
         self.base_trial = base_trial
         self.other_trials = _trials(other_trials)
         self.trials = [base_trial, *self.other_trials]
@@ -74,7 +74,7 @@ class Rule(ABC):
         """
         return False
 
-    def given_up(self) -> str | None:
+    def reason_to_stop_waiting(self) -> str | None:
         """Return why no more steps are worth waiting for. It is called after `invoke_between_steps`.
 
         Returns:
@@ -90,11 +90,11 @@ class Rule(ABC):
         """
         return False
 
-    def missing(self, passed_over: Exception) -> str | None:
+    def missing(self, skipped: Exception) -> str | None:
         """Return what the run lacks, after the rule could be evaluated at no step.
 
         Args:
-            passed_over: Error of the last step that was skipped.
+            skipped: Error of the last step that was skipped.
 
         Returns:
             A sentence if that is an error, or None.
@@ -171,6 +171,7 @@ class Rule(ABC):
             return self._reported(self.invoke_at_step(step), step)
 
     def evaluate_between_steps(self) -> list[Finding]:
+        """Return the findings of `invoke_between_steps`, without running actions."""
         """Evaluate the rule while no new step comes, without executing actions.
 
         Returns:
@@ -180,6 +181,7 @@ class Rule(ABC):
         return self._reported(self.invoke_between_steps(), None)
 
     def evaluate_at_end(self) -> list[Finding]:
+        """Return the findings of `invoke_at_end`, without running actions."""
         """Evaluate the rule after the last step, without executing actions.
 
         Returns:
@@ -217,11 +219,13 @@ class Rule(ABC):
         return f"{type(self).__name__}({self.base_trial.name!r})"
 
 
-def _trials(given: Trial | Iterable[Trial] | None) -> list[Trial]:
-    trials = [] if given is None else [given] if isinstance(given, Trial) else list(given)
+def _trials(value: Trial | Iterable[Trial] | None) -> list[Trial]:
+    trials = [] if value is None else [value] if isinstance(value, Trial) else list(value)
     for trial in trials:
         if not isinstance(trial, Trial):
-            raise ConfigurationError(f"other_trials must be trials, not {trial!r}")
+            raise ConfigurationError(
+                f"other_trials must be a Trial or several, got {trial!r}; open one by create_trial(path)"
+            )
     return trials
 
 

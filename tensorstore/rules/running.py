@@ -26,7 +26,7 @@ from .rule import Rule
 logger = logging.getLogger("tensortrial.rules")
 
 _Evaluate: TypeAlias = "Callable[[], list[Finding]]"
-_GiveUp: TypeAlias = "Callable[[], str | None]"
+_Reason: TypeAlias = "Callable[[], str | None]"
 POLL_SECONDS = 0.2
 _ACTIONS_SECONDS = 30.0
 
@@ -63,7 +63,7 @@ def invoke_rule(
     evaluation = _Evaluation(rule_obj)
     log = _log(rule_obj.base_trial, record)
     try:
-        for step in follow(rule_obj.base_trial, start_step, end_step, given_up=rule_obj.given_up):
+        for step in follow(rule_obj.base_trial, start_step, end_step, reason_to_stop=rule_obj.reason_to_stop_waiting):
             findings = evaluation.at(step)
             if not findings:
                 continue
@@ -127,9 +127,11 @@ def watch(
     for evaluation in evaluations:
         if evaluation.rule.base_trial is not trial:
             raise ConfigurationError(
-                f"rule {evaluation.rule.rule_name} was made for another trial than the one watched"
+                f"rule {evaluation.rule.rule_name} belongs to another trial; create it with the trial that is watched"
             )
-    steps = follow(trial, start_step, end_step, poll_seconds, timeout=timeout, given_up=_first_to_give_up(evaluations))
+    steps = follow(
+        trial, start_step, end_step, poll_seconds, timeout=timeout, reason_to_stop=_first_reason(evaluations)
+    )
     return _watch(evaluations, steps, _log(trial, record))
 
 
@@ -154,8 +156,8 @@ def _watch(evaluations: list[_Evaluation], steps: Iterator[int | None], log: Fin
             evaluation.rule.actions.close(max(0.0, deadline - time.monotonic()))
 
 
-def _first_to_give_up(evaluations: list[_Evaluation]) -> _GiveUp:
-    return lambda: next((why for each in evaluations if (why := each.rule.given_up())), None)
+def _first_reason(evaluations: list[_Evaluation]) -> _Reason:
+    return lambda: next((why for each in evaluations if (why := each.rule.reason_to_stop_waiting())), None)
 
 
 def follow(
@@ -165,18 +167,18 @@ def follow(
     poll_seconds: float = POLL_SECONDS,
     *,
     timeout: float | None = None,
-    given_up: _GiveUp = lambda: None,
+    reason_to_stop: _Reason = lambda: None,
 ) -> Iterator[int | None]:
     """Yield the complete global steps of a run as they come, and None each time that there is no new one.
 
-    The iterator ends with the job, when a step at or after `end_step` is complete, when `given_up` returns a reason,
-    and in the thread that writes the run when no step is left to wait for.
+    The iterator ends with the job, when a step at or after `end_step` is complete, when `reason_to_stop` returns a
+    reason, and in the thread that writes the run when no step is left to wait for.
 
     Raises:
         RunStalled: No new step came for `timeout` seconds.
     """
     if end_step is not None and start_step >= end_step:
-        raise ConfigurationError(f"no step s has {start_step} <= s < {end_step}")
+        raise ConfigurationError(f"start_step must be less than end_step, got {start_step} and {end_step}")
     last = start_step - 1
     waiting = Waiting(run_reader_of(trial))
     while True:
@@ -186,12 +188,14 @@ def follow(
         last = new[-1] if new else last
         if ended or (end_step is not None and bool(steps) and steps[-1] >= end_step):
             if last < start_step:
-                logger.warning("run %s: there is no step to evaluate from %s to %s", trial.path, start_step, end_step)
+                logger.warning(
+                    "run %s: no step was saved from %s to %s, so none is evaluated", trial.path, start_step, end_step
+                )
             return
         if new:
             waiting.begin()
             continue
-        if why := _why_no_step_comes(trial, last) or given_up():
+        if why := _why_no_step_comes(trial, last) or reason_to_stop():
             logger.warning("run %s: the evaluation ends, and the job has not ended: %s", trial.path, why)
             return
         _wait_on(trial, waiting, timeout)
@@ -209,7 +213,7 @@ def _why_no_step_comes(trial: Trial, last: int) -> str | None:
     if not run_reader_of(trial).waits_for_itself(last + 1, ModeKeys.GLOBAL):
         return None
     return (
-        "this thread writes the run, and would wait for itself. Evaluate from another process or thread, or again later"
+        "this thread writes the run, and would wait for itself; evaluate in another process or thread, or again later"
     )
 
 
@@ -228,7 +232,7 @@ class _Evaluation:
         self.rule = rule
         self.done = False
         self._evaluated = 0
-        self._passed_over: UnavailableError | None = None
+        self._skipped: UnavailableError | None = None
 
     def at(self, step: int | None) -> list[Finding]:
         """Return the findings of a step, or of the time between steps; none where something is unavailable."""
@@ -240,7 +244,7 @@ class _Evaluation:
             self.done = True
             raise
         except UnavailableError as exc:
-            self._passed_over = exc
+            self._skipped = exc
             return []
         except RuleEvaluationConditionMet as exc:
             # A rule may raise what it should return.
@@ -251,11 +255,11 @@ class _Evaluation:
 
     def at_end(self) -> list[Finding]:
         findings = self.rule.evaluate_at_end()
-        if self._evaluated == 0 and self._passed_over is not None:
-            missing = self.rule.missing(self._passed_over)
+        if self._evaluated == 0 and self._skipped is not None:
+            missing = self.rule.missing(self._skipped)
             if missing is not None:
                 raise InsufficientInformationForRuleInvocation(self.rule.rule_name, missing)
-            logger.warning("rule %s was evaluated at no step: %s", self.rule.rule_name, self._passed_over)
+            logger.warning("rule %s was evaluated at no step: %s", self.rule.rule_name, self._skipped)
         return findings
 
     def safely_at(self, step: int | None) -> list[Finding]:
@@ -275,7 +279,9 @@ class _Evaluation:
         except InsufficientInformationForRuleInvocation as exc:
             sentence = exc.message
         except Exception as exc:
-            logger.exception("rule %s raised at step %s; the others go on", self.rule.rule_name, step)
+            logger.exception(
+                "rule %s raised at step %s, and is evaluated no further; the other rules are", self.rule.rule_name, step
+            )
             sentence = f"it raised {type(exc).__name__}: {exc}"
         self.done = True
         sentence = f"cannot run, and is evaluated no further: {sentence}"

@@ -1,4 +1,4 @@
-"""Rules that compare: two runs, or the workers of one."""
+"""Rules that compare two runs, or the workers of one run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ _RTOL, _ATOL = 1e-5, 1e-8
 
 
 class SimilarAcrossRuns(SelectingRule):
-    """Tensors of two runs differ at a step: by `numpy.allclose` with rtol 1e-5 and atol 1e-8, or, where a raw value
-    is missing, in a statistic that both saved. A name that only one run has at the step is a finding. Looks at all
-    tensors, unless some are selected. `other_trials` is the other run: a trial or a path."""
+    """Fires if tensors of two runs differ at a step: by `numpy.allclose` with rtol 1e-5 and atol 1e-8, or, where a raw
+    value is missing, in a statistic that both saved. A name that only one run has at the step is a finding. Evaluates
+    all tensors, unless some are selected. `other_trials` is the other run: a trial or a path."""
 
     def __init__(self, base_trial: Trial, other_trials: Any = None, *args: Any, **parameters: Any) -> None:
         super().__init__(base_trial, *args, other_trials=_opened(other_trials), **parameters)
 
     def check(self) -> None:
         if len(self.other_trials) != 1:
-            raise InvalidRuleParameter(self.rule_name, "other_trials", self.other_trials, "exactly one other run")
+            raise InvalidRuleParameter(
+                self.rule_name, "other_trials", self.other_trials, "must be exactly one other run"
+            )
 
     def judge(self, view: StepView) -> None:
         other = reader_of(self.other_trials[0]).step(view.step)
@@ -70,16 +72,18 @@ class SimilarAcrossRuns(SelectingRule):
 
 
 class RankDivergence(BuiltinRule):
-    """A worker leaves the others: the norm of one of its replicated weights differs from the median over all workers
-    by more than `tolerance_percent`, or a gradient's norm is more than `factor` times the median or less than its
-    inverse. For data parallel training that saves every worker (`include_workers="all"`); not for sharded
+    """Fires if a worker diverges from the others: the norm of one of its replicated weights differs from the median
+    over all workers by more than `tolerance_percent`, or a gradient's norm is more than `factor` times the median or
+    less than its inverse. For data parallel training that saves every worker (`include_workers="all"`); not for sharded
     parameters. The statistic `l2` suffices."""
 
     collection_names: tuple[str, ...] = words("weights,biases", "tensors that must be equal in all workers")
-    tensor_regex: tuple[str, ...] | None = regexes(None, "names of such tensors, beside those of the collections")
-    tolerance_percent: float = number(0.1, "fires if a worker's norm is so many % off the median", least=0)
-    gradient_collection: tuple[str, ...] = words("gradients", "tensors that must be of like norm")
-    factor: float = number(10.0, "fires if a gradient's norm is off the median by more than this factor", least=1)
+    tensor_regex: tuple[str, ...] | None = regexes(None, "names of further tensors that must be equal")
+    tolerance_percent: float = number(
+        0.1, "fires if a worker's norm differs by more than this % from the median", least=0
+    )
+    gradient_collection: tuple[str, ...] = words("gradients", "tensors whose norms must be similar")
+    factor: float = number(10.0, "fires if a gradient's norm differs from the median by more than this factor", least=1)
 
     def judge(self, view: StepView) -> None:
         replicated = Selector(self.collection_names, self.tensor_regex or ())
@@ -108,7 +112,7 @@ class RankDivergence(BuiltinRule):
         for row, norm in norms:
             ratio = norm / median if median else math.inf if norm else 1.0
             limit = self.factor if is_gradient else 1 + self.tolerance_percent / 100
-            # Of two workers the median is between them: how far they are from each other counts.
+            # With two workers the median is between them, so they are compared with each other.
             if len(norms) == 2 and finite and not is_gradient:
                 ratio = norm / min(finite) if min(finite) else ratio
             if not (1 / limit <= ratio <= limit):
@@ -118,22 +122,21 @@ class RankDivergence(BuiltinRule):
                 self.fires(row, norm, median * limit, sentence)
 
 
-def _opened(given: Any) -> Any:
-    """Trials, of which a configuration gives the paths."""
-    if isinstance(given, (str, os.PathLike)):
-        return create_trial(given)
-    if isinstance(given, Iterable) and not isinstance(given, Trial):
-        return [_opened(each) for each in given]
-    return given
+def _opened(value: Any) -> Any:
+    """Return trials, opened by their paths if a configuration names them."""
+    if isinstance(value, (str, os.PathLike)):
+        return create_trial(value)
+    if isinstance(value, Iterable) and not isinstance(value, Trial):
+        return [_opened(each) for each in value]
+    return value
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    """0 if the values are close, else the largest difference; 1 for text that differs, infinite for another dtype or
-    NaN."""
+    """Return 0 if the values are close, else the largest difference: 1 for text, infinite with NaN."""
     if a.dtype.kind in "SU" or b.dtype.kind in "SU":
         return 0.0 if np.array_equal(a, b) else 1.0
-    kind = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
-    a, b = np.asarray(a, kind), np.asarray(b, kind)
+    dtype = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
+    a, b = np.asarray(a, dtype), np.asarray(b, dtype)
     if np.allclose(a, b, _RTOL, _ATOL, equal_nan=True):
         return 0.0
     with np.errstate(invalid="ignore"):

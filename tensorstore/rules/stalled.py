@@ -1,4 +1,4 @@
-"""A rule on the passing of time."""
+"""A rule on the time between steps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from .reader import StepView
 
 
 class StalledTraining(BuiltinRule):
-    """No new step comes for `threshold` seconds, and the job has not ended. Where it lasts twice as long, the watching
-    ends. In a run that is looked at afterwards: such a time lies between two saved steps. Also known as
-    StalledTrainingRule."""
+    """Fires if no new step comes for `threshold` seconds, and the job has not ended. After twice that time the
+    evaluation ends. In a run that has ended, it fires if so much time lies between two saved steps."""
 
-    threshold: float = number(1800.0, "fires after so many seconds", least=0)
-    stop_training_on_fire: bool = flag(False, "ask the hooks to stop, as the action StopTraining does")
+    threshold: float = number(1800.0, "seconds without a new step after which it fires", least=0)
+    stop_training_on_fire: bool = flag(False, "stop training, as the action StopTraining does")
     training_job_name_prefix: str | None = text(
-        None, "accepted for SageMaker's configurations; the run says which job is meant"
+        None, "accepted because SageMaker's configurations have it, and ignored"
     )
 
     def check(self) -> None:
@@ -44,7 +43,7 @@ class StalledTraining(BuiltinRule):
             self.report(sentence, observed=seconds, threshold=self.threshold)
 
     def invoke_between_steps(self) -> bool:
-        # By the reader's own clock, which need not agree with the clock of the machine that trains.
+        # Measured by the clock of this machine, because that of the machine that trains may differ.
         seconds = time.monotonic() - self._seen_at
         if self._has_fired or seconds <= self.threshold:
             return False
@@ -60,7 +59,8 @@ class StalledTraining(BuiltinRule):
         self.report(sentence, worker=worker, observed=seconds, threshold=self.threshold, step=step)
         return True
 
-    def given_up(self) -> str | None:
+    def reason_to_stop_waiting(self) -> str | None:
+        """Return that a stall has lasted twice the threshold, or None."""
         seconds = time.monotonic() - self._seen_at
         if not self._has_fired or seconds <= 2 * self.threshold:
             return None

@@ -15,19 +15,19 @@ from .builtin import SelectingRule
 from .parameter import flag, integer, number
 from .reader import NotSaved, Selector, StepView
 
-# NaN goes into each of these, and of float32 and narrower only an infinity makes one infinite.
-_TELLING = ("abs_max", "l2", "abs_mean", "l1")
-# Where all values are close, so are these.
+# NaN makes each of these NaN. For float32 and narrower dtypes only an infinity makes one infinite.
+_PROPAGATING = ("abs_max", "l2", "abs_mean", "l1")
+# If all values are close, so are these.
 _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
 
 
 class ExplodingTensor(SelectingRule):
-    """A tensor holds NaN or an infinity. Looks at all tensors, unless some are selected. Uses `nan_count` and
-    `inf_count`, or that a statistic such as `abs_max`, `abs_mean`, `l1` or `l2` is not finite."""
+    """Fires if a tensor contains NaN or an infinity. Evaluates all tensors, unless some are selected. Uses the
+    statistics `nan_count` and `inf_count`, or `abs_max`, `abs_mean`, `l1` or `l2`, which are then not finite."""
 
-    only_nan: bool = flag(False, "look for NaN only")
+    only_nan: bool = flag(False, "fire for NaN only")
 
     def judge(self, view: StepView) -> None:
         lacking, judged = None, False
@@ -43,12 +43,12 @@ class ExplodingTensor(SelectingRule):
     def _judge(self, view: StepView, row: SavedTensor) -> None:
         if 0 in row.shape:
             return
-        telling = [value for name in _TELLING if (value := view.saved(row, name)) is not None]
+        propagated = [value for name in _PROPAGATING if (value := view.saved(row, name)) is not None]
         counts = view.saved(row, "nan_count"), view.saved(row, "inf_count")
-        if None in counts and telling:
-            if any(map(math.isnan, telling)):
+        if None in counts and propagated:
+            if any(map(math.isnan, propagated)):
                 self.fires(row, math.nan, 0.0, "holds NaN")
-            elif not self.only_nan and any(map(math.isinf, telling)):
+            elif not self.only_nan and any(map(math.isinf, propagated)):
                 self.fires(row, math.inf, 0.0, "holds infinities")
             return
         found = view.statistics(row, ("nan_count", "inf_count"))
@@ -62,8 +62,8 @@ class ExplodingTensor(SelectingRule):
 
 
 class TensorVariance(SelectingRule):
-    """The variance of a tensor is above `max_threshold` or below `min_threshold`. Give at least one of them, and select
-    tensors."""
+    """Fires if the variance of a tensor is above `max_threshold` or below `min_threshold`. At least one of them, and
+    the tensors, must be set."""
 
     max_threshold: float | None = number(None, "fires above this variance")
     min_threshold: float | None = number(None, "fires below this variance")
@@ -71,7 +71,7 @@ class TensorVariance(SelectingRule):
     def check(self) -> None:
         _must_select(self)
         if self.max_threshold is None and self.min_threshold is None:
-            raise InvalidRuleParameter(self.rule_name, "max_threshold", None, "give it, or min_threshold, or both")
+            raise InvalidRuleParameter(self.rule_name, "max_threshold", None, "must be set, or min_threshold, or both")
 
     def judge(self, view: StepView) -> None:
         for row, (variance,) in self.measured(view, self.selector, "variance"):
@@ -86,7 +86,7 @@ class TensorVariance(SelectingRule):
 
 
 class AllZero(SelectingRule):
-    """At least `threshold` % of the values of a tensor are zero. Select tensors."""
+    """Fires if at least `threshold` % of the values of a tensor are zero. The tensors must be selected."""
 
     threshold: float = number(100.0, "fires at this share of zeros, in %", 0, 100)
 
@@ -101,12 +101,12 @@ class AllZero(SelectingRule):
 
 
 class UnchangedTensor(SelectingRule):
-    """The last `num_steps` saved values of a tensor are all close to one another, by `numpy.allclose`: |a - b| <=
-    atol + rtol |b|. Values of one mode are compared; weights, biases and buffers are not looked at in EVAL and
-    PREDICT, where they do not change. Statistics can only show that a tensor changed; that it did not is seen in raw
-    values. Select tensors."""
+    """Fires if the last `num_steps` saved values of a tensor are all close to one another, by `numpy.allclose`: |a - b|
+    <= atol + rtol |b|. Values of one mode are compared; weights, biases and buffers are skipped in EVAL and PREDICT,
+    where they do not change. Statistics can only show that a tensor changed; to show that it did not, raw values are
+    needed. The tensors must be selected."""
 
-    num_steps: int = integer(3, "how many values are compared", least=2)
+    num_steps: int = integer(3, "number of values to compare", least=2)
     rtol: float = number(1e-5, "relative tolerance", least=0)
     atol: float = number(1e-8, "absolute tolerance", least=0)
     equal_nan: bool = flag(False, "whether NaN is close to NaN")
@@ -126,7 +126,7 @@ class UnchangedTensor(SelectingRule):
                 self.fires(row, float(self.num_steps), float(self.num_steps), f"did not change over steps {steps}")
 
     def _unchanged(self, view: StepView, row: SavedTensor) -> list[SavedTensor]:
-        """The row and those before it, newest first, as far as statistics do not show a change."""
+        """Return the row and those before it, newest first, until statistics show a change."""
         rows = [row]
         for earlier in self.reader.earlier(row):
             if len(rows) == self.num_steps or self._differ(view, earlier, row):
@@ -135,7 +135,7 @@ class UnchangedTensor(SelectingRule):
         return rows
 
     def _differ(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> bool:
-        """Whether saved statistics, or the shape, say that it changed."""
+        """Return whether saved statistics, or the shape, show that the tensor changed."""
         if row.shape != newest.shape:
             return True
         most = self._most(view, row, newest)
@@ -146,8 +146,8 @@ class UnchangedTensor(SelectingRule):
         return False
 
     def _most(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> float:
-        """How far apart two values can be and still be close; infinite if the statistics do not say how large they
-        are."""
+        """Return the largest difference of two close values; infinite if the statistics do not show how large the
+        values are."""
         extremes = [view.saved(each, name) for each in (row, newest) for name in ("abs_max", "min", "max")]
         magnitudes = [abs(each) for each in extremes if each is not None and math.isfinite(each)]
         complete = view.saved(newest, "abs_max") is not None or (
@@ -167,10 +167,10 @@ class UnchangedTensor(SelectingRule):
 
 
 class LowPrecisionSaturation(SelectingRule):
-    """Values of a 16-bit or 8-bit float tensor pile up at the ends of what its dtype can hold: too many at its
-    largest number (or infinite), or flushed to zero. Looks at all tensors of such dtypes, unless some are selected;
-    others are passed over. Zeros alone need `zero_count`; the largest need raw values, or `abs_max` to show that
-    there are none."""
+    """Fires if too many values of a 16-bit or 8-bit float tensor are at the limits of its dtype: at its largest number
+    (or infinite), or flushed to zero. Evaluates all tensors of such dtypes, unless some are selected; others are
+    skipped. For zeros the statistic `zero_count` suffices; for the largest number raw values are needed, unless
+    `abs_max` shows that no value reaches it."""
 
     threshold: float = number(0.1, "fires above this % of values at the dtype's largest", 0, 100)
     threshold_zero: float = number(50.0, "fires above this % of zeros", 0, 100)
@@ -212,17 +212,17 @@ class LowPrecisionSaturation(SelectingRule):
 
 def _must_select(rule: SelectingRule) -> None:
     if not rule.collection_names and not rule.tensor_regex:
-        accepted = "select tensors by collection_names, tensor_regex, or both"
+        accepted = "must select tensors, or tensor_regex must, or both"
         raise InvalidRuleParameter(rule.rule_name, "collection_names", rule.collection_names, accepted)
 
 
 def _comparable(value: Array) -> Array:
-    # numpy's comparisons do not know the kinds of ml_dtypes.
+    # numpy cannot compare the dtypes of ml_dtypes.
     return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
 def _largest(dtype: str) -> float | None:
-    """The largest number of a dtype of 16 bits or less; None for every other."""
+    """Return the largest number of a float dtype of 16 bits or less; None for other dtypes."""
     if dtype in _LOW_PRECISION or dtype.startswith("float8"):
         return float(ml_dtypes.finfo(parse_dtype(dtype)).max)  # type: ignore[no-untyped-call]
     return None

@@ -16,11 +16,11 @@ _TREES = Selector(("trees",))
 
 
 class FeatureImportanceOverweight(BuiltinRule):
-    """The `nfeatures` most important features have too much of the importance of all. Features that the model does
-    not use have none."""
+    """Fires if the `nfeatures` most important features have too much of the total importance. Features that the model
+    does not use have none."""
 
     threshold: float = number(0.8, "fires above this share of the most important features", 0, 1)
-    nfeatures: int = integer(3, "how many features are the most important", least=1)
+    nfeatures: int = integer(3, "number of most important features", least=1)
     tensor_regex: tuple[str, ...] = regexes(".*feature_importance/weight", "names of importances")
 
     def judge(self, view: StepView) -> None:
@@ -39,8 +39,8 @@ class FeatureImportanceOverweight(BuiltinRule):
 
 
 class TreeDepth(BuiltinRule):
-    """A tree is too deep: floor(log2(largest node id)) > `depth`. Looks at the node ids in the collection `trees`; the
-    statistic `max` suffices."""
+    """Fires if a tree is too deep: floor(log2(largest node id)) > `depth`. Evaluates the node ids in the collection
+    `trees`. The statistic `max` suffices."""
 
     depth: int = integer(4, "fires above this depth", least=0)
 

@@ -1,4 +1,4 @@
-"""Rules on weights: how they begin, and how much they change."""
+"""Rules on weights: their initial values, and how much they change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _CENTRAL = (5.0, 95.0)  # percentiles
 
 
 class WeightUpdateRatio(BuiltinRule):
-    """Weights change by too much or too little from one save to the next: mean |update| / (mean |weight| + epsilon),
-    for each tensor of the collection `weights`, in TRAIN steps if there are any, else GLOBAL. Needs raw values."""
+    """Fires if weights change too much or too little from one save to the next: mean |update| / (mean |weight| +
+    epsilon), for each tensor of the collection `weights`, in TRAIN steps if there are any, else GLOBAL. Needs raw
+    values."""
 
     num_steps: int | None = integer(
-        None, "compare with the earliest save at most so many steps before; else the previous", least=1
+        None,
+        "compare with the earliest save at most this many steps before; by default with the previous save",
+        least=1,
     )
     large_threshold: float = number(10.0, "fires above this ratio", least=0)
     small_threshold: float = number(1e-8, "fires below this ratio", least=0)
@@ -67,16 +70,16 @@ class WeightUpdateRatio(BuiltinRule):
 
 
 class PoorWeightInitialization(BuiltinRule):
-    """In the first `steps` steps that have what it needs, one of: the variances of the activation inputs of two
-    layers differ by more than a factor `threshold`; the central 90 % of a gradient's values are within
-    `distribution_range`; the loss has not fallen for `patience` steps. The finding says which. Variances and losses
-    come of statistics, percentiles of raw values or histograms."""
+    """Fires if one of these is true in the first `steps` steps that have what the rule needs: the variances of the
+    activation inputs of two layers differ by more than a factor `threshold`; the central 90 % of a gradient's values
+    are within `distribution_range`; the loss has not fallen for `patience` steps. The finding says which. Variances and
+    losses need statistics, percentiles need raw values or histograms."""
 
-    activation_inputs_regex: tuple[str, ...] = regexes(INPUTS_OF_RELU, "what goes into activation functions")
-    threshold: float = number(10.0, "fires if the largest variance is more than so many times the smallest", least=1)
+    activation_inputs_regex: tuple[str, ...] = regexes(INPUTS_OF_RELU, "names of inputs of activation functions")
+    threshold: float = number(10.0, "fires if the largest variance is more than this many times the smallest", least=1)
     distribution_range: float = number(0.001, "fires if p95 - p5 of a gradient is below this", least=0)
-    patience: int = integer(5, "fires if no loss in so many steps is below those before", least=1)
-    steps: int = integer(10, "looks at so many steps", least=1)
+    patience: int = integer(5, "fires if no loss in this many steps is below the earlier ones", least=1)
+    steps: int = integer(10, "number of first steps to evaluate", least=1)
 
     def reset(self) -> None:
         self._judged = 0
@@ -99,12 +102,12 @@ class PoorWeightInitialization(BuiltinRule):
         found = [(variance, row) for row, (variance,) in self.measured(view, selector, "variance") if variance >= 0]
         if len(found) < 2:
             return bool(found)
-        (least, flattest), (most, widest) = min(found, key=_first), max(found, key=_first)
+        (least, narrowest), (most, broadest) = min(found, key=_first), max(found, key=_first)
         ratio = most / least if least else math.inf
         if ratio > self.threshold and most > 0:
-            more = f"{ratio:.3g} times the variance of {flattest.name}"
-            sentence = f"goes into an activation with {more}, above {self.threshold:g}"
-            self.fires(widest, ratio, self.threshold, sentence)
+            more = f"{ratio:.3g} times the variance of {narrowest.name}"
+            sentence = f"is the input of an activation with {more}, above {self.threshold:g}"
+            self.fires(broadest, ratio, self.threshold, sentence)
         return True
 
     def _judge_gradients(self, view: StepView) -> bool:
@@ -136,7 +139,7 @@ def _first(pair: tuple[float, SavedTensor]) -> float:
 
 
 def _central_width(view: StepView, row: SavedTensor) -> float:
-    """p95 - p5 of the values; infinite where there are too few of them to say."""
+    """Return p95 - p5 of the values; infinite for fewer than two values."""
     if row.has_raw:
         value = np.asarray(view.values([row])[0], np.float64)
         return float(np.subtract(*np.percentile(value, _CENTRAL[::-1]))) if value.size > 1 else math.inf

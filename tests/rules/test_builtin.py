@@ -435,7 +435,7 @@ def test_nlp_sequence_ratio(write: Write) -> None:
     both = invoke_rule(rules.NLPSequenceRatio(trial, token_values="0,1", token_thresholds_percent="70,10"))
     assert [f.sentence for f in both] == ["embedding_input_0 is 12.5 % token 1, above 10 %"]
     assert invoke_rule(rules.NLPSequenceRatio(trial, token_thresholds_percent=70)) == []
-    with pytest.raises(InvalidRuleParameter, match="as many as token_values, which are 2"):
+    with pytest.raises(InvalidRuleParameter, match="one number for each of the 2 token_values"):
         rules.NLPSequenceRatio(trial, token_values=[0, 1])
 
 

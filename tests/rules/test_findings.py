@@ -71,7 +71,7 @@ def test_a_run_that_cannot_be_written_to_still_gives_findings(
 
     monkeypatch.setattr(trial._reader.storage, "sink", refuse)
     assert len(invoke_rule(ExplodingTensor(trial))) == 2
-    assert "findings are not kept in it" in caplog.text
+    assert "findings cannot be written into it" in caplog.text
 
 
 def test_a_torn_file_of_findings_is_left_out(folder: Path) -> None:

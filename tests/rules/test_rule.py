@@ -200,8 +200,8 @@ def test_a_bounded_evaluation_ends_before_the_job_does(tmp_path: Path) -> None:
 
 def test_a_range_with_nothing_in_it(trial: tensortrial.Trial, caplog: pytest.LogCaptureFixture) -> None:
     assert invoke_rule(Above(trial), 20, 30) == []
-    assert "there is no step to evaluate from 20 to 30" in caplog.text
-    with pytest.raises(ConfigurationError, match="no step s has 5 <= s < 5"):
+    assert "no step was saved from 20 to 30" in caplog.text
+    with pytest.raises(ConfigurationError, match="start_step must be less than end_step, got 5 and 5"):
         invoke_rule(Above(trial), 5, 5)
 
 
@@ -228,14 +228,14 @@ def test_other_trials_are_there(trial: tensortrial.Trial, tmp_path: Path) -> Non
 
 
 def test_what_is_not_a_trial_is_refused(trial: tensortrial.Trial) -> None:
-    with pytest.raises(ConfigurationError, match="base_trial must be a trial"):
+    with pytest.raises(ConfigurationError, match="base_trial must be a Trial"):
         Above("runs/digits")
 
     class Two(Rule):
         def invoke_at_step(self, step: int) -> bool:
             return False
 
-    with pytest.raises(ConfigurationError, match="other_trials must be trials"):
+    with pytest.raises(ConfigurationError, match="other_trials must be a Trial or several"):
         Two(trial, other_trials=["somewhere"])  # type: ignore[list-item]
 
 

@@ -197,7 +197,7 @@ def test_a_stall_is_seen_afterwards(tmp_path: Path) -> None:
 
 def test_rules_of_another_trial_are_refused(folder: Path) -> None:
     trial, other = tensortrial.create_trial(folder), tensortrial.create_trial(folder)
-    with pytest.raises(ConfigurationError, match="made for another trial"):
+    with pytest.raises(ConfigurationError, match="belongs to another trial"):
         rules.watch(trial, [VanishingGradient(other)])
 
 
@@ -207,7 +207,7 @@ def test_rules_from_text() -> None:
     assert dict(parsed.parameters) == {"collection_names": "weights,biases", "num_steps": "4", "tensor_regex": "^a=b$"}
     with pytest.raises(UnknownRule, match="VanishingGradient"):
         parse_rule("VanishingGradiant")
-    with pytest.raises(ConfigurationError, match="is not parameter=value"):
+    with pytest.raises(ConfigurationError, match="write parameter=value after the colon"):
         parse_rule("DeadRelu:50")
 
 
@@ -259,13 +259,13 @@ def test_the_file_of_rules_in_the_documentation_is_read(folder: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "neither JSON nor TOML"),
-        ("{}", "has one under"),
-        ("[1]", "each rule is an object"),
+        ("{", "must be JSON, or TOML"),
+        ("{}", "have one under"),
+        ("[1]", "each rule must be an object"),
         ('[{"RuleParameter": {}}]', "did you mean 'RuleParameters'"),
-        ("[{}]", "says which rule"),
+        ("[{}]", "missing name of a rule"),
         ('[{"rule": "DeadReul"}]', "did you mean 'DeadRelu'"),
-        ('[{"RuleParameters": {"rule_to_invoke": "Mine", "source_s3_uri": "s3://x"}}]', "are not fetched"),
+        ('[{"RuleParameters": {"rule_to_invoke": "Mine", "source_s3_uri": "s3://x"}}]', "are not downloaded"),
     ],
 )
 def test_a_bad_file_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:

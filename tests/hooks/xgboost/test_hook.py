@@ -18,7 +18,7 @@ import tensortrial.hooks.xgboost as tt  # noqa: E402
 from support.boosting import PARAMETERS, cancer, frame, halves  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
-from tensortrial.hooks.xgboost.importance import KINDS  # noqa: E402
+from tensortrial.hooks.xgboost.importance import IMPORTANCE_TYPES  # noqa: E402
 
 Make = Callable[..., tt.Hook]
 
@@ -63,7 +63,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def importances(trial: Any, step: int) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in IMPORTANCE_TYPES}
     for name in trial.tensor_names(collection="feature_importance", step=step):
         _, kind, feature = name.split("/", 2)
         found[kind][feature] = trial.tensor(name).value(step).tolist()
@@ -90,7 +90,7 @@ def test_importances_are_get_scores(make: Make, out: str) -> None:
     booster = train(make(include_collections=["feature_importance"]), 6)
     trial = create_trial(out)
     for step in (0, 2, 5):
-        expected = {kind: booster[: step + 1].get_score(importance_type=kind) for kind in KINDS}
+        expected = {kind: booster[: step + 1].get_score(importance_type=kind) for kind in IMPORTANCE_TYPES}
         assert importances(trial, step) == expected
     assert 0 < len(expected["gain"]) < booster.num_features()
 
@@ -99,7 +99,7 @@ def test_only_the_importances_that_are_asked_for(make: Make, out: str) -> None:
     booster = train(make(include_regex="feature_importance/gain/worst"), 2)
     found = importances(create_trial(out), 1)
     expected = {k: v for k, v in booster.get_score(importance_type="gain").items() if k.startswith("worst")}
-    assert found == {**{kind: {} for kind in KINDS}, "gain": expected}
+    assert found == {**{kind: {} for kind in IMPORTANCE_TYPES}, "gain": expected}
 
 
 def test_predictions_and_labels_are_of_the_validation_data(make: Make, out: str) -> None:
