@@ -1,9 +1,9 @@
-"""Small real training jobs, each run once, in which something is right or wrong."""
+"""Runs for the tests of rules: of given values, and of small real training jobs, each trained once."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 import tensortrial
+from support.rule_runs import Write
+from support.runs import GLOBAL, Job
+from tensortrial.mode import ModeKeys
 
 Open = Callable[[str], tensortrial.Trial]
 
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    """Gives the run of a job by its name, training it first if nobody did."""
+    """Return a function that opens the run of a job by its name. The job is trained at its first use."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     folder = tmp_path_factory.mktemp("jobs")
@@ -36,6 +39,27 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     os.environ.pop("TENSORTRIAL_STRICT")
     if before is not None:
         os.environ["TENSORTRIAL_STRICT"] = before
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a run and opens it. Each step is a dictionary, or None to save nothing."""
+
+    def write(
+        steps: Iterable[Mapping[str, Any] | None],
+        modes: Iterable[ModeKeys] | None = None,
+        name: str = "run",
+        **plan: Any,
+    ) -> tensortrial.Trial:
+        with Job(tmp_path / name) as job:
+            for values, mode in zip(steps, modes or iter(lambda: GLOBAL, None), strict=False):
+                if values is None:
+                    job.skip(mode)
+                else:
+                    job.step(values, mode, **plan)
+        return tensortrial.create_trial(tmp_path / name)
+
+    return write
 
 
 @dataclass

@@ -1,0 +1,98 @@
+"""The built-in rules on losses, on runs whose values are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from support.rule_runs import LOSSES, Write, fired, losses
+from support.runs import EVAL, TRAIN
+from tensortrial import rules
+from tensortrial.errors import InvalidRuleParameter
+from tensortrial.rules import invoke_rule
+
+
+def test_loss_not_decreasing_vector(write: Write) -> None:
+    values: list[float | None] = [None] * 17
+    for step, loss in zip((0, 4, 8, 12, 16), (0.30, 0.33, 0.31, 0.30, 0.28), strict=True):
+        values[step] = loss
+    found = invoke_rule(rules.LossNotDecreasing(write(losses(values), **LOSSES), diff_percent=0))
+    assert fired(found) == [12]
+    assert found[0].sentence == "loss fell by 0 % since step 0, not by more than 0 %: 0.3 to 0.3"
+
+
+def test_loss_not_decreasing_is_evaluated_every_so_many_steps(write: Write) -> None:
+    trial = write(losses(1.0 if step % 3 == 0 else None for step in range(40)), **LOSSES)
+    found = invoke_rule(rules.LossNotDecreasing(trial, num_steps=10), start_step=21)
+    assert fired(found) == [21, 33]
+    assert "since step 9" in found[0].sentence
+
+
+def test_loss_not_decreasing_prefers_evaluation(write: Write) -> None:
+    steps = losses([1.0] * 20) + losses([float(20 - i) for i in range(20)])
+    trial = write(steps, [TRAIN] * 20 + [EVAL] * 20, **LOSSES)
+    assert invoke_rule(rules.LossNotDecreasing(trial)) == []
+    assert fired(invoke_rule(rules.LossNotDecreasing(trial, mode="train"))) == [10]
+
+
+def test_loss_not_decreasing_says_how(write: Write) -> None:
+    trial = write(losses([1.0, 1.2, math.nan]), **LOSSES)
+    sentences = [f.sentence for f in invoke_rule(rules.LossNotDecreasing(trial, num_steps=1))]
+    assert sentences[0] == "loss rose by 20 % since step 0, above 5 %: 1 to 1.2"
+    assert sentences[1] == "loss is nan after 1.2 since step 1"
+
+
+def test_loss_not_decreasing_needs_selected_tensors(write: Write) -> None:
+    trial = write(losses([3.0, 2.0, 2.0], "my"))
+    with pytest.raises(InvalidRuleParameter, match="use_losses_collection"):
+        rules.LossNotDecreasing(trial, use_losses_collection="false")
+    found = invoke_rule(rules.LossNotDecreasing(trial, use_losses_collection="false", tensor_regex="my", num_steps=1))
+    assert fired(found) == [2]
+
+
+def test_overfit_compares_the_means_since_the_last_evaluation(write: Write) -> None:
+    trainings, validations = ([1.0, 0.8], [0.5, 0.3], [0.2, 0.2]), ([1.0, 0.8], [0.42, 0.46], [0.6, 0.6])
+    steps, modes = [], []
+    for training, validation in zip(trainings, validations, strict=True):
+        steps += losses([*training, *validation])
+        modes += [TRAIN, TRAIN, EVAL, EVAL]
+    trial = write(steps, modes, **LOSSES)
+    found = invoke_rule(rules.Overfit(trial))
+    assert [(f.step, round(f.observed or 0, 6)) for f in found] == [(11, 2.0)]
+    assert fired(invoke_rule(rules.Overfit(trial, ratio_threshold=0.05))) == [7, 11]
+    assert fired(invoke_rule(rules.Overfit(trial, ratio_threshold=0.05, patience="2"))) == [11]
+    assert invoke_rule(rules.Overfit(trial, start_step=12)) == []
+
+
+def test_overfit_compares_the_losses_of_two_data_sets_at_one_step(write: Write) -> None:
+    names = ("train-rmse", "test-rmse", "fresh-rmse", "train-mae", "other")
+    values = ([1.0, 1.05, 1.0, 1.0, 9.0], [0.5, 0.6, 0.5, 9.0, 9.0], [0.4, 0.6, 0.8, 0.4, 9.0])
+    trial = write([dict(zip(names, each, strict=True)) for each in values], **LOSSES)
+    found = invoke_rule(rules.Overfit(trial))
+    assert [(f.step, f.tensor, round(f.observed or 0, 6)) for f in found] == [
+        (1, "test-rmse", 0.2),
+        (2, "fresh-rmse", 1.0),
+        (2, "test-rmse", 0.5),
+    ]
+    assert [(f.step, f.tensor) for f in invoke_rule(rules.Overfit(trial, patience=2))] == [(2, "test-rmse")]
+    found = invoke_rule(rules.Overfit(trial, training_regex="^test-", ratio_threshold=0.3))
+    assert [(f.step, f.tensor) for f in found] == [(2, "fresh-rmse")]
+
+
+def test_overtraining_in_either_mode(write: Write) -> None:
+    trial = write(losses([1.0, 0.9, 0.895, 0.9, 0.899, 0.8]), [TRAIN] * 6, **LOSSES)
+    assert fired(invoke_rule(rules.Overtraining(trial, patience_train=3))) == [4]
+    assert invoke_rule(rules.Overtraining(trial, patience_train=3, delta=0.001)) == []
+    steps = losses([1.0] + [0.5] * 11)
+    evaluated = write(steps, [TRAIN] + [EVAL] * 11, name="evaluated", **LOSSES)
+    assert fired(invoke_rule(rules.Overtraining(evaluated))) == [11]
+
+
+def test_loss_spike(write: Write) -> None:
+    values = [1.0 + 0.01 * (i % 3) for i in range(30)]
+    values[20] = 5.0
+    trial = write(losses(values), **LOSSES)
+    (finding,) = invoke_rule(rules.LossSpike(trial))
+    assert finding.step == 20
+    assert finding.sentence.startswith("loss jumped to 5 from 1.01")

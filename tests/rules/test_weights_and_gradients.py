@@ -1,0 +1,88 @@
+"""The built-in rules on weights and gradients, on runs whose values are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.rule_runs import GRADIENTS, LOSSES, Write, fired, losses
+from support.runs import EVAL, TRAIN
+from tensortrial import rules
+from tensortrial.rules import invoke_rule
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("plan", [{}, {"raw": False, "statistics": ("abs_mean",)}])
+def test_vanishing_gradient_looks_at_all_gradients(write: Write, plan: dict[str, Any]) -> None:
+    healthy, gone = np.full(4, 1e-3), np.full(4, -1e-9)
+    trial = write([{"a": healthy, "b": healthy}, {"a": healthy, "b": gone}], **GRADIENTS, **plan)
+    (finding,) = invoke_rule(rules.VanishingGradient(trial))
+    assert (finding.step, finding.tensor, finding.threshold) == (1, "b", 1e-7)
+    assert finding.observed == pytest.approx(1e-9)
+    assert finding.sentence == "b is 1e-09 on average, below 1e-07"
+    assert invoke_rule(rules.VanishingGradient(trial, threshold="1e-10")) == []
+
+
+def initial(variances: Iterable[float], spread: float = 1.0) -> dict[str, Any]:
+    inputs = {
+        f"relu{i}_input_0": ({"collections": ("x",)}, RNG.normal(0, math.sqrt(variance), 1000))
+        for i, variance in enumerate(variances)
+    }
+    return {**inputs, "g": ({"collections": ("gradients",)}, RNG.normal(0, spread, 100))}
+
+
+def test_poor_initialization_by_the_variances_of_layers(write: Write) -> None:
+    trial = write([initial([1, 2]), initial([1, 20]), initial([1, 2])])
+    (finding,) = invoke_rule(rules.PoorWeightInitialization(trial))
+    assert (finding.step, finding.tensor) == (1, "relu1_input_0")
+    assert "times the variance of relu0_input_0" in finding.sentence
+
+
+def test_poor_initialization_by_the_range_of_gradients(write: Write) -> None:
+    (finding,) = invoke_rule(rules.PoorWeightInitialization(write([initial([1, 2], 1e-4)])))
+    assert finding.tensor == "g"
+    assert finding.sentence.startswith("g has its central 90 % within 0.000")
+
+
+def test_poor_initialization_takes_percentiles_from_a_histogram(write: Write) -> None:
+    gradient = RNG.normal(0, 1e-4, 1000)
+    trial = write([{"g": gradient}], raw=False, histogram=True, **GRADIENTS)
+    (finding,) = invoke_rule(rules.PoorWeightInitialization(trial))
+    assert finding.observed == pytest.approx(float(np.subtract(*np.percentile(gradient, (95, 5)))), rel=0.1)
+
+
+def test_poor_initialization_by_a_loss_that_does_not_fall(write: Write) -> None:
+    trial = write(losses([2.0, 1.9, 1.95, 1.9, 1.95, 2.0, 1.9, 1.8]), **LOSSES)
+    (finding,) = invoke_rule(rules.PoorWeightInitialization(trial))
+    assert finding.step == 6
+    assert finding.sentence == "loss has not fallen below 1.9 for 5 steps"
+    assert invoke_rule(rules.PoorWeightInitialization(trial, steps=6)) == []
+
+
+def test_weight_update_ratio(write: Write) -> None:
+    values = [1.0, 1.1, 1.1, 30.0]
+    trial = write([{"w": np.full(4, value)} for value in values], collections=("weights",))
+    found = invoke_rule(rules.WeightUpdateRatio(trial))
+    assert fired(found) == [2, 3]
+    assert found[0].observed == 0.0
+    assert found[1].observed == pytest.approx(28.9 / 1.1)
+    assert fired(invoke_rule(rules.WeightUpdateRatio(trial, num_steps=2))) == [3]
+
+
+def test_weight_update_ratio_keeps_to_training_steps(write: Write) -> None:
+    modes = [TRAIN, EVAL, EVAL, TRAIN]
+    trial = write([{"w": np.full(4, value)} for value in (1.0, 1.0, 1.0, 1.1)], modes, collections=("weights",))
+    assert invoke_rule(rules.WeightUpdateRatio(trial)) == []
+
+
+def test_gradient_norm_spike(write: Write) -> None:
+    steps = [{"a": np.full(4, 0.1 + 0.01 * (i % 3)), "b": np.full(4, 0.1)} for i in range(30)]
+    steps[20]["b"] = np.full(4, 9.0)
+    trial = write(steps, raw=False, statistics=("l2",), **GRADIENTS)
+    (finding,) = invoke_rule(rules.GradientNormSpike(trial))
+    assert (finding.step, finding.tensor, finding.worker) == (20, "b", "worker_0")
