@@ -57,7 +57,7 @@ def loop_of_ones_own(hook: Any) -> list[weakref.ref[Any]]:
     return [weakref.ref(model), weakref.ref(optimizer)]
 
 
-def test_a_closed_hook_leaves_nothing_of_a_loop_of_ones_own(make: Any, out: str) -> None:
+def test_a_closed_hook_leaves_nothing_in_a_training_loop(make: Any, out: str) -> None:
     parts = loop_of_ones_own(make(include_collections=["gradients", "optimizer_variables", "layers"]))
     gc.collect()
     assert [part() for part in parts] == [None, None]

@@ -64,7 +64,7 @@ def weights(model: Any) -> list[Any]:
 
 
 class TestNames:
-    def test_all_of_a_small_model(self, make_hook: Any, out: str) -> None:
+    def test_all_tensors_of_a_small_model_are_named(self, make_hook: Any, out: str) -> None:
         hook = make_hook(save_all=True)
         fit(small(optimizer=keras.optimizers.SGD(0.1)), 2, hook)
         hook.close()
@@ -90,7 +90,7 @@ class TestNames:
         assert names(out, collection="outputs") == names(out, collection="predictions") == {"predictions_0"}
         assert len(names(out, collection="layers")) == 6
 
-    def test_of_nested_and_shared_layers_with_several_inputs_and_outputs(self, make_hook: Any, out: str) -> None:
+    def test_nested_and_shared_layers_with_several_inputs_and_outputs_are_named(self, make_hook: Any, out: str) -> None:
         inner = keras.Sequential([layers.Input((4,)), layers.Dense(4, name="fc")], name="encoder")
         other = keras.Sequential([layers.Input((4,)), layers.Dense(4, name="fc")], name="decoder")
         shared = layers.Dense(4, name="shared")
@@ -132,7 +132,7 @@ class TestNames:
         )
         assert {"first_loss", "second_loss"} < names(out, collection="losses")
 
-    def test_of_inputs_with_keys(self, make_hook: Any, out: str) -> None:
+    def test_inputs_with_keys_are_named_by_their_keys(self, make_hook: Any, out: str) -> None:
         a, b = layers.Input((2,), name="age"), layers.Input((2,), name="size")
         model = compiled(
             keras.Model({"age": a, "size": b}, layers.Dense(1)(layers.Add()([a, b]))), loss="mse", metrics=[]
@@ -157,7 +157,7 @@ class TestValues:
     @pytest.mark.parametrize(
         "options", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=["graph", "eager", "xla"]
     )
-    def test_are_those_of_the_step(self, make_hook: Any, out: str, options: Any) -> None:
+    def test_saved_values_are_those_of_the_step(self, make_hook: Any, out: str, options: Any) -> None:
         model, (x, y) = small(**options), data(1)
         before = weights(model)
         expected, hidden = gradients(model, x, y), np.asarray(model.get_layer("fc1")(x))
@@ -185,7 +185,7 @@ class TestValues:
         moved = value(out, "fc1/weights/fc1/kernel:0", 0) - 0.1 * value(out, "gradients/fc1/kernelGrad", 0)
         np.testing.assert_allclose(value(out, "fc1/weights/fc1/kernel:0", 1), moved, rtol=1e-4, atol=1e-6)
 
-    def test_in_half_precision(self, make_hook: Any, out: str) -> None:
+    def test_values_are_saved_in_half_precision(self, make_hook: Any, out: str) -> None:
         inputs = layers.Input((64,))
         hidden = layers.Dense(8, name="half", dtype="mixed_bfloat16")(inputs)
         model = compiled(keras.Model(inputs, layers.Dense(10, name="full")(hidden)))
@@ -196,7 +196,7 @@ class TestValues:
         assert value(out, "half/weights/half/kernel:0").dtype == np.float32
         assert value(out, "gradients/half/kernelGrad").dtype == np.float32
 
-    def test_of_gradients_without_the_scale_of_float16(self, make_hook: Any, out: str) -> None:
+    def test_gradients_are_saved_without_the_scale_of_float16(self, make_hook: Any, out: str) -> None:
         model, (x, y) = small(optimizer=scaled(keras.optimizers.SGD(0.1))), data(1)
         expected = gradients(model, x, y)
         hook = make_hook(include_collections=["gradients"])
@@ -205,7 +205,7 @@ class TestValues:
         for name, gradient in expected.items():
             np.testing.assert_allclose(value(out, f"gradients/{name}Grad"), gradient, rtol=1e-4, atol=1e-6)
 
-    def test_of_sparse_gradients(self, make_hook: Any, out: str) -> None:
+    def test_sparse_gradients_are_saved(self, make_hook: Any, out: str) -> None:
         model = keras.Sequential(
             [layers.Input((3,)), layers.Embedding(20, 4, name="words"), layers.Flatten(), layers.Dense(1)]
         )
@@ -217,7 +217,7 @@ class TestValues:
         assert gradient.shape == (20, 4)
         assert np.flatnonzero(gradient.any(axis=1)).tolist() == [0, 1, 2, 3]
 
-    def test_of_variables_do_not_change_when_training_goes_on(self, make_hook: Any, out: str) -> None:
+    def test_saved_values_of_variables_do_not_change_when_training_goes_on(self, make_hook: Any, out: str) -> None:
         seen: list[Any] = []
 
         class Watch(keras.callbacks.Callback):  # type: ignore[misc]
@@ -266,7 +266,7 @@ class OwnStep(Subclassed):
 
 
 class TestModels:
-    def test_that_are_built_by_their_first_batch(
+    def test_models_that_are_built_by_their_first_batch_are_saved(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         keras.utils.set_random_seed(0)
@@ -286,7 +286,7 @@ class TestModels:
         outputs = value(out, "model_inputs_0") @ value(out, "fc1/weights/fc1/kernel:0")
         np.testing.assert_allclose(value(out, "fc1/outputs"), outputs, rtol=1e-5, atol=1e-6)
 
-    def test_with_a_step_of_their_own(self, make_hook: Any, out: str) -> None:
+    def test_models_with_their_own_train_step_are_saved(self, make_hook: Any, out: str) -> None:
         hook, model = make_hook(include_collections=["gradients", "labels"]), compiled(OwnStep(), metrics=None)
         fit(model, 2, hook)
         hook.close()
@@ -294,7 +294,7 @@ class TestModels:
         assert create_trial(out).tensor("gradients/fc2/biasGrad").steps(TRAIN) == [0, 1]
         assert names(out, collection="losses") == {"my_loss"}
 
-    def test_whose_optimizer_is_not_known_are_named(
+    def test_a_model_whose_optimizer_is_unknown_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         hook, model = make_hook(include_collections=["gradients"]), compiled(OwnStep(), metrics=None)
@@ -308,7 +308,7 @@ class TestModels:
         again.close()
         assert "gradients/fc2/biasGrad" in names(f"{out}-wrapped", collection="gradients")
 
-    def test_are_what_they_were_after_training(self, make_hook: Any) -> None:
+    def test_a_model_is_unchanged_after_training(self, make_hook: Any) -> None:
         model = small()
         call = layers.Layer.__call__
         fit(model, 1)
@@ -319,7 +319,9 @@ class TestModels:
         assert layers.Layer.__call__ is call
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).get_weights()[0], model.get_weights()[0])
 
-    def test_with_loops_inside(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_models_with_loops_inside_are_saved(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook = make_hook(save_all=True)
         model = keras.Sequential([layers.Input((8, 8)), layers.SimpleRNN(4, name="rnn"), layers.Dense(10, name="fc")])
         compiled(model)
@@ -330,7 +332,7 @@ class TestModels:
         assert {"rnn/outputs", "fc/outputs", "gradients/rnn/simple_rnn_cell/kernelGrad"} < names(out)
         assert "rnn/weights/rnn/simple_rnn_cell/recurrent_kernel:0" in names(out, collection="weights")
 
-    def test_may_be_another_one_in_the_next_fit(self, make_hook: Any, out: str) -> None:
+    def test_the_next_fit_may_train_another_model(self, make_hook: Any, out: str) -> None:
         hook = make_hook(save_all=True)
         fit(small(), 1, hook)
         keras.utils.set_random_seed(1)
@@ -348,7 +350,7 @@ class TestModels:
 
 
 class TestSteps:
-    def test_of_training_validation_and_prediction(self, make_hook: Any, out: str) -> None:
+    def test_training_validation_and_prediction_have_their_own_steps(self, make_hook: Any, out: str) -> None:
         hook, model = make_hook(save_all=True), small()
         fit(model, 3, hook, epochs=2, validation_data=data(2, begin=10))
         evaluate(model, 1, hook)
@@ -371,7 +373,7 @@ class TestSteps:
         assert "val_loss" in names(out, collection="losses")
         assert "val_accuracy" in names(out, collection="metrics")
 
-    def test_of_data_of_unknown_length(self, make_hook: Any, out: str) -> None:
+    def test_data_of_unknown_length_add_no_step_at_their_end(self, make_hook: Any, out: str) -> None:
         hook, model = make_hook(save_all=True), small()
         x, y = data(3)
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).filter(lambda x, y: True)
@@ -385,7 +387,7 @@ class TestSteps:
         assert trial.tensor("loss").steps(EVAL) == [0, 1, 2, 4, 5, 6]
         assert trial.tensor("val_loss").steps(EVAL) == [3, 7 if KERAS_3 else 6]
 
-    def test_are_not_traced_again(self, make_hook: Any, traces: list[str]) -> None:
+    def test_steps_are_not_traced_again(self, make_hook: Any, traces: list[str]) -> None:
         hook = make_hook(include_collections=["gradients", "predictions"], save_config=tt.SaveConfig(save_interval=2))
         hook.get_collection("predictions").save_config = tt.SaveConfig(save_interval=3)
         hook.get_collection("losses").save_config = tt.SaveConfig(save_interval=1)
@@ -398,7 +400,7 @@ class TestSteps:
         assert len(traces) == after
 
     @pytest.mark.parametrize("options", [{"save_all": True}, {"include_regex": "/outputs"}, {"include_regex": "none"}])
-    def test_that_save_are_traced_once(self, make_hook: Any, traces: list[str], options: Any) -> None:
+    def test_steps_that_save_are_traced_once(self, make_hook: Any, traces: list[str], options: Any) -> None:
         fit(small(), 4, epochs=2)
         without = len(traces)
         hook, model = make_hook(save_config=tt.SaveConfig(save_interval=3), **options), small()
@@ -406,7 +408,7 @@ class TestSteps:
             fit(model, 4, hook, epochs=2)
         assert len(traces) == 2 * without + 1
 
-    def test_may_be_held(self, make_hook: Any, out: str) -> None:
+    def test_steps_may_be_held(self, make_hook: Any, out: str) -> None:
         hook, model = make_hook(save_all=True), small()
         kernel = weights(model)[0]
         with hook.step():
@@ -416,13 +418,15 @@ class TestSteps:
         np.testing.assert_array_equal(value(out, "fc1/weights/fc1/kernel:0"), kernel)
         np.testing.assert_array_equal(value(out, "model_inputs_0"), data(1, begin=1)[0])
 
-    def test_with_nothing_to_look_into_are_keras_own(self, make_hook: Any, traces: list[str]) -> None:
+    def test_steps_without_due_tensors_run_keras_own_function(self, make_hook: Any, traces: list[str]) -> None:
         fit(small(), 4)
         without = len(traces)
         fit(small(), 4, make_hook(include_collections=["weights"]))
         assert len(traces) == 2 * without
 
-    def test_executed_together_are_one(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_batches_that_are_executed_together_are_one_step(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, model = make_hook(save_all=True), small(steps_per_execution=2)
         fit(model, 4, hook)
         hook.close()
@@ -433,7 +437,7 @@ class TestSteps:
 
 
 class TestCollections:
-    def test_of_layers_and_variables(self, make_hook: Any, out: str) -> None:
+    def test_collections_accept_layers_and_variables(self, make_hook: Any, out: str) -> None:
         hook, model = make_hook(include_collections=["mine", "theirs"]), small()
         hook.get_collection("mine").add_keras_layer(model.get_layer("fc1"), inputs=True, outputs=False)
         hook.get_collection("mine").add([model.get_layer("fc2").kernel])
@@ -443,20 +447,20 @@ class TestCollections:
         assert names(out, collection="mine") == {"fc1/inputs", "fc2/weights/fc2/kernel:0"}
         assert names(out, collection="theirs") == {"relu/outputs"}
 
-    def test_of_a_layer_that_is_not_the_models(self, make_hook: Any) -> None:
+    def test_a_layer_that_is_not_part_of_the_model_is_refused(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["mine"])
         hook.get_collection("mine").add_keras_layer(layers.Dense(3, name="stray"))
         with pytest.raises(InvalidCollectionConfiguration, match=r"layer 'stray' is not part of .* fc1, fc2, "):
             fit(small(), 1, hook)
 
     @pytest.mark.parametrize("method", ["register_model", "wrap_optimizer"])
-    def test_refuse_what_is_of_no_keras(self, make_hook: Any, method: str) -> None:
+    def test_objects_that_are_not_of_keras_are_refused(self, make_hook: Any, method: str) -> None:
         with pytest.raises(ConfigurationError, match=f"{method} takes .* got object"):
             getattr(make_hook(), method)(object())
 
 
 class TestFailures:
-    def test_an_error_inside_leaves_the_model_its_own_functions(
+    def test_an_error_inside_a_hook_leaves_the_model_its_own_functions(
         self, make_hook: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("TENSORTRIAL_STRICT")
@@ -468,7 +472,7 @@ class TestFailures:
         assert type(model.train_function).__module__ != "tensortrial.hooks.keras.step_functions"
         assert fit(model, 3).history["loss"][0] < history.history["loss"][0]
 
-    def test_of_training_are_forgotten(self, make_hook: Any, out: str) -> None:
+    def test_errors_of_training_leave_no_open_step(self, make_hook: Any, out: str) -> None:
         class Stop(keras.callbacks.Callback):  # type: ignore[misc]
             def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
                 if batch == 1:
@@ -482,7 +486,9 @@ class TestFailures:
         hook.close()
         assert create_trial(out).tensor("fc1/outputs").steps(TRAIN) == [0, 1, 2]
 
-    def test_two_fits_at_once(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_second_of_two_fits_at_once_is_not_saved(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook, model, other = make_hook(save_all=True), small(), small()
 
         class Meanwhile(keras.callbacks.Callback):  # type: ignore[misc]

@@ -120,7 +120,7 @@ def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
-def test_on_the_torch_backend(tmp_path: Path) -> None:
+def test_all_tensors_are_saved_on_the_torch_backend(tmp_path: Path) -> None:
     run(tmp_path, TORCH, KERAS_BACKEND="torch", TENSORTRIAL_STRICT="1")
 
 

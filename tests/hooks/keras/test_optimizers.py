@@ -68,7 +68,7 @@ def test_the_learning_rate_of_a_schedule_is_that_of_each_step(make: Make, out: s
 
 
 @pytest.mark.skipif(kt.KERAS_3, reason="Keras 3 has no older optimizers")
-def test_the_learning_rate_of_an_older_optimizer(make: Make, out: str) -> None:
+def test_the_learning_rate_of_an_older_optimizer_is_saved(make: Make, out: str) -> None:
     hook = make(include_collections=["optimizer_variables"])
     kt.fit(kt.small(optimizer=keras.optimizers.legacy.Adam(0.5)), 2, hook)
     hook.close()
@@ -76,7 +76,7 @@ def test_the_learning_rate_of_an_older_optimizer(make: Make, out: str) -> None:
 
 
 @both
-def test_the_learning_rate_of_a_schedule_in_a_loop_of_ones_own(make: Make, out: str, compiled: bool) -> None:
+def test_the_learning_rate_of_a_schedule_is_saved_in_a_training_loop(make: Make, out: str, compiled: bool) -> None:
     hook = make(include_collections=["optimizer_variables"])
     optimizer = hook.wrap_optimizer(adam(keras.optimizers.schedules.PolynomialDecay(1.0, 4, 0.0)))
     model = kt.small()

@@ -99,7 +99,7 @@ def test_each_replica_is_a_worker(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["fit", "loop"])
-def test_or_the_first_replica_is_the_only_one(tmp_path: Path, how: str) -> None:
+def test_the_first_replica_is_the_only_worker_by_default(tmp_path: Path, how: str) -> None:
     trial = run(tmp_path, how, "one")
     check_replicas(trial, tt.modes.TRAIN if how == "fit" else tt.modes.GLOBAL, ["worker_0"], None)
 
@@ -117,12 +117,12 @@ def cluster() -> list[dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["one", "all"])
-def test_workers_of_several_processes(tmp_path: Path, workers: str) -> None:
+def test_workers_of_several_processes_are_saved(tmp_path: Path, workers: str) -> None:
     trial = run(tmp_path, "multiworker", workers, *cluster())
     check_replicas(trial, tt.modes.GLOBAL, WORKERS if workers == "all" else WORKERS[:1], "loss")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(kt.KERAS_3, reason="Keras 3 has no fit under MultiWorkerMirroredStrategy")
-def test_workers_of_several_processes_that_fit(tmp_path: Path) -> None:
+def test_workers_of_several_processes_are_saved_in_fit(tmp_path: Path) -> None:
     check_replicas(run(tmp_path, "multiworker-fit", "all", *cluster()), tt.modes.TRAIN, WORKERS, None)

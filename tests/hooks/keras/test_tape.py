@@ -77,7 +77,7 @@ def by_hand(count: int = STEPS) -> list[dict[str, Any]]:
 
 
 @both
-def test_saves_what_training_without_it_has(make: Make, out: str, compiled: bool) -> None:
+def test_a_wrapped_tape_saves_what_training_without_it_computes(make: Make, out: str, compiled: bool) -> None:
     hook = make(include_collections=["weights", "biases", "gradients", "predictions", "inputs", "layers", "labels"])
     step = training(hook.wrap_tape, kt.small())
     if compiled:
@@ -104,7 +104,7 @@ def test_saves_what_training_without_it_has(make: Make, out: str, compiled: bool
 
 
 @both
-def test_saves_only_what_is_due(make: Make, out: str, compiled: bool) -> None:
+def test_a_wrapped_tape_saves_only_what_is_due(make: Make, out: str, compiled: bool) -> None:
     hook = make(include_collections=["gradients"], save_config=tt.SaveConfig(save_interval=3))
     step = training(hook.wrap_tape, kt.small())
     if compiled:
@@ -117,7 +117,7 @@ def test_saves_only_what_is_due(make: Make, out: str, compiled: bool) -> None:
 
 
 @both
-def test_counts_steps_in_the_mode_that_is_set(make: Make, out: str, compiled: bool) -> None:
+def test_tapes_count_steps_in_the_mode_that_is_set(make: Make, out: str, compiled: bool) -> None:
     hook = make()
     step = training(hook.wrap_tape, kt.small())
     if compiled:
@@ -132,7 +132,7 @@ def test_counts_steps_in_the_mode_that_is_set(make: Make, out: str, compiled: bo
 
 
 @both
-def test_a_script_of_variables_alone(make: Make, out: str, compiled: bool) -> None:
+def test_a_loop_without_a_model_is_saved(make: Make, out: str, compiled: bool) -> None:
     hook = make(include_collections=["weights", "biases", "gradients"])
     kernel, bias = tf.Variable([[2.0], [3.0]], name="line/kernel"), tf.Variable([1.0], name="line/bias")
 
@@ -155,7 +155,7 @@ def test_a_script_of_variables_alone(make: Make, out: str, compiled: bool) -> No
     assert trial.tensor_names(collection="biases") == ["line/weights/line/bias:0"]
 
 
-def test_counts_each_turn_of_a_loop_inside_of_a_function(make: Make, out: str) -> None:
+def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make: Make, out: str) -> None:
     hook = make(include_collections=["weights", "gradients"], save_config=tt.SaveConfig(save_interval=2))
     weight = tf.Variable(1.0, name="w")
 
@@ -177,7 +177,7 @@ def test_counts_each_turn_of_a_loop_inside_of_a_function(make: Make, out: str) -
     assert [float(trial.tensor("gradients/wGrad").value(step)) for step in (0, 2, 4)] == [0, 12, 840]
 
 
-def test_steps_that_one_function_unrolls_come_in_their_order(make: Make, out: str) -> None:
+def test_steps_that_one_function_unrolls_are_saved_in_order(make: Make, out: str) -> None:
     hook = make(include_collections=["weights", "gradients"])
     weight = tf.Variable(1.0, name="w")
 
@@ -199,7 +199,7 @@ def test_steps_that_one_function_unrolls_come_in_their_order(make: Make, out: st
     assert [float(trial.tensor("w:0").value(step)) for step in range(5)] == [1, 3, 6, 10, 12]
 
 
-def test_a_function_is_traced_as_often_as_without(make: Make) -> None:
+def test_a_function_is_traced_as_often_as_without_a_hook(make: Make) -> None:
     def traces(wrap: Callable[[Any], Any]) -> int:
         step = tf.function(training(wrap, kt.small()))
         for x, y in batches():
@@ -250,7 +250,7 @@ def test_two_tapes_at_once_are_one_step(make: Make, out: str) -> None:
     assert [float(trial.tensor(f"{name}:0").value(1)) for name in "ab"] == [-3, -5]
 
 
-def test_of_an_embedding_the_whole_gradient_is_saved(make: Make, out: str) -> None:
+def test_the_whole_gradient_of_an_embedding_is_saved(make: Make, out: str) -> None:
     hook = make(include_collections=["gradients"])
     table = tf.Variable(tf.ones([4, 2]), name="table")
     with hook.wrap_tape(tf.GradientTape()) as tape:
@@ -261,7 +261,7 @@ def test_of_an_embedding_the_whole_gradient_is_saved(make: Make, out: str) -> No
 
 
 @both
-def test_a_model_that_is_built_by_its_first_step(make: Make, out: str, compiled: bool) -> None:
+def test_a_model_that_is_built_by_its_first_step_is_saved(make: Make, out: str, compiled: bool) -> None:
     model = keras.Sequential([keras.layers.Dense(4, name="a"), keras.layers.Dense(10, name="b")])
     hook = make(include_collections=["weights", "gradients", "layers"])
     hook.register_model(model)
@@ -277,9 +277,7 @@ def test_a_model_that_is_built_by_its_first_step(make: Make, out: str, compiled:
     assert trial.tensor("gradients/a/kernelGrad").steps() == [0, 1, 2, 3]
 
 
-def test_a_function_compiled_by_xla_is_refused_in_a_sentence(
-    make: Make, out: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_function_compiled_by_xla_is_one_warning(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
     hook = make(include_collections=["weights", "gradients"])
     step = tf.function(training(hook.wrap_tape, kt.small()), jit_compile=True)
     with caplog.at_level(logging.WARNING, "tensortrial.hooks"):
@@ -291,7 +289,7 @@ def test_a_function_compiled_by_xla_is_refused_in_a_sentence(
     assert "remove jit_compile" in said[0]
 
 
-def test_says_that_the_tape_was_not_wrapped(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tape_that_is_not_wrapped_is_a_warning(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     hook = make(include_collections=["gradients"])
     step = training(lambda tape: tape, kt.small(), hook.wrap_optimizer(keras.optimizers.SGD(0.1)))
     with caplog.at_level(logging.WARNING, "tensortrial.hooks"):
@@ -303,7 +301,7 @@ def test_says_that_the_tape_was_not_wrapped(make: Make, caplog: pytest.LogCaptur
 
 
 @both
-def test_says_nothing_where_the_tape_is_wrapped(make: Make, compiled: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrapped_tape_is_no_warning(make: Make, compiled: bool, caplog: pytest.LogCaptureFixture) -> None:
     hook = make(include_collections=["gradients", "optimizer_variables"])
     step = training(hook.wrap_tape, kt.small(), hook.wrap_optimizer(keras.optimizers.Adam()))
     if compiled:
@@ -314,12 +312,12 @@ def test_says_nothing_where_the_tape_is_wrapped(make: Make, compiled: bool, capl
     assert not caplog.records
 
 
-def test_refuses_what_is_no_tape(make: Make) -> None:
+def test_wrap_tape_refuses_other_objects(make: Make) -> None:
     with pytest.raises(ConfigurationError, match="GradientTape"):
         make().wrap_tape("tape")
 
 
-def test_layers_are_left_as_they_were(make: Make) -> None:
+def test_a_wrapped_tape_leaves_layers_unchanged(make: Make) -> None:
     own = keras.layers.Layer.__call__
     step = training(make(save_all=True).wrap_tape, kt.small())
     for x, y in batches(2):
@@ -328,7 +326,7 @@ def test_layers_are_left_as_they_were(make: Make) -> None:
 
 
 @both
-def test_a_rule_stops_the_loop(make: Make, out: str, compiled: bool) -> None:
+def test_a_rule_stops_a_training_loop(make: Make, out: str, compiled: bool) -> None:
     hook = make(include_collections=["weights"])
     step = training(hook.wrap_tape, kt.small())
     if compiled:
@@ -347,7 +345,7 @@ def test_a_rule_stops_the_loop(make: Make, out: str, compiled: bool) -> None:
 
 @both
 @pytest.mark.skipif(not kt.KERAS_3, reason="Keras 2 has no variables of its own, and no apply")
-def test_a_loop_of_keras_3_with_tensorflows_variables(make: Make, out: str, compiled: bool) -> None:
+def test_a_loop_of_keras_3_with_variables_of_tensorflow_is_saved(make: Make, out: str, compiled: bool) -> None:
     model, optimizer = kt.small(), keras.optimizers.SGD(0.1)
     optimizer.build(model.trainable_variables)
     hook = make(include_collections=["weights", "gradients"])

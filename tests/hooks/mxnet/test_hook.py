@@ -60,7 +60,7 @@ def backward(net: Any, x: Any, y: Any) -> None:
 
 
 class TestNames:
-    def test_all_of_a_small_model(self, make_hook: Any, out: str) -> None:
+    def test_all_tensors_of_a_small_model_are_named(self, make_hook: Any, out: str) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), softmax_loss()
         hook.register_block(net)
         hook.register_block(loss)
@@ -81,7 +81,7 @@ class TestNames:
         assert names(out, collection="gradients") == {f"gradient/{name}" for name in PARAMETERS}
         assert names(out, collection="losses") == {"loss_output_0"}
 
-    def test_are_gluons_own(self, make_hook: Any, out: str) -> None:
+    def test_names_are_those_of_gluon(self, make_hook: Any, out: str) -> None:
         # Gluon counts the blocks of the process.
         hook, net, loss = make_hook(save_all=True), nn.HybridSequential(), gluon.loss.SoftmaxCrossEntropyLoss()
         with net.name_scope():
@@ -94,7 +94,7 @@ class TestNames:
         assert {f"{net.name}_dense0_weight", f"{net.name}_dense0_output_0", f"{loss.name}_output_0"} < names(out)
         assert loss.name.startswith("softmaxcrossentropyloss")
 
-    def test_of_a_block_that_runs_twice_and_takes_lists(self, make_hook: Any, out: str) -> None:
+    def test_a_block_that_runs_twice_and_takes_lists_has_numbered_names(self, make_hook: Any, out: str) -> None:
         class Twice(gluon.Block):
             def __init__(self) -> None:
                 super().__init__(prefix="twice_")
@@ -114,7 +114,7 @@ class TestNames:
         assert same(value(out, "fc_input_1", 1), value(out, "fc_output_0", 1))
         assert same(value(out, "twice_output_1", 1), y)
 
-    def test_of_another_model_with_the_same_names(self, make_hook: Any, out: str) -> None:
+    def test_another_model_with_the_same_names_has_numbered_names(self, make_hook: Any, out: str) -> None:
         hook, first, second = make_hook(save_all=True), seeded(), seeded()
         hook.register_block(first)
         hook.register_block(second)
@@ -126,7 +126,7 @@ class TestNames:
         assert both < names(out)
         assert create_trial(out).steps() == [0]
 
-    def test_of_blocks_in_collections(self, make_hook: Any, out: str) -> None:
+    def test_collections_accept_blocks(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["mine"]), seeded()
         hook.get_collection("mine").add_block_tensors(net.fc1, inputs=True, outputs=False)
         hook.register_block(net)
@@ -139,7 +139,7 @@ class TestNames:
         assert trial.tensor("net_output_0").steps() == [1]
         assert trial.tensor_names() == ["net_fc1_input_0", "net_output_0"]
 
-    def test_what_is_not_a_block_is_refused(self, make_hook: Any) -> None:
+    def test_objects_that_are_not_blocks_are_refused(self, make_hook: Any) -> None:
         hook = make_hook()
         for method in (hook.register_block, hook.register_hook, hook.get_collection("mine").add_block_tensors):
             with pytest.raises(ConfigurationError, match=r"takes a gluon\.Block, got str"):
@@ -147,7 +147,7 @@ class TestNames:
 
 
 class TestValues:
-    def test_are_what_the_blocks_computed(self, make_hook: Any, out: str) -> None:
+    def test_saved_values_are_what_the_blocks_computed(self, make_hook: Any, out: str) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), softmax_loss()
         hook.register_block(net)
         hook.register_block(loss)
@@ -170,7 +170,7 @@ class TestValues:
         }.items():
             assert same(value(out, name), expected), name
 
-    def test_of_parameters_are_those_before_the_update(self, make_hook: Any, out: str) -> None:
+    def test_parameters_are_saved_as_before_the_update(self, make_hook: Any, out: str) -> None:
         hook, net, twin = make_hook(include_collections=["weights"]), seeded(), seeded()
         hook.register_block(net)
         train(net, 3)
@@ -182,7 +182,7 @@ class TestValues:
             trainer.step(BATCH)
 
     @pytest.mark.parametrize("hybridized", [False, True])
-    def test_of_parameters_that_are_initialised_in_the_first_forward(
+    def test_parameters_that_are_initialised_in_the_first_forward_are_saved(
         self, make_hook: Any, out: str, hybridized: bool
     ) -> None:
         hook, net = make_hook(save_all=True), seeded(lambda: Net(inputs=0))
@@ -198,7 +198,7 @@ class TestValues:
         assert trial.tensor("net_fc1_weight").shape(0) == (16, 64)
         assert not np.array_equal(value(out, "net_fc1_weight", 0), value(out, "net_fc1_weight", 1))
 
-    def test_of_modes_of_autograd(self, make_hook: Any, out: str) -> None:
+    def test_values_are_saved_in_all_modes_of_autograd(self, make_hook: Any, out: str) -> None:
         def make() -> Any:
             net = nn.Sequential(prefix="net_")
             with net.name_scope():
@@ -223,7 +223,7 @@ class TestValues:
         assert trial.tensor("net_norm_running_mean").shape(0) == (64,)
         assert "gradient/net_norm_running_mean" not in trial.tensor_names()
 
-    def test_in_the_numpy_interface(self, make_hook: Any, out: str) -> None:
+    def test_values_of_the_numpy_interface_are_saved(self, make_hook: Any, out: str) -> None:
         mx.npx.set_np()
         try:
             hook, net = make_hook(save_all=True), seeded()
@@ -238,7 +238,7 @@ class TestValues:
         assert same(value(out, "gradient/net_fc1_weight"), expected)
         assert {*PARAMETERS, "net_fc1_output_0", "net_output_0"} < names(out)
 
-    def test_may_be_bfloat16(self, make_hook: Any, out: str) -> None:
+    def test_values_may_be_bfloat16(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         numbers = mx.nd.amp_cast(mx.nd.array([1.5, -2]), dtype=np.dtype([("bfloat16", np.uint16)]))
         hook.save_tensor("numbers", numbers)
@@ -247,7 +247,7 @@ class TestValues:
         assert found.dtype == ml_dtypes.bfloat16
         assert found.tolist() == [1.5, -2]
 
-    def test_saved_by_a_call(self, make_hook: Any, out: str) -> None:
+    def test_values_are_saved_by_a_call(self, make_hook: Any, out: str) -> None:
         hook = make_hook()
         hook.save_tensor("array", mx.nd.ones((2, 2)))
         hook.save_tensor("arrays", [mx.nd.ones(2), mx.nd.zeros(2)])
@@ -260,7 +260,7 @@ class TestValues:
 
 class TestGradients:
     @pytest.mark.parametrize("zeroed", ["after the step", "before the forward"])
-    def test_that_add_up_are_of_their_step(self, make_hook: Any, out: str, zeroed: str) -> None:
+    def test_gradients_that_add_up_are_saved_at_their_step(self, make_hook: Any, out: str, zeroed: str) -> None:
         hook, net = make_hook(include_collections=["gradients"]), seeded()
         net.collect_params().setattr("grad_req", "add")
         hook.register_block(net)
@@ -278,7 +278,7 @@ class TestGradients:
         for step in range(3):
             assert same(value(out, "gradient/net_fc1_weight", step), expected[step])
 
-    def test_that_accumulate_in_one_step(self, make_hook: Any, out: str) -> None:
+    def test_gradients_that_accumulate_are_saved_in_one_step(self, make_hook: Any, out: str) -> None:
         hook, net, twin = make_hook(include_collections=["gradients"]), seeded(), seeded()
         for each in (net, twin):
             each.collect_params().setattr("grad_req", "add")
@@ -291,7 +291,7 @@ class TestGradients:
         assert create_trial(out).steps() == [0]
         assert same(value(out, "gradient/net_fc1_weight"), twin.fc1.weight.grad())
 
-    def test_without_a_trainer(self, make_hook: Any, out: str) -> None:
+    def test_gradients_without_a_trainer_are_saved(self, make_hook: Any, out: str) -> None:
         hook, net, loss = make_hook(include_collections=["gradients"]), seeded(), softmax_loss()
         hook.register_block(net)
         expected = []
@@ -308,7 +308,7 @@ class TestGradients:
         assert trial.tensor("gradient/net_fc2_bias").steps() == [0, 1]
         assert all(same(value(out, "gradient/net_fc2_bias", step), expected[step]) for step in range(2))
 
-    def test_of_frozen_and_unused_parameters_are_not_there(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_frozen_and_unused_parameters_are_not_saved(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(save_all=True), seeded()
         net.fc1.collect_params().setattr("grad_req", "null")
         hook.register_block(net)
@@ -327,7 +327,7 @@ class TestGradients:
             "gradient/net_fc2_bias",
         }
 
-    def test_that_are_sparse(self, make_hook: Any, out: str) -> None:
+    def test_sparse_gradients_are_saved(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "gradients"])
         net = seeded(lambda: nn.Embedding(10, 4, sparse_grad=True, prefix="words_"))
         hook.register_block(net)
@@ -339,7 +339,7 @@ class TestGradients:
         assert gradient.shape == (10, 4)
         assert np.flatnonzero(gradient.sum(axis=1)).tolist() == [1, 7]
 
-    def test_on_several_devices_are_those_of_the_first(self, make_hook: Any, out: str) -> None:
+    def test_gradients_on_several_devices_are_those_of_the_first(self, make_hook: Any, out: str) -> None:
         hook, loss, devices = make_hook(save_all=True), softmax_loss(), [mx.cpu(0), mx.cpu(1)]
         mx.random.seed(0)
         net = Net()
@@ -364,7 +364,7 @@ class TestGradients:
 
 
 class TestHybridized:
-    def test_says_what_is_not_captured(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_hybridized_model_is_a_warning(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), softmax_loss()
         net.hybridize(static_alloc=True)
         loss.hybridize()
@@ -379,7 +379,9 @@ class TestHybridized:
         assert create_trial(out).steps() == [0, 1, 2]
         assert len(caplog.records) == 1
 
-    def test_afterwards_or_in_part(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_model_may_be_hybridized_later_or_in_part(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         class Outer(gluon.Block):
             def __init__(self) -> None:
                 super().__init__(prefix="")
@@ -404,7 +406,7 @@ class TestHybridized:
 
 
 class TestTheModel:
-    def test_is_not_run_by_who_asks_for_its_graph(self, make_hook: Any, out: str, tmp_path: Path) -> None:
+    def test_exporting_the_graph_of_a_model_is_no_step(self, make_hook: Any, out: str, tmp_path: Path) -> None:
         hook, net = make_hook(save_all=True), seeded()
         hook.register_block(net)
         with pytest.warns(UserWarning, match="hybridized while still having forward hook"):
@@ -419,7 +421,7 @@ class TestTheModel:
     @pytest.mark.parametrize(
         "copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["copy", "pickle"]
     )
-    def test_is_watched_and_its_copy_is_not(self, make_hook: Any, out: str, copied: Any) -> None:
+    def test_a_model_is_saved_and_its_copy_is_not(self, make_hook: Any, out: str, copied: Any) -> None:
         hook, net = make_hook(include_collections=["weights"]), seeded()
         hook.register_block(net)
         evaluate(net, 1)
@@ -431,14 +433,16 @@ class TestTheModel:
         assert not np.array_equal(twin(x).asnumpy(), net(x).asnumpy())
         assert create_trial(out).steps() == [0, 1]
 
-    def test_that_never_runs_is_told_at_the_end(self, make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_model_that_never_runs_is_a_warning_at_the_end(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         hook = make_hook()
         hook.register_block(seeded())
         hook.save_scalar("x", 1)
         hook.close()
         assert "nothing was saved of net" in caplog.text
 
-    def test_is_not_read_when_nothing_is_due(self, make_hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_model_is_not_read_when_nothing_is_due(self, make_hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         hook, net = make_hook(save_config=tt.SaveConfig(save_steps=[1], end_step=0), save_all=True), seeded()
         hook.register_block(net)
         reads = []
@@ -450,7 +454,7 @@ class TestTheModel:
         hook.close()
 
 
-def test_an_error_of_the_job_is_not_swallowed(
+def test_an_error_of_the_job_is_raised(
     make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT")

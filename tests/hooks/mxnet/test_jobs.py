@@ -85,7 +85,7 @@ hook.close()
 
 
 @pytest.mark.distributed
-def test_workers_of_a_parameter_server(tmp_path: Path) -> None:
+def test_workers_of_a_parameter_server_are_saved(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WORKER)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -141,7 +141,7 @@ hook.close()
 
 
 @pytest.mark.slow
-def test_data_loaders_end(tmp_path: Path) -> None:
+def test_data_loaders_end_with_a_hook(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOADER)
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=300)
     assert create_trial(tmp_path / "run").loaded_all_steps()

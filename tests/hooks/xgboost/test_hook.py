@@ -73,7 +73,7 @@ def importances(trial: Any, step: int) -> dict[str, dict[str, Any]]:
 # The collections.
 
 
-def test_metrics_are_all_that_were_evaluated(make: Make, out: str) -> None:
+def test_all_evaluated_metrics_are_saved(make: Make, out: str) -> None:
     log: dict[str, Any] = {}
     train(make(), parameters={"eval_metric": ["logloss", "auc", "error@0.3"]}, evals_result=log)
     trial = create_trial(out)
@@ -86,7 +86,7 @@ def test_metrics_are_all_that_were_evaluated(make: Make, out: str) -> None:
     assert trial.tensor_names(collection="losses") == [name for name in names if "auc" not in name]
 
 
-def test_importances_are_get_scores(make: Make, out: str) -> None:
+def test_importances_equal_get_score(make: Make, out: str) -> None:
     booster = train(make(include_collections=["feature_importance"]), 6)
     trial = create_trial(out)
     for step in (0, 2, 5):
@@ -95,7 +95,7 @@ def test_importances_are_get_scores(make: Make, out: str) -> None:
     assert 0 < len(expected["gain"]) < booster.num_features()
 
 
-def test_only_the_importances_that_are_asked_for(make: Make, out: str) -> None:
+def test_only_due_importances_are_computed(make: Make, out: str) -> None:
     booster = train(make(include_regex="feature_importance/gain/worst"), 2)
     found = importances(create_trial(out), 1)
     expected = {k: v for k, v in booster.get_score(importance_type="gain").items() if k.startswith("worst")}
@@ -113,7 +113,7 @@ def test_predictions_and_labels_are_of_the_validation_data(make: Make, out: str)
     assert len(trial.predictions(3)) == 1
 
 
-def test_shap_values_are_each_features_own(make: Make, out: str) -> None:
+def test_shap_values_are_saved_for_each_feature(make: Make, out: str) -> None:
     training, _ = cancer()
     collections = ["average_shap", "full_shap"]
     booster = train(make(include_collections=collections, train_data=training, save_config={"save_interval": 3}))
@@ -131,7 +131,7 @@ def test_shap_values_are_each_features_own(make: Make, out: str) -> None:
     assert len(trial.tensor_names(collection="average_shap")) == len(training.feature_names)
 
 
-def test_trees_are_the_rounds_own(make: Make, out: str) -> None:
+def test_trees_are_those_of_the_round(make: Make, out: str) -> None:
     booster = train(make(include_collections=["trees"]), parameters={"num_parallel_tree": 2, "subsample": 0.7})
     trial, rows = create_trial(out), booster.trees_to_dataframe()
     for step in range(4):
@@ -150,7 +150,7 @@ def test_trees_are_the_rounds_own(make: Make, out: str) -> None:
             assert found.tolist() == expected[column].astype(str).tolist()
 
 
-def test_pruned_nodes_are_left_out(make: Make, out: str) -> None:
+def test_pruned_nodes_are_skipped(make: Make, out: str) -> None:
     parameters = {"tree_method": "exact", "gamma": 3, "max_depth": 6}
     rows = train(make(include_collections=["trees"]), 1, parameters).trees_to_dataframe()
     trial = create_trial(out)
@@ -159,7 +159,7 @@ def test_pruned_nodes_are_left_out(make: Make, out: str) -> None:
     np.testing.assert_allclose(trial.tensor("trees/Gain").value(0), rows.Gain, rtol=1e-5)
 
 
-def test_categories_that_a_tree_splits_by(make: Make, out: str) -> None:
+def test_categories_of_splits_are_saved(make: Make, out: str) -> None:
     colour = np.arange(60) % 3
     data = xgb.DMatrix(
         np.column_stack([colour, np.zeros(60)]), colour == 1, feature_types=["c", "q"], enable_categorical=True
@@ -172,7 +172,7 @@ def test_categories_that_a_tree_splits_by(make: Make, out: str) -> None:
     assert np.isnan(trial.tensor("trees/Split").value(0)[0])
 
 
-def test_hyperparameters_as_given(make: Make, out: str) -> None:
+def test_hyperparameters_are_saved_as_passed(make: Make, out: str) -> None:
     given = {"objective": "binary:logistic", "eta": 0.5, "max_depth": 3, "eval_metric": ["auc", "logloss"], "x": None}
     train(make(include_collections=["hyperparameters"], hyperparameters=given), 1)
     trial = create_trial(out)
@@ -182,7 +182,7 @@ def test_hyperparameters_as_given(make: Make, out: str) -> None:
     assert found["objective"].dtype == np.dtype("<U15")
 
 
-def test_hyperparameters_are_else_the_boosters(make: Make, out: str) -> None:
+def test_hyperparameters_are_the_boosters_by_default(make: Make, out: str) -> None:
     schedule = xgb.callback.LearningRateScheduler([0.5, 0.25])
     train(make(include_collections=["hyperparameters"]), 2, before=[schedule])
     trial = create_trial(out)
@@ -194,7 +194,7 @@ def test_hyperparameters_are_else_the_boosters(make: Make, out: str) -> None:
 # Models.
 
 
-def test_several_classes(make: Make, out: str) -> None:
+def test_a_model_of_several_classes_is_saved(make: Make, out: str) -> None:
     x, y = load_iris(return_X_y=True)
     data = xgb.DMatrix(x, y)
     parameters = {"objective": "multi:softprob", "num_class": 3, "eval_metric": "mlogloss"}
@@ -211,7 +211,7 @@ def test_several_classes(make: Make, out: str) -> None:
     assert trial.tensor_names(collection="losses") == ["train-mlogloss"]
 
 
-def test_dart(make: Make, out: str) -> None:
+def test_a_dart_model_is_saved(make: Make, out: str) -> None:
     training, validation = cancer()
     hook = make(save_all=True, train_data=training, validation_data=validation)
     booster = train(hook, 4, {"booster": "dart", "rate_drop": 0.5, "one_drop": 1})
@@ -225,7 +225,7 @@ def test_dart(make: Make, out: str) -> None:
     np.testing.assert_allclose(trial.tensor("full_shap").value(3), expected, atol=1e-5)
 
 
-def test_a_linear_model(make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_linear_model_is_saved(make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture) -> None:
     training, validation = cancer()
     hook = make(save_all=True, train_data=training, validation_data=validation)
     booster = train(hook, 3, {"booster": "gblinear", "updater": "coord_descent", "max_depth": None})
@@ -238,7 +238,7 @@ def test_a_linear_model(make: Make, out: str, lenient: None, caplog: pytest.LogC
     assert "it is linear" in said[1]
 
 
-def test_leaves_of_several_values_have_no_shap(
+def test_trees_with_several_values_in_a_leaf_have_no_shap_values(
     make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     x, _ = load_iris(return_X_y=True)
@@ -260,7 +260,7 @@ def test_leaves_of_several_values_have_no_shap(
 # Data.
 
 
-def test_data_in_any_form(make: Make, tmp_path: Any) -> None:
+def test_data_of_all_types_are_accepted(make: Make, tmp_path: Any) -> None:
     (x, y), (held_x, held_y) = halves(*frame())
     matrix = xgb.DMatrix(held_x, held_y)
     for name, data in {
@@ -283,7 +283,7 @@ def test_data_in_any_form(make: Make, tmp_path: Any) -> None:
         assert trial.tensor("full_shap/worst area").shape(1) == (len(held_y),)
 
 
-def test_training_on_quantiles(make: Make, out: str) -> None:
+def test_training_on_quantiles_is_saved(make: Make, out: str) -> None:
     x, y = frame()
     data = xgb.QuantileDMatrix(x, y)
     booster = train(make(save_all=True, train_data=data, validation_data=data), 2, data=data, evals=[(data, "train")])
@@ -301,7 +301,7 @@ def test_training_on_quantiles(make: Make, out: str) -> None:
     ],
     ids=["files", "file", "object", "strings", "labels"],
 )
-def test_data_that_make_no_sense_are_refused(out: str, data: Any, message: str) -> None:
+def test_data_of_other_types_are_refused(out: str, data: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         tt.Hook(out, train_data=data)
 
@@ -314,7 +314,9 @@ def test_a_dmatrix_in_a_pair_is_refused(out: str) -> None:
         tt.Hook(out, hyperparameters=3)
 
 
-def test_columns_that_do_not_match(make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_that_do_not_match_the_model_are_skipped(
+    make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
+) -> None:
     (x, _), _ = halves(*frame())
     renamed = x.rename(columns={"worst area": "area"})
     hook = make(save_all=True, train_data=renamed, validation_data=x.to_numpy()[:, :5])
@@ -331,7 +333,7 @@ def test_columns_that_do_not_match(make: Make, out: str, lenient: None, caplog: 
     assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None
 
 
-def test_what_is_missing_is_said_once(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_data_are_one_warning(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
     train(make(save_all=True), 3, evals=[])
     said = messages(caplog)
     assert len(said) == 3
@@ -345,7 +347,7 @@ def test_what_is_missing_is_said_once(make: Make, out: str, caplog: pytest.LogCa
     assert messages(caplog) == []
 
 
-def test_names_with_slashes_and_unicode(make: Make, out: str) -> None:
+def test_names_with_slashes_and_unicode_are_saved(make: Make, out: str) -> None:
     x, y = frame()
     names = ["größe/µm", "面积/worst", "bias", "a b", *(f"c{i}" for i in range(26))]
     data = xgb.DMatrix(x.to_numpy(), y, feature_names=names)
@@ -360,7 +362,7 @@ def test_names_with_slashes_and_unicode(make: Make, out: str) -> None:
 
 
 @pytest.mark.parametrize("booster", ["gbtree", "dart"])
-def test_a_model_whose_trees_are_updated(
+def test_a_model_whose_trees_are_updated_is_saved(
     make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture, booster: str
 ) -> None:
     training, validation = cancer()

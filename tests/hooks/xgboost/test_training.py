@@ -63,7 +63,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 # When.
 
 
-def test_every_tenth_round_is_saved_unless_told_otherwise(out: str, tmp_path: Path) -> None:
+def test_every_tenth_round_is_saved_by_default(out: str, tmp_path: Path) -> None:
     collection_config = tt.SaveConfig(start_step=5)
     hook = tt.Hook(out, save_config=tt.SaveConfig(end_step=15), include_collections=["feature_importance"])
     hook.get_collection("feature_importance").save_config = collection_config
@@ -77,7 +77,7 @@ def test_every_tenth_round_is_saved_unless_told_otherwise(out: str, tmp_path: Pa
     assert tt.Hook(str(tmp_path / "b"), save_config=tt.SaveConfig(save_interval=500)).save_config.save_interval == 500
 
 
-def test_from_a_json_file(tmp_path: Path, out: str) -> None:
+def test_a_json_file_configures_the_hook(tmp_path: Path, out: str) -> None:
     configuration = {
         "LocalPath": out,
         "HookParameters": {"end_step": "21"},
@@ -96,7 +96,7 @@ def test_from_a_json_file(tmp_path: Path, out: str) -> None:
     assert trial.tensor("feature_importance/weight/worst area").steps() == [0, 15]
 
 
-def test_early_stopping(make: Make, out: str) -> None:
+def test_early_stopping_ends_the_steps(make: Make, out: str) -> None:
     _, validation = cancer()
     hook = make(include_collections=["predictions"], validation_data=validation)
     booster = train([hook], 200, early_stopping_rounds=3)
@@ -108,7 +108,7 @@ def test_early_stopping(make: Make, out: str) -> None:
 
 
 @pytest.mark.parametrize("save_best", [False, True])
-def test_the_last_round_is_saved_where_another_callback_ends_it(make: Make, out: str, save_best: bool) -> None:
+def test_the_last_round_is_saved_when_another_callback_ends_training(make: Make, out: str, save_best: bool) -> None:
     _, validation = cancer()
     log: dict[str, Any] = {}
     hook = make(include_collections=["predictions"], validation_data=validation)
@@ -123,7 +123,7 @@ def test_the_last_round_is_saved_where_another_callback_ends_it(make: Make, out:
         np.testing.assert_array_equal(trial.tensor("predictions").value(rounds - 1), booster.predict(validation))
 
 
-def test_a_booster_that_goes_on(make: Make, out: str, tmp_path: Path) -> None:
+def test_steps_continue_after_those_of_a_trained_booster(make: Make, out: str, tmp_path: Path) -> None:
     _, validation = cancer()
     first = make(include_collections=["trees", "predictions"], validation_data=validation)
     booster = train([first], 3)
@@ -173,7 +173,7 @@ def test_nothing_is_computed_that_is_not_due(make: Make, out: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("switch", ["TENSORTRIAL", "dry_run"])
-def test_switched_off_costs_nothing(out: str, switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_is_switched_off_computes_nothing(out: str, switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if switch == "TENSORTRIAL":
         monkeypatch.setenv(switch, "0")
     monkeypatch.setattr(xgb, "DMatrix", None)
@@ -188,7 +188,7 @@ def test_switched_off_costs_nothing(out: str, switch: str, monkeypatch: pytest.M
 # Cross-validation.
 
 
-def test_cross_validation(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_cross_validation_is_saved(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
     training, _ = cancer()
     hook = make(save_all=True, train_data=training, validation_data=training)
     boosters: list[Any] = []
@@ -221,7 +221,7 @@ def test_cross_validation(make: Make, out: str, caplog: pytest.LogCaptureFixture
 # scikit-learn.
 
 
-def test_a_classifier(make: Make, out: str) -> None:
+def test_a_classifier_of_scikit_learn_is_saved(make: Make, out: str) -> None:
     (x, y), (held_x, held_y) = halves(*frame())
     hook = make(save_all=True, train_data=x, validation_data=(held_x, held_y))
     model = xgb.XGBClassifier(n_estimators=4, max_depth=3, n_jobs=1, callbacks=[hook], eval_metric=["auc", "logloss"])
@@ -236,7 +236,7 @@ def test_a_classifier(make: Make, out: str) -> None:
     assert gain == model.get_booster().get_score(importance_type="gain")
 
 
-def test_a_regressor(make: Make, out: str) -> None:
+def test_a_regressor_of_scikit_learn_is_saved(make: Make, out: str) -> None:
     x, y = load_diabetes(return_X_y=True)
     model = xgb.XGBRegressor(n_estimators=3, n_jobs=1, callbacks=[make(validation_data=x, include_regex="^predic")])
     model.fit(x, y, eval_set=[(x, y)], verbose=False)
@@ -245,7 +245,7 @@ def test_a_regressor(make: Make, out: str) -> None:
     np.testing.assert_allclose(trial.tensor("predictions").value(2), model.predict(x), rtol=1e-6)
 
 
-def test_a_copy_saves_nothing_and_says_so(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_saves_nothing_and_logs_it(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
     x, y = frame()
     model = xgb.XGBClassifier(n_estimators=2, n_jobs=1, callbacks=[make()])
     search = GridSearchCV(model, {"max_depth": [1, 2]}, cv=2)
@@ -371,7 +371,7 @@ with xgb.collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
 
 
 @pytest.mark.distributed
-def test_two_workers(tmp_path: Path) -> None:
+def test_two_workers_are_saved(tmp_path: Path) -> None:
     from xgboost.tracker import RabitTracker
 
     (tmp_path / "worker.py").write_text(textwrap.dedent(WORKER))
@@ -456,7 +456,7 @@ def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_finds_what_to_worry_about(tmp_path: Path) -> None:
+def test_the_rules_of_the_example_fire(tmp_path: Path) -> None:
     demo = Path(__file__).parents[3] / "examples" / "breast_cancer_xgboost.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
     done = subprocess.run(
