@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from support.made_hooks import made_hooks
+
 # The package that the tests of a folder, or of some files, need. Each framework has its own environment, and none has
 # them all.
 _NEEDS = {
@@ -45,15 +47,7 @@ def out(tmp_path: Path) -> str:
 @pytest.fixture
 def make_hook(out: str) -> Iterator[Callable[..., Any]]:
     """Make a PyTorch hook that saves each step to `out`, unless configured otherwise; it is closed after the test."""
-    import tensortrial.hooks.pytorch as tt
+    from tensortrial.hooks.pytorch import Hook
 
-    made: list[Any] = []
-
-    def make(out_dir: str = out, **options: Any) -> Any:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.Hook(out_dir, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
+    with made_hooks(Hook, out) as make:
+        yield make

@@ -8,7 +8,6 @@ import json
 import logging
 import resource
 import weakref
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,6 @@ from tensortrial import create_trial
 from tensortrial.mode import modes
 
 EVERY = {"save_interval": 1}
-
-
-@pytest.fixture
-def make(out: str) -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        made.append(tt.KerasHook(out, save_config=EVERY, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
 
 
 def loop_of_ones_own(hook: Any) -> list[weakref.ref[Any]]:
@@ -57,15 +43,15 @@ def loop_of_ones_own(hook: Any) -> list[weakref.ref[Any]]:
     return [weakref.ref(model), weakref.ref(optimizer)]
 
 
-def test_a_closed_hook_leaves_nothing_in_a_training_loop(make: Any, out: str) -> None:
-    parts = loop_of_ones_own(make(include_collections=["gradients", "optimizer_variables", "layers"]))
+def test_a_closed_hook_leaves_nothing_in_a_training_loop(make_hook: Any, out: str) -> None:
+    parts = loop_of_ones_own(make_hook(include_collections=["gradients", "optimizer_variables", "layers"]))
     gc.collect()
     assert [part() for part in parts] == [None, None]
     assert create_trial(out).tensor("loss").steps() == [0, 1]
 
 
-def test_an_optimizer_that_was_never_applied_has_its_own_method_again(make: Any) -> None:
-    hook, optimizer = make(), keras.optimizers.SGD()
+def test_an_optimizer_that_was_never_applied_has_its_own_method_again(make_hook: Any) -> None:
+    hook, optimizer = make_hook(), keras.optimizers.SGD()
     hook.wrap_optimizer(optimizer)
     assert any(name.startswith("apply") for name in vars(optimizer))
     hook.close()
@@ -120,10 +106,10 @@ kinds = pytest.mark.parametrize("kind", PARTS)
 @kinds
 @pytest.mark.parametrize("way", ["graph", "eager", "tape"])
 def test_inputs_that_are_not_dense_are_saved_in_parts(
-    make: Any, out: str, kind: str, way: str, caplog: pytest.LogCaptureFixture
+    make_hook: Any, out: str, kind: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     value, parts = PARTS[kind]
-    hook, model = make(include_collections=["inputs"]), Dense()
+    hook, model = make_hook(include_collections=["inputs"]), Dense()
     model(value)
     mode = modes.GLOBAL
     if way == "tape":
@@ -146,9 +132,11 @@ def test_inputs_that_are_not_dense_are_saved_in_parts(
 
 @kinds
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
-def test_values_that_are_not_dense_are_saved_in_parts_by_a_call(make: Any, out: str, kind: str, compiled: bool) -> None:
+def test_values_that_are_not_dense_are_saved_in_parts_by_a_call(
+    make_hook: Any, out: str, kind: str, compiled: bool
+) -> None:
     value, parts = PARTS[kind]
-    hook = make()
+    hook = make_hook()
 
     def save() -> None:
         hook.save_tensor("mine", value)
@@ -169,10 +157,10 @@ class Angry:
 
 
 def test_a_value_that_cannot_be_saved_leaves_the_hook_on(
-    make: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT")
-    hook, odd = make(), {"none": None, "lists": [[1], [2, 3]], "object": object(), "angry": Angry(), "set": {1}}
+    hook, odd = make_hook(), {"none": None, "lists": [[1], [2, 3]], "object": object(), "angry": Angry(), "set": {1}}
     with caplog.at_level(logging.ERROR, "tensortrial"):
         for name, value in odd.items():
             hook.save_tensor(name, value)
@@ -223,8 +211,8 @@ class OddLogs(keras.Model):
         return {"loss": tf.reduce_sum(self(data[0])), "words": tf.constant(["a"])}
 
 
-def test_a_metric_that_is_text_leaves_the_hook_on(make: Any, out: str) -> None:
-    hook, model = make(), OddLogs()
+def test_a_metric_that_is_text_leaves_the_hook_on(make_hook: Any, out: str) -> None:
+    hook, model = make_hook(), OddLogs()
     model.compile(run_eagerly=True)
     model.fit(np.ones((4, 3)), np.ones((4, 1)), batch_size=2, verbose=0, callbacks=[hook])
     hook.close()

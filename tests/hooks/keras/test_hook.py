@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -20,21 +19,6 @@ from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguratio
 
 TRAIN, EVAL, PREDICT = tt.modes.TRAIN, tt.modes.EVAL, tt.modes.PREDICT
 layers = keras.layers
-
-
-@pytest.fixture
-def make_hook(out: str) -> Iterator[Callable[..., Any]]:
-    """Make a hook that saves each step into `out`, unless told otherwise; it is closed after the test."""
-    made: list[Any] = []
-
-    def make(out_dir: str = out, **options: Any) -> Any:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.KerasHook(out_dir, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tensortrial.hooks.tensorflow as tt
 from support import keras_training as kt
 from tensortrial import create_trial
 from tensortrial.mode import modes
@@ -20,20 +19,6 @@ Make = Callable[..., Any]
 TRAIN = modes.TRAIN
 KERNEL = "gradients/fc1/kernelGrad"
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
-
-
-@pytest.fixture
-def make(out: str) -> Iterator[Make]:
-    made: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.KerasHook(out, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
 
 
 # Learning rates.
@@ -50,8 +35,8 @@ def adam(rate: Any) -> Any:
     return keras.optimizers.Adam(rate, name="adam" if kt.KERAS_3 else "Adam")
 
 
-def test_the_learning_rate_is_saved_as_a_callback_changes_it(make: Make, out: str) -> None:
-    hook = make(include_collections=["optimizer_variables"])
+def test_the_learning_rate_is_saved_as_a_callback_changes_it(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["optimizer_variables"])
     model = kt.small(optimizer=adam(0.5))
     schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 / 2**epoch)
     x, y = kt.data(1)
@@ -60,24 +45,24 @@ def test_the_learning_rate_is_saved_as_a_callback_changes_it(make: Make, out: st
     assert rates(out) == [0.5, 0.25, 0.125]
 
 
-def test_the_learning_rate_of_a_schedule_is_that_of_each_step(make: Make, out: str) -> None:
-    hook = make(include_collections=["optimizer_variables"])
+def test_the_learning_rate_of_a_schedule_is_that_of_each_step(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["optimizer_variables"])
     kt.fit(kt.small(optimizer=adam(keras.optimizers.schedules.PolynomialDecay(1.0, 4, 0.0))), 3, hook)
     hook.close()
     assert rates(out) == [1.0, 0.75, 0.5]
 
 
 @pytest.mark.skipif(kt.KERAS_3, reason="Keras 3 has no older optimizers")
-def test_the_learning_rate_of_an_older_optimizer_is_saved(make: Make, out: str) -> None:
-    hook = make(include_collections=["optimizer_variables"])
+def test_the_learning_rate_of_an_older_optimizer_is_saved(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["optimizer_variables"])
     kt.fit(kt.small(optimizer=keras.optimizers.legacy.Adam(0.5)), 2, hook)
     hook.close()
     assert rates(out)[-1] == 0.5
 
 
 @both
-def test_the_learning_rate_of_a_schedule_is_saved_in_a_training_loop(make: Make, out: str, compiled: bool) -> None:
-    hook = make(include_collections=["optimizer_variables"])
+def test_the_learning_rate_of_a_schedule_is_saved_in_a_training_loop(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook(include_collections=["optimizer_variables"])
     optimizer = hook.wrap_optimizer(adam(keras.optimizers.schedules.PolynomialDecay(1.0, 4, 0.0)))
     model = kt.small()
     optimizer.build(model.trainable_variables)
@@ -117,9 +102,9 @@ class Adversaries(keras.Model):
 
 
 @pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
-def test_the_variables_of_wrapped_optimizers_are_saved_in_fit(make: Make, out: str, eagerly: bool) -> None:
+def test_the_variables_of_wrapped_optimizers_are_saved_in_fit(make_hook: Make, out: str, eagerly: bool) -> None:
     keras.utils.set_random_seed(0)
-    hook = make(include_collections=["optimizer_variables", "gradients"])
+    hook = make_hook(include_collections=["optimizer_variables", "gradients"])
     model = Adversaries(hook)
     model(kt.data(1)[0])
     for optimizer, layer in zip(model.optimizers, (model.fc1, model.fc2), strict=True):
@@ -186,7 +171,7 @@ scalings = pytest.mark.parametrize("kind", ["optimizer", "factor"] if kt.KERAS_3
 @scalings
 @pytest.mark.parametrize("indirectly", [False, True], ids=["loss", "of a loss"])
 def test_what_a_tape_sees_of_a_scaled_loss_is_unscaled(
-    make: Make, out: str, compiled: bool, kind: str, indirectly: bool
+    make_hook: Make, out: str, compiled: bool, kind: str, indirectly: bool
 ) -> None:
     expected = []
     model = kt.small()
@@ -195,7 +180,7 @@ def test_what_a_tape_sees_of_a_scaled_loss_is_unscaled(
         x, y = map(tf.constant, kt.data(1, number))
         gradient = kt.gradients(model, x, y)["fc1/kernel"]
         expected.append((float(step(x, y)), gradient))
-    hook = make(include_collections=["gradients"])
+    hook = make_hook(include_collections=["gradients"])
     model, optimizer = kt.small(), loss_scaling(kind)
     if kt.KERAS_3:
         optimizer.build(model.trainable_variables)
@@ -214,11 +199,11 @@ def test_what_a_tape_sees_of_a_scaled_loss_is_unscaled(
 
 @scalings
 @pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
-def test_what_fit_saves_of_a_scaled_loss_is_unscaled(make: Make, out: str, kind: str, eagerly: bool) -> None:
+def test_what_fit_saves_of_a_scaled_loss_is_unscaled(make_hook: Make, out: str, kind: str, eagerly: bool) -> None:
     model, (x, y) = kt.small(optimizer=loss_scaling(kind), run_eagerly=eagerly), kt.data(1)
     expected = kt.gradients(model, x, y)["fc1/kernel"]
     loss = float(kt.classifier_loss()(y, model(x)))
-    hook = make(include_collections=["gradients", "losses"], include_regex="batch_loss")
+    hook = make_hook(include_collections=["gradients", "losses"], include_regex="batch_loss")
     kt.fit(model, 1, hook)
     hook.close()
     trial = create_trial(out)
@@ -228,8 +213,8 @@ def test_what_fit_saves_of_a_scaled_loss_is_unscaled(make: Make, out: str, kind:
 
 
 @both
-def test_gradients_too_small_for_half_precision_are_saved(make: Make, out: str, compiled: bool) -> None:
-    hook = make(include_collections=["gradients"])
+def test_gradients_too_small_for_half_precision_are_saved(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook(include_collections=["gradients"])
     kernel = tf.Variable(tf.cast([2.0, 3.0], tf.float16), name="kernel")
     optimizer = loss_scaling("optimizer")
 
@@ -253,7 +238,7 @@ def test_gradients_too_small_for_half_precision_are_saved(make: Make, out: str, 
 @pytest.mark.parametrize("each_step", [True, False], ids=["each step", "default"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_the_tensorboard_callback_runs_with_the_hook(
-    make: Make, out: str, tmp_path: Path, before: bool, each_step: bool
+    make_hook: Make, out: str, tmp_path: Path, before: bool, each_step: bool
 ) -> None:
     def fit(folder: Path, hook: Any = None) -> tuple[Any, Any]:
         callbacks = [
@@ -266,7 +251,7 @@ def test_the_tensorboard_callback_runs_with_the_hook(
         )
         return own.history["loss"], model
 
-    hook = make(include_collections=["weights", "gradients"])
+    hook = make_hook(include_collections=["weights", "gradients"])
     losses, model = fit(tmp_path / "with", hook)
     hook.close()
     expected, _ = fit(tmp_path / "without")

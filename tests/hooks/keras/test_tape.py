@@ -23,20 +23,6 @@ STEPS = 4
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
 
 
-@pytest.fixture
-def make(out: str) -> Iterator[Make]:
-    made: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.KerasHook(out, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
-
-
 def batches(count: int = STEPS) -> Iterator[tuple[Any, Any]]:
     for number in range(count):
         x, y = kt.data(1, number)
@@ -77,8 +63,10 @@ def by_hand(count: int = STEPS) -> list[dict[str, Any]]:
 
 
 @both
-def test_a_wrapped_tape_saves_what_training_without_it_computes(make: Make, out: str, compiled: bool) -> None:
-    hook = make(include_collections=["weights", "biases", "gradients", "predictions", "inputs", "layers", "labels"])
+def test_a_wrapped_tape_saves_what_training_without_it_computes(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook(
+        include_collections=["weights", "biases", "gradients", "predictions", "inputs", "layers", "labels"]
+    )
     step = training(hook.wrap_tape, kt.small())
     if compiled:
         step = tf.function(step)
@@ -104,8 +92,8 @@ def test_a_wrapped_tape_saves_what_training_without_it_computes(make: Make, out:
 
 
 @both
-def test_a_wrapped_tape_saves_only_what_is_due(make: Make, out: str, compiled: bool) -> None:
-    hook = make(include_collections=["gradients"], save_config=tt.SaveConfig(save_interval=3))
+def test_a_wrapped_tape_saves_only_what_is_due(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook(include_collections=["gradients"], save_config=tt.SaveConfig(save_interval=3))
     step = training(hook.wrap_tape, kt.small())
     if compiled:
         step = tf.function(step)
@@ -117,8 +105,8 @@ def test_a_wrapped_tape_saves_only_what_is_due(make: Make, out: str, compiled: b
 
 
 @both
-def test_tapes_count_steps_in_the_mode_that_is_set(make: Make, out: str, compiled: bool) -> None:
-    hook = make()
+def test_tapes_count_steps_in_the_mode_that_is_set(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook()
     step = training(hook.wrap_tape, kt.small())
     if compiled:
         step = tf.function(step)
@@ -132,8 +120,8 @@ def test_tapes_count_steps_in_the_mode_that_is_set(make: Make, out: str, compile
 
 
 @both
-def test_a_loop_without_a_model_is_saved(make: Make, out: str, compiled: bool) -> None:
-    hook = make(include_collections=["weights", "biases", "gradients"])
+def test_a_loop_without_a_model_is_saved(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook(include_collections=["weights", "biases", "gradients"])
     kernel, bias = tf.Variable([[2.0], [3.0]], name="line/kernel"), tf.Variable([1.0], name="line/bias")
 
     def step(x: Any) -> None:
@@ -155,8 +143,8 @@ def test_a_loop_without_a_model_is_saved(make: Make, out: str, compiled: bool) -
     assert trial.tensor_names(collection="biases") == ["line/weights/line/bias:0"]
 
 
-def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make: Make, out: str) -> None:
-    hook = make(include_collections=["weights", "gradients"], save_config=tt.SaveConfig(save_interval=2))
+def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["weights", "gradients"], save_config=tt.SaveConfig(save_interval=2))
     weight = tf.Variable(1.0, name="w")
 
     @tf.function
@@ -177,8 +165,8 @@ def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make: Make, out: s
     assert [float(trial.tensor("gradients/wGrad").value(step)) for step in (0, 2, 4)] == [0, 12, 840]
 
 
-def test_steps_that_one_function_unrolls_are_saved_in_order(make: Make, out: str) -> None:
-    hook = make(include_collections=["weights", "gradients"])
+def test_steps_that_one_function_unrolls_are_saved_in_order(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["weights", "gradients"])
     weight = tf.Variable(1.0, name="w")
 
     @tf.function
@@ -199,19 +187,19 @@ def test_steps_that_one_function_unrolls_are_saved_in_order(make: Make, out: str
     assert [float(trial.tensor("w:0").value(step)) for step in range(5)] == [1, 3, 6, 10, 12]
 
 
-def test_a_function_is_traced_as_often_as_without_a_hook(make: Make) -> None:
+def test_a_function_is_traced_as_often_as_without_a_hook(make_hook: Make) -> None:
     def traces(wrap: Callable[[Any], Any]) -> int:
         step = tf.function(training(wrap, kt.small()))
         for x, y in batches():
             step(x, y)
         return int(step.experimental_get_tracing_count())
 
-    hook = make(include_collections=["weights", "gradients", "layers"], save_config=tt.SaveConfig(save_interval=2))
+    hook = make_hook(include_collections=["weights", "gradients", "layers"], save_config=tt.SaveConfig(save_interval=2))
     assert traces(hook.wrap_tape) == traces(lambda tape: tape)
 
 
-def test_a_wrapped_tape_is_still_the_tape(make: Make, out: str) -> None:
-    hook = make(include_collections=["gradients"])
+def test_a_wrapped_tape_is_still_the_tape(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["gradients"])
     tape = tf.GradientTape(persistent=True)
     assert hook.wrap_tape(tape) is tape
     assert hook.wrap_tape(tape) is tape
@@ -234,8 +222,8 @@ def test_a_wrapped_tape_is_still_the_tape(make: Make, out: str) -> None:
     assert trial.tensor("loss").value(0) == 19
 
 
-def test_two_tapes_at_once_are_one_step(make: Make, out: str) -> None:
-    hook = make(include_collections=["gradients", "weights"])
+def test_two_tapes_at_once_are_one_step(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["gradients", "weights"])
     a, b = tf.Variable(2.0, name="a"), tf.Variable(5.0, name="b")
     for _ in range(2):
         with hook.wrap_tape(tf.GradientTape()) as first, hook.wrap_tape(tf.GradientTape()) as second:
@@ -250,8 +238,8 @@ def test_two_tapes_at_once_are_one_step(make: Make, out: str) -> None:
     assert [float(trial.tensor(f"{name}:0").value(1)) for name in "ab"] == [-3, -5]
 
 
-def test_the_whole_gradient_of_an_embedding_is_saved(make: Make, out: str) -> None:
-    hook = make(include_collections=["gradients"])
+def test_the_whole_gradient_of_an_embedding_is_saved(make_hook: Make, out: str) -> None:
+    hook = make_hook(include_collections=["gradients"])
     table = tf.Variable(tf.ones([4, 2]), name="table")
     with hook.wrap_tape(tf.GradientTape()) as tape:
         loss = tf.reduce_sum(tf.gather(table, [1, 1, 3]))
@@ -261,9 +249,9 @@ def test_the_whole_gradient_of_an_embedding_is_saved(make: Make, out: str) -> No
 
 
 @both
-def test_a_model_that_is_built_by_its_first_step_is_saved(make: Make, out: str, compiled: bool) -> None:
+def test_a_model_that_is_built_by_its_first_step_is_saved(make_hook: Make, out: str, compiled: bool) -> None:
     model = keras.Sequential([keras.layers.Dense(4, name="a"), keras.layers.Dense(10, name="b")])
-    hook = make(include_collections=["weights", "gradients", "layers"])
+    hook = make_hook(include_collections=["weights", "gradients", "layers"])
     hook.register_model(model)
     step = training(hook.wrap_tape, model)
     if compiled:
@@ -277,8 +265,8 @@ def test_a_model_that_is_built_by_its_first_step_is_saved(make: Make, out: str, 
     assert trial.tensor("gradients/a/kernelGrad").steps() == [0, 1, 2, 3]
 
 
-def test_a_function_compiled_by_xla_is_one_warning(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
-    hook = make(include_collections=["weights", "gradients"])
+def test_a_function_compiled_by_xla_is_one_warning(make_hook: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    hook = make_hook(include_collections=["weights", "gradients"])
     step = tf.function(training(hook.wrap_tape, kt.small()), jit_compile=True)
     with caplog.at_level(logging.WARNING, "tensortrial.hooks"):
         losses = [float(step(x, y)) for x, y in batches()]
@@ -289,8 +277,8 @@ def test_a_function_compiled_by_xla_is_one_warning(make: Make, out: str, caplog:
     assert "remove jit_compile" in said[0]
 
 
-def test_a_tape_that_is_not_wrapped_is_a_warning(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    hook = make(include_collections=["gradients"])
+def test_a_tape_that_is_not_wrapped_is_a_warning(make_hook: Make, caplog: pytest.LogCaptureFixture) -> None:
+    hook = make_hook(include_collections=["gradients"])
     step = training(lambda tape: tape, kt.small(), hook.wrap_optimizer(keras.optimizers.SGD(0.1)))
     with caplog.at_level(logging.WARNING, "tensortrial.hooks"):
         for x, y in batches():
@@ -301,8 +289,8 @@ def test_a_tape_that_is_not_wrapped_is_a_warning(make: Make, caplog: pytest.LogC
 
 
 @both
-def test_a_wrapped_tape_is_no_warning(make: Make, compiled: bool, caplog: pytest.LogCaptureFixture) -> None:
-    hook = make(include_collections=["gradients", "optimizer_variables"])
+def test_a_wrapped_tape_is_no_warning(make_hook: Make, compiled: bool, caplog: pytest.LogCaptureFixture) -> None:
+    hook = make_hook(include_collections=["gradients", "optimizer_variables"])
     step = training(hook.wrap_tape, kt.small(), hook.wrap_optimizer(keras.optimizers.Adam()))
     if compiled:
         step = tf.function(step)
@@ -312,22 +300,22 @@ def test_a_wrapped_tape_is_no_warning(make: Make, compiled: bool, caplog: pytest
     assert not caplog.records
 
 
-def test_wrap_tape_refuses_other_objects(make: Make) -> None:
+def test_wrap_tape_refuses_other_objects(make_hook: Make) -> None:
     with pytest.raises(ConfigurationError, match="GradientTape"):
-        make().wrap_tape("tape")
+        make_hook().wrap_tape("tape")
 
 
-def test_a_wrapped_tape_leaves_layers_unchanged(make: Make) -> None:
+def test_a_wrapped_tape_leaves_layers_unchanged(make_hook: Make) -> None:
     own = keras.layers.Layer.__call__
-    step = training(make(save_all=True).wrap_tape, kt.small())
+    step = training(make_hook(save_all=True).wrap_tape, kt.small())
     for x, y in batches(2):
         step(x, y)
     assert keras.layers.Layer.__call__ is own
 
 
 @both
-def test_a_rule_stops_a_training_loop(make: Make, out: str, compiled: bool) -> None:
-    hook = make(include_collections=["weights"])
+def test_a_rule_stops_a_training_loop(make_hook: Make, out: str, compiled: bool) -> None:
+    hook = make_hook(include_collections=["weights"])
     step = training(hook.wrap_tape, kt.small())
     if compiled:
         step = tf.function(step)
@@ -345,10 +333,10 @@ def test_a_rule_stops_a_training_loop(make: Make, out: str, compiled: bool) -> N
 
 @both
 @pytest.mark.skipif(not kt.KERAS_3, reason="Keras 2 has no variables of its own, and no apply")
-def test_a_loop_of_keras_3_with_variables_of_tensorflow_is_saved(make: Make, out: str, compiled: bool) -> None:
+def test_a_loop_of_keras_3_with_variables_of_tensorflow_is_saved(make_hook: Make, out: str, compiled: bool) -> None:
     model, optimizer = kt.small(), keras.optimizers.SGD(0.1)
     optimizer.build(model.trainable_variables)
-    hook = make(include_collections=["weights", "gradients"])
+    hook = make_hook(include_collections=["weights", "gradients"])
 
     def step(x: Any, y: Any) -> None:
         with hook.wrap_tape(tf.GradientTape()) as tape:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,6 @@ from tensortrial import create_trial
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
 GRADIENT = "gradient/net_fc1_weight"
-
-
-@pytest.fixture
-def make_hook(out: str) -> Iterator[Callable[..., tt.Hook]]:
-    made = []
-
-    def make(**options: Any) -> tt.Hook:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.Hook(out, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
 
 
 class Job:

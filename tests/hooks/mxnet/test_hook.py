@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,6 @@ from tensortrial.errors import ConfigurationError
 
 PARAMETERS = {"net_fc1_weight", "net_fc1_bias", "net_fc2_weight", "net_fc2_bias"}
 LOSS = "loss_output_0"
-
-
-@pytest.fixture
-def make_hook(out: str) -> Iterator[Callable[..., tt.Hook]]:
-    """Make a hook that saves each step into `out`; it is closed after the test."""
-    made = []
-
-    def make(**options: Any) -> tt.Hook:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.Hook(out, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
 
 
 def names(out: str, **options: Any) -> set[str]:

@@ -1,4 +1,4 @@
-"""The hook that the tests of sessions share."""
+"""The fixture that the tests of sessions share."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 
+from support.made_hooks import made_hooks
+
 
 @pytest.fixture
-def make(out: str) -> Iterator[Callable[..., Any]]:
-    """Make a hook that saves each step into `out`, unless an option says otherwise. It is closed after the test."""
-    import tensortrial.hooks.session.hook as tt
+def make_hook(out: str) -> Iterator[Callable[..., Any]]:
+    """Make hooks that save each step into `out`. They are closed after the test."""
+    from tensortrial.hooks.session.hook import SessionHook
 
-    made: list[Any] = []
-
-    def make(out_dir: str = out, **options: Any) -> Any:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.SessionHook(out_dir, **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
+    with made_hooks(SessionHook, out) as make:
+        yield make

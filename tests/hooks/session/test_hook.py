@@ -19,8 +19,8 @@ KERNEL, BIAS = "logits/kernel:0", "logits/bias:0"
 
 
 class TestCollections:
-    def test_collections_accept_tensors_variables_and_operations(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["mine", "named"])
+    def test_collections_accept_tensors_variables_and_operations(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["mine", "named"])
         net = Net()
         hook.add_to_collection("mine", net.hidden)
         hook.get_collection("mine").add([net.bias, {net.predictions.op}])
@@ -38,8 +38,8 @@ class TestCollections:
         assert trial.tensor(read.name).shape(0) == (16, 10)
         assert trial.tensor("predictions:0").value(0).dtype == np.int64
 
-    def test_collections_refuse_what_is_not_a_tensor_of_a_graph(self, make: Any) -> None:
-        hook = make()
+    def test_collections_refuse_what_is_not_a_tensor_of_a_graph(self, make_hook: Any) -> None:
+        hook = make_hook()
         net = Net()
         with pytest.raises(ConfigurationError, match=r"variables and operations of TensorFlow, got 'loss:0'"):
             hook.add_to_collection("losses", "loss:0")
@@ -52,9 +52,9 @@ class TestCollections:
             hook.add_to_collection("plain", net.loss)
 
     def test_a_missing_name_of_a_collection_is_a_warning(
-        self, make: Any, out: str, caplog: pytest.LogCaptureFixture
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        hook = make(include_collections=["mine"])
+        hook = make_hook(include_collections=["mine"])
         hook.get_collection("mine").add_tensor_names(["relu", "relu:0", "nowhere", "text:0"])
         net = Net()
         with net.graph.as_default():
@@ -75,8 +75,10 @@ class TestCollections:
 
 
 class TestMistakes:
-    def test_an_optimizer_that_is_not_wrapped_is_a_warning(self, make: Any, caplog: pytest.LogCaptureFixture) -> None:
-        hook = make(include_collections=["gradients"])
+    def test_an_optimizer_that_is_not_wrapped_is_a_warning(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook = make_hook(include_collections=["gradients"])
         net = Net()
         (x, y), *_ = batches(1)
         with caplog.at_level(logging.WARNING, "tensortrial.hooks"), net.session([hook]) as session:
@@ -86,8 +88,8 @@ class TestMistakes:
         assert "optimizer = hook.wrap_optimizer(optimizer)" in told[0]
         assert [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"] == told
 
-    def test_other_optimizers_and_sessions_are_refused(self, make: Any) -> None:
-        hook = make()
+    def test_other_optimizers_and_sessions_are_refused(self, make_hook: Any) -> None:
+        hook = make_hook()
         with pytest.raises(ConfigurationError, match=r"tf\.compat\.v1\.train\.Optimizer, got SGD; .* KerasHook"):
             hook.wrap_optimizer(tf.keras.optimizers.SGD())
         with pytest.raises(ConfigurationError, match=r"got object.*hooks=\[hook\]"):
@@ -97,18 +99,18 @@ class TestMistakes:
             hook.wrap_session(session)
         assert hook.recorder.active
 
-    def test_a_model_of_keras_is_refused(self, make: Any) -> None:
-        hook = make()
+    def test_a_model_of_keras_is_refused(self, make_hook: Any) -> None:
+        hook = make_hook()
         model = tf.keras.Sequential([tf.keras.Input((64,)), tf.keras.layers.Dense(10)])
         model.compile("sgd", "mse")
         with pytest.raises(ConfigurationError, match="KerasHook"):
             model.fit(np.zeros((4, 64)), np.zeros((4, 10)), verbose=0, callbacks=[hook])
 
     def test_a_tensor_without_a_value_is_not_saved_by_a_call(
-        self, make: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.delenv("TENSORTRIAL_STRICT")
-        hook = make()
+        hook = make_hook()
         hook.save_tensor("symbolic", Net().loss)
         hook.save_tensor("eager", tf.constant([1, 2]))
         hook.close()
@@ -117,8 +119,8 @@ class TestMistakes:
 
 
 class TestData:
-    def test_a_run_takes_data_of_an_iterator_once(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights"], include_regex="correct")
+    def test_a_run_takes_data_of_an_iterator_once(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"], include_regex="correct")
         x, y = digits()
         with tf.Graph().as_default():
             data = tf.data.Dataset.from_tensor_slices((x, y)).batch(100)

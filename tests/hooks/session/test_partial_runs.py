@@ -16,9 +16,9 @@ KERNEL, BIAS = "logits/kernel:0", "logits/bias:0"
 
 
 class TestPartialRuns:
-    def test_a_partial_run_saves_what_it_can_compute(self, make: Any, out: str) -> None:
+    def test_a_partial_run_saves_what_it_can_compute(self, make_hook: Any, out: str) -> None:
         wanted = ["weights", "gradients", "tensorflow_summaries"]
-        hook = make(include_collections=wanted, include_regex="control_dependency", save_all=True)
+        hook = make_hook(include_collections=wanted, include_regex="control_dependency", save_all=True)
         net = Net(hook.wrap_optimizer)
         with net.graph.as_default():
             step = v1.train.get_global_step()
@@ -53,8 +53,8 @@ class TestPartialRuns:
         assert "Adam" not in " ".join(trial.tensor_names())
         assert not [name for name in trial.tensor_names() if "ReadVariableOp" in name or "Const" in name]
 
-    def test_saving_changes_no_state(self, make: Any, out: str) -> None:
-        hook = make(include_regex=".", save_all=True)
+    def test_saving_changes_no_state(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_regex=".", save_all=True)
         with tf.Graph().as_default() as graph:
             count = v1.get_variable("count", initializer=0.0)
             data = v1.data.make_one_shot_iterator(tf.data.Dataset.range(100)).get_next()
@@ -86,8 +86,8 @@ class TestPartialRuns:
         # Those that a MonitoredSession itself adds; after that it allows none.
         assert more > operations
 
-    def test_saving_adds_nothing_to_the_graph(self, make: Any) -> None:
-        hook = make(save_all=True, include_regex=".", include_collections=["weights", "gradients"])
+    def test_saving_adds_nothing_to_the_graph(self, make_hook: Any) -> None:
+        hook = make_hook(save_all=True, include_regex=".", include_collections=["weights", "gradients"])
         net = Net(hook.wrap_optimizer)
         (x, y), *_ = batches(1)
         operations = len(net.graph.get_operations())
@@ -96,8 +96,8 @@ class TestPartialRuns:
             session.run(net.train, net.feed(x, y))
         assert len(net.graph.get_operations()) == operations
 
-    def test_tensors_that_race_with_an_update_are_read_before_the_run(self, make: Any, out: str) -> None:
-        hook = make()
+    def test_tensors_that_race_with_an_update_are_read_before_the_run(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
         with tf.Graph().as_default():
             weight = v1.get_variable("weight", initializer=1.0)
             factor = v1.placeholder(tf.float32, [], name="factor")
@@ -113,8 +113,8 @@ class TestPartialRuns:
         assert [float(found.value(step)) for step in found.steps()] == [9, 36, 144, 576]
 
     @pytest.mark.parametrize("behaviour", ["v1", "v2"])
-    def test_branches_that_are_not_taken_are_skipped(self, make: Any, out: str, behaviour: str) -> None:
-        hook = make(save_all=True, include_regex=".")
+    def test_branches_that_are_not_taken_are_skipped(self, make_hook: Any, out: str, behaviour: str) -> None:
+        hook = make_hook(save_all=True, include_regex=".")
         was_v2 = v1.control_flow_v2_enabled()
         (v1.disable_control_flow_v2 if behaviour == "v1" else v1.enable_control_flow_v2)()
         try:
@@ -147,8 +147,8 @@ class TestPartialRuns:
         assert trial.tensor("x:0").value(0) == 4
         assert not {"up:0", "down:0", "body:0"} & set(trial.tensor_names())
 
-    def test_runs_with_composite_tensors_are_saved(self, make: Any, out: str) -> None:
-        hook = make(include_regex="^(dense|rows)")
+    def test_runs_with_composite_tensors_are_saved(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_regex="^(dense|rows)")
         with tf.Graph().as_default():
             sparse = v1.sparse_placeholder(tf.float32, [2, 2])
             whole = tf.sparse.to_dense(sparse, name="dense")
@@ -165,8 +165,8 @@ class TestPartialRuns:
         assert trial.tensor(name).value(1).tolist() == [[0, 5], [0, 0]]
         assert trial.tensor("rows:0").steps() == [0, 1, 2]
 
-    def test_tensors_added_to_the_graph_later_are_saved(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights"], include_regex="^later")
+    def test_tensors_added_to_the_graph_later_are_saved(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"], include_regex="^later")
         with tf.Graph().as_default(), hook.wrap_session(v1.Session()) as session:
             v1.get_variable("first", initializer=[1.0, 2.0])
             session.run(v1.global_variables_initializer())

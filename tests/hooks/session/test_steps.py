@@ -18,8 +18,8 @@ KERNEL, BIAS = "logits/kernel:0", "logits/bias:0"
 
 
 class TestSteps:
-    def test_each_run_of_a_plain_session_is_a_step(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights"])
+    def test_each_run_of_a_plain_session_is_a_step(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"])
         net = Net(hook.wrap_optimizer)
         (x, y), *_ = batches(1)
         with hook.wrap_session(v1.Session(graph=net.graph)) as session:
@@ -35,8 +35,8 @@ class TestSteps:
         assert trial.tensor(LOSS).steps() == [2, 3]
         assert trial.tensor(LOSS).value(2) == trial.tensor(LOSS).value(3)
 
-    def test_a_run_fetches_only_what_is_due(self, make: Any) -> None:
-        hook = make(save_config=tt.SaveConfig(save_interval=2), include_collections=["gradients", "weights"])
+    def test_a_run_fetches_only_what_is_due(self, make_hook: Any) -> None:
+        hook = make_hook(save_config=tt.SaveConfig(save_interval=2), include_collections=["gradients", "weights"])
         hook.get_collection("gradients").save_config = tt.SaveConfig(save_interval=3)
         net = Net(hook.wrap_optimizer)
         asked = []
@@ -49,8 +49,8 @@ class TestSteps:
         found = [None if each is None else set(each.fetches) for each in asked]
         assert found == [{LOSS, *gradients}, None, {LOSS}, gradients]
 
-    def test_a_run_that_fails_is_no_step(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights"])
+    def test_a_run_that_fails_is_no_step(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"])
         with tf.Graph().as_default():
             weight = v1.get_variable("weight", initializer=0.0)
             data = v1.data.make_one_shot_iterator(tf.data.Dataset.range(2)).get_next()
@@ -67,8 +67,8 @@ class TestSteps:
         weight = create_trial(out).tensor("weight:0")
         assert {step: float(weight.value(step)) for step in weight.steps()} == {0: 0, 1: 1, 2: 3}
 
-    def test_a_step_can_hold_several_runs(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights"], include_regex="^predictions:0$")
+    def test_a_step_can_hold_several_runs(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"], include_regex="^predictions:0$")
         net = Net()
         (x, y), *_ = batches(1)
         with net.session([hook]) as session:
@@ -81,8 +81,8 @@ class TestSteps:
         assert trial.steps() == [0, 1]
         assert trial.tensor(LOSS).steps() == trial.tensor("predictions:0").steps() == [0, 1]
 
-    def test_a_step_has_the_mode_in_which_its_run_began(self, make: Any, out: str) -> None:
-        hook = make()
+    def test_a_step_has_the_mode_in_which_its_run_began(self, make_hook: Any, out: str) -> None:
+        hook = make_hook()
         net = Net()
         (x, y), *_ = batches(1)
 
@@ -108,8 +108,8 @@ class TestSteps:
         assert trial.tensor(LOSS).steps(modes.EVAL) == [0, 1, 2, 3, 4, 5]
         assert len({float(trial.tensor(LOSS).value(step, modes.TRAIN)) for step in range(3)}) == 3
 
-    def test_steps_continue_in_the_next_session_with_another_graph(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights", "gradients"])
+    def test_steps_continue_in_the_next_session_with_another_graph(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights", "gradients"])
         for _ in range(2):
             net = Net(hook.wrap_optimizer)
             with net.session([hook]) as session:
@@ -122,8 +122,8 @@ class TestSteps:
         # Both began alike.
         assert np.array_equal(trial.tensor(KERNEL).value(0), trial.tensor(KERNEL).value(2))
 
-    def test_steps_continue_when_a_session_is_lost(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["weights"])
+    def test_steps_continue_when_a_session_is_lost(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"])
         net = Net(hook.wrap_optimizer)
         lost = []
 

@@ -37,9 +37,9 @@ def by_hand(weights: list[Any], x: Any, y: Any) -> tuple[Any, list[Any]]:
 
 class TestValues:
     @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-    def test_saved_values_are_those_of_a_training_by_hand(self, make: Any, out: str, use_resource: bool) -> None:
+    def test_saved_values_are_those_of_a_training_by_hand(self, make_hook: Any, out: str, use_resource: bool) -> None:
         collections = ["weights", "biases", "gradients", "tensorflow_summaries"]
-        hook = make(include_collections=collections, include_regex="^relu:0")
+        hook = make_hook(include_collections=collections, include_regex="^relu:0")
         net = Net(hook.wrap_optimizer, use_resource)
         with v1.Session(graph=net.graph) as session:
             session.run(net.init)
@@ -72,8 +72,8 @@ class TestValues:
             weights = [weight - 0.1 * gradient for weight, gradient in zip(weights, gradients, strict=True)]
 
     @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-    def test_a_large_variable_is_saved_as_before_the_run(self, make: Any, out: str, use_resource: bool) -> None:
-        hook = make(include_collections=["weights"])
+    def test_a_large_variable_is_saved_as_before_the_run(self, make_hook: Any, out: str, use_resource: bool) -> None:
+        hook = make_hook(include_collections=["weights"])
         with tf.Graph().as_default():
             large = v1.get_variable(
                 "large", [1000, 1000], initializer=v1.zeros_initializer(), use_resource=use_resource
@@ -86,8 +86,8 @@ class TestValues:
         found = create_trial(out).tensor("large:0")
         assert [np.unique(found.value(step)).tolist() for step in range(3)] == [[0], [1], [2]]
 
-    def test_saved_values_belong_to_the_hook(self, make: Any, out: str) -> None:
-        hook = make(include_regex="relu:0")
+    def test_saved_values_belong_to_the_hook(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_regex="relu:0")
         net = Net()
         (x, y), *_ = batches(1)
         with net.session([hook]) as session:
@@ -97,8 +97,8 @@ class TestValues:
         hook.close()
         assert np.array_equal(create_trial(out).tensor("relu:0").value(0), expected)
 
-    def test_gradients_are_saved_as_computed_and_as_applied(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["gradients"])
+    def test_gradients_are_saved_as_computed_and_as_applied(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["gradients"])
         with tf.Graph().as_default():
             weight = v1.get_variable("weight", initializer=[3.0, 4.0])
             optimizer = hook.wrap_optimizer(v1.train.AdamOptimizer())
@@ -119,8 +119,8 @@ class TestValues:
         assert trial.tensor_names(collection="losses") == ["square:0"]
         assert trial.tensor("square:0").value(0) == 25
 
-    def test_sparse_gradients_are_saved_dense(self, make: Any, out: str) -> None:
-        hook = make(include_collections=["gradients"])
+    def test_sparse_gradients_are_saved_dense(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["gradients"])
         with tf.Graph().as_default():
             table = v1.get_variable("table", [5, 2], initializer=v1.ones_initializer())
             rows = tf.nn.embedding_lookup(table, tf.constant([1, 3, 1]))

@@ -24,21 +24,6 @@ Make = Callable[..., tt.Hook]
 
 
 @pytest.fixture
-def make(out: str) -> Any:
-    """Make a hook that saves each round; it is closed after the test."""
-    made: list[tt.Hook] = []
-
-    def make(**options: Any) -> tt.Hook:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.Hook(options.pop("out_dir", out), **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
-
-
-@pytest.fixture
 def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT")
 
@@ -73,9 +58,9 @@ def importances(trial: Any, step: int) -> dict[str, dict[str, Any]]:
 # The collections.
 
 
-def test_all_evaluated_metrics_are_saved(make: Make, out: str) -> None:
+def test_all_evaluated_metrics_are_saved(make_hook: Make, out: str) -> None:
     log: dict[str, Any] = {}
-    train(make(), parameters={"eval_metric": ["logloss", "auc", "error@0.3"]}, evals_result=log)
+    train(make_hook(), parameters={"eval_metric": ["logloss", "auc", "error@0.3"]}, evals_result=log)
     trial = create_trial(out)
     names = [f"{data}-{metric}" for data in ("train", "validation") for metric in ("auc", "error@0.3", "logloss")]
     assert trial.tensor_names(collection="metrics") == trial.tensor_names() == names
@@ -86,8 +71,8 @@ def test_all_evaluated_metrics_are_saved(make: Make, out: str) -> None:
     assert trial.tensor_names(collection="losses") == [name for name in names if "auc" not in name]
 
 
-def test_importances_equal_get_score(make: Make, out: str) -> None:
-    booster = train(make(include_collections=["feature_importance"]), 6)
+def test_importances_equal_get_score(make_hook: Make, out: str) -> None:
+    booster = train(make_hook(include_collections=["feature_importance"]), 6)
     trial = create_trial(out)
     for step in (0, 2, 5):
         expected = {kind: booster[: step + 1].get_score(importance_type=kind) for kind in IMPORTANCE_TYPES}
@@ -95,16 +80,16 @@ def test_importances_equal_get_score(make: Make, out: str) -> None:
     assert 0 < len(expected["gain"]) < booster.num_features()
 
 
-def test_only_due_importances_are_computed(make: Make, out: str) -> None:
-    booster = train(make(include_regex="feature_importance/gain/worst"), 2)
+def test_only_due_importances_are_computed(make_hook: Make, out: str) -> None:
+    booster = train(make_hook(include_regex="feature_importance/gain/worst"), 2)
     found = importances(create_trial(out), 1)
     expected = {k: v for k, v in booster.get_score(importance_type="gain").items() if k.startswith("worst")}
     assert found == {**{kind: {} for kind in IMPORTANCE_TYPES}, "gain": expected}
 
 
-def test_predictions_and_labels_are_of_the_validation_data(make: Make, out: str) -> None:
+def test_predictions_and_labels_are_of_the_validation_data(make_hook: Make, out: str) -> None:
     _, validation = cancer()
-    booster = train(make(include_collections=["predictions", "labels"], validation_data=validation))
+    booster = train(make_hook(include_collections=["predictions", "labels"], validation_data=validation))
     trial = create_trial(out)
     for step in range(4):
         expected = booster.predict(validation, iteration_range=(0, step + 1))
@@ -113,10 +98,10 @@ def test_predictions_and_labels_are_of_the_validation_data(make: Make, out: str)
     assert len(trial.predictions(3)) == 1
 
 
-def test_shap_values_are_saved_for_each_feature(make: Make, out: str) -> None:
+def test_shap_values_are_saved_for_each_feature(make_hook: Make, out: str) -> None:
     training, _ = cancer()
     collections = ["average_shap", "full_shap"]
-    booster = train(make(include_collections=collections, train_data=training, save_config={"save_interval": 3}))
+    booster = train(make_hook(include_collections=collections, train_data=training, save_config={"save_interval": 3}))
     trial = create_trial(out)
     assert trial.steps() == [0, 3]
     for step in (0, 3):
@@ -131,8 +116,8 @@ def test_shap_values_are_saved_for_each_feature(make: Make, out: str) -> None:
     assert len(trial.tensor_names(collection="average_shap")) == len(training.feature_names)
 
 
-def test_trees_are_those_of_the_round(make: Make, out: str) -> None:
-    booster = train(make(include_collections=["trees"]), parameters={"num_parallel_tree": 2, "subsample": 0.7})
+def test_trees_are_those_of_the_round(make_hook: Make, out: str) -> None:
+    booster = train(make_hook(include_collections=["trees"]), parameters={"num_parallel_tree": 2, "subsample": 0.7})
     trial, rows = create_trial(out), booster.trees_to_dataframe()
     for step in range(4):
         expected = rows[rows.Tree // 2 == step]
@@ -150,31 +135,31 @@ def test_trees_are_those_of_the_round(make: Make, out: str) -> None:
             assert found.tolist() == expected[column].astype(str).tolist()
 
 
-def test_pruned_nodes_are_skipped(make: Make, out: str) -> None:
+def test_pruned_nodes_are_skipped(make_hook: Make, out: str) -> None:
     parameters = {"tree_method": "exact", "gamma": 3, "max_depth": 6}
-    rows = train(make(include_collections=["trees"]), 1, parameters).trees_to_dataframe()
+    rows = train(make_hook(include_collections=["trees"]), 1, parameters).trees_to_dataframe()
     trial = create_trial(out)
     assert trial.tensor("trees/Node").value(0).tolist() == rows.Node.tolist()
     assert rows.Node.max() > len(rows)
     np.testing.assert_allclose(trial.tensor("trees/Gain").value(0), rows.Gain, rtol=1e-5)
 
 
-def test_categories_of_splits_are_saved(make: Make, out: str) -> None:
+def test_categories_of_splits_are_saved(make_hook: Make, out: str) -> None:
     colour = np.arange(60) % 3
     data = xgb.DMatrix(
         np.column_stack([colour, np.zeros(60)]), colour == 1, feature_types=["c", "q"], enable_categorical=True
     )
     parameters = {"max_cat_to_onehot": 1, "min_child_weight": 0}
-    booster = train(make(include_collections=["trees"]), 1, parameters, data=data, evals=[(data, "train")])
+    booster = train(make_hook(include_collections=["trees"]), 1, parameters, data=data, evals=[(data, "train")])
     expected = booster.trees_to_dataframe().Category[0]
     trial = create_trial(out)
     assert trial.tensor("trees/Category").value(0)[0] == ",".join(map(str, expected))
     assert np.isnan(trial.tensor("trees/Split").value(0)[0])
 
 
-def test_hyperparameters_are_saved_as_passed(make: Make, out: str) -> None:
+def test_hyperparameters_are_saved_as_passed(make_hook: Make, out: str) -> None:
     given = {"objective": "binary:logistic", "eta": 0.5, "max_depth": 3, "eval_metric": ["auc", "logloss"], "x": None}
-    train(make(include_collections=["hyperparameters"], hyperparameters=given), 1)
+    train(make_hook(include_collections=["hyperparameters"], hyperparameters=given), 1)
     trial = create_trial(out)
     found = {name.partition("/")[2]: trial.tensor(name).value(0) for name in trial.tensor_names(regex="^hyper")}
     assert {name: value.tolist() for name, value in found.items()} == {**given, "x": "None"}
@@ -182,9 +167,9 @@ def test_hyperparameters_are_saved_as_passed(make: Make, out: str) -> None:
     assert found["objective"].dtype == np.dtype("<U15")
 
 
-def test_hyperparameters_are_the_boosters_by_default(make: Make, out: str) -> None:
+def test_hyperparameters_are_the_boosters_by_default(make_hook: Make, out: str) -> None:
     schedule = xgb.callback.LearningRateScheduler([0.5, 0.25])
-    train(make(include_collections=["hyperparameters"]), 2, before=[schedule])
+    train(make_hook(include_collections=["hyperparameters"]), 2, before=[schedule])
     trial = create_trial(out)
     assert trial.tensor("hyperparameters/max_depth").value(0) == 3
     assert trial.tensor("hyperparameters/objective").value(0) == "binary:logistic"
@@ -194,11 +179,11 @@ def test_hyperparameters_are_the_boosters_by_default(make: Make, out: str) -> No
 # Models.
 
 
-def test_a_model_of_several_classes_is_saved(make: Make, out: str) -> None:
+def test_a_model_of_several_classes_is_saved(make_hook: Make, out: str) -> None:
     x, y = load_iris(return_X_y=True)
     data = xgb.DMatrix(x, y)
     parameters = {"objective": "multi:softprob", "num_class": 3, "eval_metric": "mlogloss"}
-    hook = make(save_all=True, train_data=data, validation_data=data)
+    hook = make_hook(save_all=True, train_data=data, validation_data=data)
     booster = train(hook, 2, parameters, data=data, evals=[(data, "train")])
     trial = create_trial(out)
     shap = booster.predict(data, pred_contribs=True)
@@ -211,9 +196,9 @@ def test_a_model_of_several_classes_is_saved(make: Make, out: str) -> None:
     assert trial.tensor_names(collection="losses") == ["train-mlogloss"]
 
 
-def test_a_dart_model_is_saved(make: Make, out: str) -> None:
+def test_a_dart_model_is_saved(make_hook: Make, out: str) -> None:
     training, validation = cancer()
-    hook = make(save_all=True, train_data=training, validation_data=validation)
+    hook = make_hook(save_all=True, train_data=training, validation_data=validation)
     booster = train(hook, 4, {"booster": "dart", "rate_drop": 0.5, "one_drop": 1})
     trial = create_trial(out)
     np.testing.assert_array_equal(trial.tensor("predictions").value(3), booster.predict(validation))
@@ -225,9 +210,9 @@ def test_a_dart_model_is_saved(make: Make, out: str) -> None:
     np.testing.assert_allclose(trial.tensor("full_shap").value(3), expected, atol=1e-5)
 
 
-def test_a_linear_model_is_saved(make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_linear_model_is_saved(make_hook: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture) -> None:
     training, validation = cancer()
-    hook = make(save_all=True, train_data=training, validation_data=validation)
+    hook = make_hook(save_all=True, train_data=training, validation_data=validation)
     booster = train(hook, 3, {"booster": "gblinear", "updater": "coord_descent", "max_depth": None})
     trial = create_trial(out)
     assert importances(trial, 2)["weight"] == booster.get_score(importance_type="weight")
@@ -239,11 +224,11 @@ def test_a_linear_model_is_saved(make: Make, out: str, lenient: None, caplog: py
 
 
 def test_trees_with_several_values_in_a_leaf_have_no_shap_values(
-    make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
+    make_hook: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     x, _ = load_iris(return_X_y=True)
     data = xgb.DMatrix(x[:, :2], x[:, 2:])
-    hook = make(save_all=True, train_data=data, validation_data=data)
+    hook = make_hook(save_all=True, train_data=data, validation_data=data)
     parameters = {"objective": "reg:squarederror", "multi_strategy": "multi_output_tree", "tree_method": "hist"}
     booster = train(hook, 2, parameters, data=data, evals=[(data, "train")])
     trial = create_trial(out)
@@ -260,7 +245,7 @@ def test_trees_with_several_values_in_a_leaf_have_no_shap_values(
 # Data.
 
 
-def test_data_of_all_types_are_accepted(make: Make, tmp_path: Any) -> None:
+def test_data_of_all_types_are_accepted(make_hook: Make, tmp_path: Any) -> None:
     (x, y), (held_x, held_y) = halves(*frame())
     matrix = xgb.DMatrix(held_x, held_y)
     for name, data in {
@@ -271,7 +256,7 @@ def test_data_of_all_types_are_accepted(make: Make, tmp_path: Any) -> None:
         "csr": (csr_matrix(held_x), held_y),
     }.items():
         out = str(tmp_path / name)
-        hook = make(out_dir=out, save_all=True, train_data=data, validation_data=data)
+        hook = make_hook(out_dir=out, save_all=True, train_data=data, validation_data=data)
         booster = train(hook, 2)
         trial = create_trial(out)
         np.testing.assert_array_equal(trial.labels(1)[0], matrix.get_label())
@@ -283,10 +268,12 @@ def test_data_of_all_types_are_accepted(make: Make, tmp_path: Any) -> None:
         assert trial.tensor("full_shap/worst area").shape(1) == (len(held_y),)
 
 
-def test_training_on_quantiles_is_saved(make: Make, out: str) -> None:
+def test_training_on_quantiles_is_saved(make_hook: Make, out: str) -> None:
     x, y = frame()
     data = xgb.QuantileDMatrix(x, y)
-    booster = train(make(save_all=True, train_data=data, validation_data=data), 2, data=data, evals=[(data, "train")])
+    booster = train(
+        make_hook(save_all=True, train_data=data, validation_data=data), 2, data=data, evals=[(data, "train")]
+    )
     np.testing.assert_allclose(create_trial(out).tensor("predictions").value(1), booster.predict(data), rtol=1e-6)
 
 
@@ -315,11 +302,11 @@ def test_a_dmatrix_in_a_pair_is_refused(out: str) -> None:
 
 
 def test_columns_that_do_not_match_the_model_are_skipped(
-    make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
+    make_hook: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     (x, _), _ = halves(*frame())
     renamed = x.rename(columns={"worst area": "area"})
-    hook = make(save_all=True, train_data=renamed, validation_data=x.to_numpy()[:, :5])
+    hook = make_hook(save_all=True, train_data=renamed, validation_data=x.to_numpy()[:, :5])
     train(hook, 3)
     trial = create_trial(out)
     assert trial.steps() == [0, 1, 2]
@@ -333,25 +320,25 @@ def test_columns_that_do_not_match_the_model_are_skipped(
     assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None
 
 
-def test_missing_data_are_one_warning(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
-    train(make(save_all=True), 3, evals=[])
+def test_missing_data_are_one_warning(make_hook: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    train(make_hook(save_all=True), 3, evals=[])
     said = messages(caplog)
     assert len(said) == 3
     assert "no metrics are saved, because there is no evaluation set" in said[0]
     assert "no predictions and labels are saved, because the hook has no validation_data" in said[1]
     assert "no SHAP values are saved, because the hook has no train_data" in said[2]
     caplog.clear()
-    quiet = make(out_dir=f"{out}-2")
+    quiet = make_hook(out_dir=f"{out}-2")
     quiet.get_collection("metrics").save_config.end_step = 0
     train(quiet, 2, evals=[])
     assert messages(caplog) == []
 
 
-def test_names_with_slashes_and_unicode_are_saved(make: Make, out: str) -> None:
+def test_names_with_slashes_and_unicode_are_saved(make_hook: Make, out: str) -> None:
     x, y = frame()
     names = ["größe/µm", "面积/worst", "bias", "a b", *(f"c{i}" for i in range(26))]
     data = xgb.DMatrix(x.to_numpy(), y, feature_names=names)
-    booster = train(make(save_all=True, train_data=data), 8, data=data, evals=[(data, "völlig")])
+    booster = train(make_hook(save_all=True, train_data=data), 8, data=data, evals=[(data, "völlig")])
     trial = create_trial(out)
     assert trial.has_tensor("völlig-logloss")
     assert importances(trial, 7)["gain"] == booster.get_score(importance_type="gain")
@@ -363,12 +350,12 @@ def test_names_with_slashes_and_unicode_are_saved(make: Make, out: str) -> None:
 
 @pytest.mark.parametrize("booster", ["gbtree", "dart"])
 def test_a_model_whose_trees_are_updated_is_saved(
-    make: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture, booster: str
+    make_hook: Make, out: str, lenient: None, caplog: pytest.LogCaptureFixture, booster: str
 ) -> None:
     training, validation = cancer()
     parameters = {"booster": booster, "num_parallel_tree": 2, "subsample": 0.7}
     trained = xgb.train({**PARAMETERS, **parameters}, training, 3)
-    hook = make(save_all=True, train_data=validation, validation_data=validation)
+    hook = make_hook(save_all=True, train_data=validation, validation_data=validation)
     updating = {**parameters, "process_type": "update", "updater": "refresh", "verbosity": 0}
     updated = train(hook, 3, updating, data=validation, xgb_model=trained)
     trial, rows = create_trial(out), updated.trees_to_dataframe()

@@ -33,20 +33,6 @@ from tensortrial.rules import invoke_rule  # noqa: E402
 EVERY = {"save_interval": 1}
 
 
-@pytest.fixture
-def make(out: str) -> Any:
-    made: list[tt.Hook] = []
-
-    def make(**options: Any) -> tt.Hook:
-        options.setdefault("save_config", tt.SaveConfig(save_interval=1))
-        made.append(tt.Hook(options.pop("out_dir", out), **options))
-        return made[-1]
-
-    yield make
-    for hook in made:
-        hook.close()
-
-
 Make = Callable[..., tt.Hook]
 
 
@@ -96,9 +82,9 @@ def test_a_json_file_configures_the_hook(tmp_path: Path, out: str) -> None:
     assert trial.tensor("feature_importance/weight/worst area").steps() == [0, 15]
 
 
-def test_early_stopping_ends_the_steps(make: Make, out: str) -> None:
+def test_early_stopping_ends_the_steps(make_hook: Make, out: str) -> None:
     _, validation = cancer()
-    hook = make(include_collections=["predictions"], validation_data=validation)
+    hook = make_hook(include_collections=["predictions"], validation_data=validation)
     booster = train([hook], 200, early_stopping_rounds=3)
     trial = create_trial(out)
     assert trial.steps() == list(range(booster.num_boosted_rounds()))
@@ -108,10 +94,12 @@ def test_early_stopping_ends_the_steps(make: Make, out: str) -> None:
 
 
 @pytest.mark.parametrize("save_best", [False, True])
-def test_the_last_round_is_saved_when_another_callback_ends_training(make: Make, out: str, save_best: bool) -> None:
+def test_the_last_round_is_saved_when_another_callback_ends_training(
+    make_hook: Make, out: str, save_best: bool
+) -> None:
     _, validation = cancer()
     log: dict[str, Any] = {}
-    hook = make(include_collections=["predictions"], validation_data=validation)
+    hook = make_hook(include_collections=["predictions"], validation_data=validation)
     stopping = xgb.callback.EarlyStopping(rounds=3, save_best=save_best)
     booster = train([stopping, hook], 200, evals_result=log)
     trial, rounds = create_trial(out), len(log["train"]["logloss"])
@@ -123,14 +111,14 @@ def test_the_last_round_is_saved_when_another_callback_ends_training(make: Make,
         np.testing.assert_array_equal(trial.tensor("predictions").value(rounds - 1), booster.predict(validation))
 
 
-def test_steps_continue_after_those_of_a_trained_booster(make: Make, out: str, tmp_path: Path) -> None:
+def test_steps_continue_after_those_of_a_trained_booster(make_hook: Make, out: str, tmp_path: Path) -> None:
     _, validation = cancer()
-    first = make(include_collections=["trees", "predictions"], validation_data=validation)
+    first = make_hook(include_collections=["trees", "predictions"], validation_data=validation)
     booster = train([first], 3)
     booster = train([first], 2, xgb_model=booster)
     assert create_trial(out).steps() == [0, 1, 2, 3, 4]
     # Another hook's run begins where the booster is.
-    second = make(out_dir=str(tmp_path / "second"), include_collections=["trees", "predictions"])
+    second = make_hook(out_dir=str(tmp_path / "second"), include_collections=["trees", "predictions"])
     second.validation_data = validation
     booster = train([second], 2, xgb_model=booster)
     trial = create_trial(tmp_path / "second")
@@ -139,22 +127,22 @@ def test_steps_continue_after_those_of_a_trained_booster(make: Make, out: str, t
     np.testing.assert_array_equal(trial.tensor("predictions").value(6), booster.predict(validation))
     # A run that is resumed goes on after its own last step.
     second.close()
-    third = make(out_dir=str(tmp_path / "second"), resume=True)
+    third = make_hook(out_dir=str(tmp_path / "second"), resume=True)
     train([third], 2, xgb_model=booster)
     assert create_trial(tmp_path / "second").steps() == [5, 6, 7, 8]
 
 
-def test_steps_count_in_the_mode_that_is_set(make: Make, out: str) -> None:
-    hook = make()
+def test_steps_count_in_the_mode_that_is_set(make_hook: Make, out: str) -> None:
+    hook = make_hook()
     hook.set_mode(tt.modes.TRAIN)
     train([hook], 2, xgb_model=train([], 3))
     assert create_trial(out).steps(modes.TRAIN) == [3, 4]
 
 
-def test_nothing_is_computed_that_is_not_due(make: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_computed_that_is_not_due(make_hook: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     training, validation = cancer()
     collections = ["predictions", "full_shap", "trees", "feature_importance", "hyperparameters"]
-    hook = make(include_collections=collections, train_data=training, validation_data=validation)
+    hook = make_hook(include_collections=collections, train_data=training, validation_data=validation)
     for name in collections:
         hook.get_collection(name).save_config = tt.SaveConfig(save_steps=[2], end_step=0)
     asked: list[str] = []
@@ -188,9 +176,9 @@ def test_a_hook_that_is_switched_off_computes_nothing(out: str, switch: str, mon
 # Cross-validation.
 
 
-def test_cross_validation_is_saved(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_cross_validation_is_saved(make_hook: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
     training, _ = cancer()
-    hook = make(save_all=True, train_data=training, validation_data=training)
+    hook = make_hook(save_all=True, train_data=training, validation_data=training)
     boosters: list[Any] = []
 
     class Keep(xgb.callback.TrainingCallback):
@@ -221,9 +209,9 @@ def test_cross_validation_is_saved(make: Make, out: str, caplog: pytest.LogCaptu
 # scikit-learn.
 
 
-def test_a_classifier_of_scikit_learn_is_saved(make: Make, out: str) -> None:
+def test_a_classifier_of_scikit_learn_is_saved(make_hook: Make, out: str) -> None:
     (x, y), (held_x, held_y) = halves(*frame())
-    hook = make(save_all=True, train_data=x, validation_data=(held_x, held_y))
+    hook = make_hook(save_all=True, train_data=x, validation_data=(held_x, held_y))
     model = xgb.XGBClassifier(n_estimators=4, max_depth=3, n_jobs=1, callbacks=[hook], eval_metric=["auc", "logloss"])
     model.fit(x, y, eval_set=[(x, y), (held_x, held_y)], verbose=False)
     trial = create_trial(out)
@@ -236,18 +224,20 @@ def test_a_classifier_of_scikit_learn_is_saved(make: Make, out: str) -> None:
     assert gain == model.get_booster().get_score(importance_type="gain")
 
 
-def test_a_regressor_of_scikit_learn_is_saved(make: Make, out: str) -> None:
+def test_a_regressor_of_scikit_learn_is_saved(make_hook: Make, out: str) -> None:
     x, y = load_diabetes(return_X_y=True)
-    model = xgb.XGBRegressor(n_estimators=3, n_jobs=1, callbacks=[make(validation_data=x, include_regex="^predic")])
+    model = xgb.XGBRegressor(
+        n_estimators=3, n_jobs=1, callbacks=[make_hook(validation_data=x, include_regex="^predic")]
+    )
     model.fit(x, y, eval_set=[(x, y)], verbose=False)
     trial = create_trial(out)
     assert trial.tensor_names() == ["predictions", "validation_0-rmse"]
     np.testing.assert_allclose(trial.tensor("predictions").value(2), model.predict(x), rtol=1e-6)
 
 
-def test_a_copy_saves_nothing_and_logs_it(make: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_saves_nothing_and_logs_it(make_hook: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
     x, y = frame()
-    model = xgb.XGBClassifier(n_estimators=2, n_jobs=1, callbacks=[make()])
+    model = xgb.XGBClassifier(n_estimators=2, n_jobs=1, callbacks=[make_hook()])
     search = GridSearchCV(model, {"max_depth": [1, 2]}, cv=2)
     search.fit(x, y)
     assert search.best_score_ > 0.8
@@ -271,14 +261,14 @@ def test_a_copy_saves_nothing_and_logs_it(make: Make, out: str, caplog: pytest.L
 # Odd values, and the end.
 
 
-def test_odd_values_leave_the_hook_on(make: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_values_leave_the_hook_on(make_hook: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Angry:
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             raise AssertionError("not an array")
 
     monkeypatch.delenv("TENSORTRIAL_STRICT")
     odd = {"none": None, "lists": [[1], [2, 3]], "angry": Angry(), "object": object(), "\ud800": "\ud800"}
-    hook = make(include_collections=["hyperparameters"], hyperparameters={**odd, 5: "five"})
+    hook = make_hook(include_collections=["hyperparameters"], hyperparameters={**odd, 5: "five"})
     for name, value in odd.items():
         hook.save_tensor(name, value)
         hook.save_scalar(f"{name} number", value)
@@ -313,12 +303,12 @@ def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
 # Rules.
 
 
-def test_rules_watch_boosting(make: Make, out: str) -> None:
+def test_rules_watch_boosting(make_hook: Make, out: str) -> None:
     training, validation = cancer()
     noisy = np.array(training.get_label())
     noisy[::4] = 1 - noisy[::4]
     training.set_label(noisy)
-    hook = make(include_collections=["feature_importance", "trees", "losses"])
+    hook = make_hook(include_collections=["feature_importance", "trees", "losses"])
     parameters = {**PARAMETERS, "max_depth": 8, "eval_metric": ["auc", "logloss"]}
     evals = [(training, "train"), (validation, "validation")]
     xgb.train(parameters, training, 30, evals=evals, callbacks=[hook], verbose_eval=False)

@@ -1,0 +1,29 @@
+"""Hooks that are closed after their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tensortrial.config.save_config import SaveConfig
+
+
+@contextmanager
+def made_hooks(hook_class: type[Any], out: str) -> Iterator[Callable[..., Any]]:
+    """Return a function that makes hooks, which are closed after the block.
+
+    By default they save each step into `out`.
+    """
+    made: list[Any] = []
+
+    def make(out_dir: str = out, **options: Any) -> Any:
+        options.setdefault("save_config", SaveConfig(save_interval=1))
+        made.append(hook_class(out_dir, **options))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for hook in made:
+            hook.close()
