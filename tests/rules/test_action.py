@@ -131,7 +131,7 @@ def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> 
         ("StopTrainin", "StopTraining"),
         ('{"name": "Email", "email_address": "a@b.c"}', "Webhook"),
         ('{"name": "SMS", "phone_number": "123"}', "Webhook"),
-        ('{"name": "Webhook", "url": "nowhere"}', "URL"),
+        ('{"name": "Webhook", "url": "nowhere"}', "HTTP server"),
         ('{"name": "Command", "command": "no-such-program-here"}', "no-such-program-here"),
         ("{", "JSON"),
     ],

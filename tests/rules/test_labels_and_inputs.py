@@ -58,7 +58,7 @@ def test_check_input_images(write: Write) -> None:
     assert "channel 1 has mean 0.5 over 600 images" in finding.sentence
     assert invoke_rule(rules.CheckInputImages(trial, threshold_mean=0.6)) == []
     assert invoke_rule(rules.CheckInputImages(trial, threshold_samples=601)) == []
-    with pytest.raises(InvalidRuleParameter, match="axes 0 to 3"):
+    with pytest.raises(InvalidRuleParameter, match="an axis of the images, 0 to 3"):
         invoke_rule(rules.CheckInputImages(trial, channel=4))
 
 
