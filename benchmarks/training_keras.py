@@ -15,7 +15,7 @@ import time
 from common import header, in_fresh_process, line, scratch
 
 AIMS = {
-    "nothing": ("hook given, nothing due", "1.03x"),
+    "nothing": ("hook passed, nothing due", "1.03x"),
     "losses": ("losses and metrics, every step", ""),
     "raw10": ("weights, gradients, all layers' outputs, raw, every 10 steps", "1.15x"),
     "statistics": ("nine statistics of the same, every step", "1.5x"),

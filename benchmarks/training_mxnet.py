@@ -20,7 +20,7 @@ AIMS = {
     "statistics": ("nine statistics of the same, every step", "2.0x"),
     "raw10": ("the same raw, every 10 steps", ""),
     "all": ("everything, raw, every step", ""),
-    "hybridized": ("hybridized, everything it gives, raw, every step", ""),
+    "hybridized": ("hybridized, all its tensors, raw, every step", ""),
 }
 NINE = {"reductions": ["min", "max", "mean", "std", "variance", "sum", "prod"], "norms": ["l1", "l2"]}
 
@@ -87,7 +87,7 @@ def run_case(case: str, out_dir: str | None, steps: int, hybridized: bool, warmu
             value = loss(net(x), y)
         value.backward()
         trainer.step(32)
-        # MXNet computes in the background: without waiting, a step would take the time to ask for it.
+        # MXNet computes in the background: without waiting, only the time to enqueue a step would be measured.
         mx.nd.waitall()
         taken.append(time.perf_counter() - begun)
     if hook is not None:

@@ -15,7 +15,7 @@ import time
 from common import header, in_fresh_process, line, scratch
 
 AIMS = {
-    "nothing": ("hook given, nothing due", "1.03x"),
+    "nothing": ("hook passed, nothing due", "1.03x"),
     "losses": ("losses, every step", ""),
     "raw": ("weights, biases, gradients, raw, every step", "2.0x"),
     "statistics": ("nine statistics of the same, every step", "2.0x"),

@@ -1,8 +1,8 @@
 """What the XGBoost hook costs: `xgboost.train` of 100 rounds on 20,000 x 30 rows on one core, with and without.
 
-Every case is a process of its own, in turns, so that a busy moment of the machine hits all alike. Beside the time of
-`xgboost.train` stands what its thread computed, which a busy machine hardly changes, and the
-time with closing the run.
+Every case runs in a separate process, in turns, so that a busy moment of the machine affects all alike. Next to the
+time of `xgboost.train` stands what its thread computed, which a busy machine hardly changes, and the time with closing
+the run.
 
     python benchmarks/training_xgboost.py
 """

@@ -1,10 +1,10 @@
 """smdebug's names, for scripts that were written for it.
 
-    import tensortrial.smdebug            # from here on `import smdebug.pytorch as smd` gives this project
+    import tensortrial.smdebug            # from here on `import smdebug.pytorch as smd` imports this project
     python -m tensortrial.smdebug train.py      # or run a script as it is
 
-An installed smdebug stays what `import smdebug` gives, unless `install(shadow=True)` or TENSORTRIAL_SHADOW_SMDEBUG=1
-asks for it to be shadowed; running a script as above asks for it.
+`import smdebug` imports an installed smdebug, unless `install(shadow=True)`, TENSORTRIAL_SHADOW_SMDEBUG=1 or running a
+script as above shadows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 SHADOW_VARIABLE = "TENSORTRIAL_SHADOW_SMDEBUG"
 
-# What each of smdebug's modules offers: names by the module that has them here, or all public names of a module.
+# The names of each of smdebug's modules, with the modules that define them here, or all public names of one module.
 _SETTINGS = {
     "SaveConfig": "tensortrial.config.save_config",
     "SaveConfigMode": "tensortrial.config.save_config",
@@ -62,21 +62,25 @@ _MODULES: dict[str, dict[str, str] | str] = {
 
 
 def install(shadow: bool = False) -> bool:
-    """Make `smdebug` and its public submodules importable. True if they are now aliases of this project.
+    """Make `smdebug` and its public submodules importable as aliases of this project.
 
-    An installed smdebug is left alone, with a warning, unless `shadow`.
+    Args:
+        shadow: Shadow an installed smdebug. By default it is left as it is, with a warning.
+
+    Returns:
+        Whether they are aliases of this project now.
     """
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return True
     if _is_installed():
         if not shadow:
             warnings.warn(
-                "smdebug is installed and stays what `import smdebug` gives; set "
-                f"{SHADOW_VARIABLE}=1, or uninstall it, to get tensortrial under that name",
+                "`import smdebug` imports the installed smdebug; to import tensortrial under this name, set "
+                f"{SHADOW_VARIABLE}=1 or uninstall smdebug",
                 stacklevel=2,
             )
             return False
-        print("tensortrial: the installed smdebug is shadowed; `import smdebug` gives tensortrial", file=sys.stderr)
+        print("tensortrial: the installed smdebug is shadowed; `import smdebug` imports tensortrial", file=sys.stderr)
     for name in [name for name in sys.modules if name.partition(".")[0] == "smdebug"]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder())
@@ -84,19 +88,19 @@ def install(shadow: bool = False) -> bool:
 
 
 def modules() -> list[str]:
-    """The modules of smdebug that have an alias here."""
+    """Return the names of smdebug's modules that have an alias here, sorted."""
     return sorted(_MODULES)
 
 
 def _is_installed() -> bool:
     try:
         return importlib.util.find_spec("smdebug") is not None
-    except ValueError:  # it is imported, and has no spec
+    except ValueError:  # it is imported and has no spec
         return True
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes each alias when it is first imported: a script that reads loads no framework."""
+    """Creates each alias at its first import, so that a script that only reads loads no framework."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -11,11 +11,12 @@ from . import SHADOW_VARIABLE
 _USAGE = """\
 usage: python -m tensortrial.smdebug [-m] SCRIPT [ARGUMENT ...]
 
-Run a script (with -m, a module) in which `import smdebug` gives tensortrial.
+Run a script (with -m, a module) in which `import smdebug` imports tensortrial.
 """
 
 
 def main(arguments: list[str]) -> int:
+    """Run a script or a module with aliases for smdebug. Return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -29,10 +30,10 @@ def main(arguments: list[str]) -> int:
         return 0
     script = arguments[0]
     if not os.path.exists(script):
-        print(f"python -m tensortrial.smdebug: there is no script {script!r}", file=sys.stderr)
+        print(f"python -m tensortrial.smdebug: script {script!r} does not exist", file=sys.stderr)
         return 2
     sys.argv = arguments
-    # As if Python had been given the script: its own folder comes first.
+    # The script's own folder comes first, as when Python runs a script.
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")
     return 0
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     from . import install
 
-    # The package itself was imported without asking for it; running a script this way does ask.
+    # Importing the package did not shadow an installed smdebug; running a script this way does.
     os.environ[SHADOW_VARIABLE] = "1"
     install(shadow=True)
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Runs for the tests of rules: of given values, and of small real training jobs, each trained once."""
+"""Runs for the tests of rules: of known values, and of small real training jobs, each trained once."""
 
 from __future__ import annotations
 

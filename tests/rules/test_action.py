@@ -110,12 +110,12 @@ def test_a_url_where_nobody_is_is_logged(
     assert "not delivered" in caplog.text
 
 
-def test_a_command_is_told_what_fired(trial: tensortrial.Trial, tmp_path: Path) -> None:
+def test_a_command_receives_what_fired(trial: tensortrial.Trial, tmp_path: Path) -> None:
     program = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
-    command = Command([sys.executable, "-c", program, str(tmp_path / "told")])
+    command = Command([sys.executable, "-c", program, str(tmp_path / "received")])
     invoke_rule(Always(trial, action_str=command))
     command.close(timeout=30)
-    assert json.loads((tmp_path / "told").read_text())["rule"] == "Always"
+    assert json.loads((tmp_path / "received").read_text())["rule"] == "Always"
 
 
 def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> None:
@@ -126,7 +126,7 @@ def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("action", "sentence"),
     [
         ("StopTrainin", "StopTraining"),
         ('{"name": "Email", "email_address": "a@b.c"}', "Webhook"),
@@ -137,7 +137,7 @@ def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> 
     ],
 )
 def test_an_action_that_cannot_be_used_is_refused_at_construction(
-    trial: tensortrial.Trial, given: str, sentence: str
+    trial: tensortrial.Trial, action: str, sentence: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
-        Always(trial, action_str=given)
+        Always(trial, action_str=action)

@@ -44,7 +44,7 @@ def test_each_evaluation_adds_a_file_and_touches_none(folder: Path) -> None:
     assert first.read_bytes() == content
     assert len(list((folder / "findings").iterdir())) == 2
     assert pq.read_schema(first).equals(FINDINGS_SCHEMA)
-    # Another trial, opened before, sees both: the list of files is made anew for each query.
+    # Another trial, opened before, sees both: the files are listed again for each query.
     assert trial.sql("select count(*) from findings").fetchall() == [(3,)]
 
 
@@ -61,7 +61,7 @@ def test_findings_need_not_be_kept(folder: Path) -> None:
     assert not (folder / "findings").exists()
 
 
-def test_a_run_that_cannot_be_written_to_still_gives_findings(
+def test_findings_of_a_run_that_cannot_be_written_to_are_returned(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trial = tensortrial.create_trial(folder)
@@ -74,9 +74,9 @@ def test_a_run_that_cannot_be_written_to_still_gives_findings(
     assert "findings cannot be written into it" in caplog.text
 
 
-def test_a_torn_file_of_findings_is_left_out(folder: Path) -> None:
+def test_a_corrupt_file_of_findings_is_skipped(folder: Path) -> None:
     trial = tensortrial.create_trial(folder)
     invoke_rule(ExplodingTensor(trial))
-    (folder / "findings" / "0-torn.parquet").write_bytes(b"PAR1 torn")
+    (folder / "findings" / "0-corrupt.parquet").write_bytes(b"PAR1 corrupt")
     assert trial.sql("select count(*) from findings").fetchall() == [(2,)]
-    assert "findings/0-torn.parquet" in trial.damaged
+    assert "findings/0-corrupt.parquet" in trial.damaged

@@ -25,10 +25,10 @@ def trial(tmp_path: Path) -> tensortrial.Trial:
 
 
 @pytest.mark.parametrize(
-    ("given", "value"), [("1e-6", 1e-6), (1, 1.0), (0.5, 0.5), (np.float64(2), 2.0), (None, 1e-7), (" 3 ", 3.0)]
+    ("passed", "value"), [("1e-6", 1e-6), (1, 1.0), (0.5, 0.5), (np.float64(2), 2.0), (None, 1e-7), (" 3 ", 3.0)]
 )
-def test_numbers(trial: Any, given: Any, value: float) -> None:
-    assert rules.VanishingGradient(trial, threshold=given).threshold == value
+def test_numbers_may_be_strings(trial: Any, passed: Any, value: float) -> None:
+    assert rules.VanishingGradient(trial, threshold=passed).threshold == value
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_all_is_what_can_be_imported() -> None:
     assert set(rules._HOMES) == set(rules.__all__)
 
 
-def test_a_rule_can_be_given_another_name(trial: Any) -> None:
+def test_a_rule_can_have_another_name(trial: Any) -> None:
     assert make_rule("AllZero", trial, rule_name="mine", tensor_regex="x").rule_name == "mine"

@@ -26,7 +26,7 @@ from tensortrial.rules import RequiredTensors, Rule, invoke_rule
 
 @pytest.fixture
 def trial(tmp_path: Path) -> tensortrial.Trial:
-    """`x` is its own step number, at 0, 2, 4 … 10; `y` is there at 4 only."""
+    """`x` is its own step number, at 0, 2, 4 … 10; `y` is saved only at step 4."""
     with Job(tmp_path / "run", flush_seconds=0) as job:
         for step in range(11):
             if step % 2:
@@ -157,14 +157,14 @@ def test_nothing_is_refreshed_during_a_step(tmp_path: Path) -> None:
     job.step({"x": 1.0})
     trial = tensortrial.create_trial(tmp_path / "run")
 
-    class Looking(Rule):
+    class Reading(Rule):
         def invoke_at_step(self, step: int) -> bool:
             before = trial.tensor("x").steps()
             job.step({"x": 1.0})
             job.flush()
             return before != trial.tensor("x").steps()
 
-    assert invoke_rule(Looking(trial), end_step=1) == []
+    assert invoke_rule(Reading(trial), end_step=1) == []
     assert len(trial.steps()) > 2
     job.close()
 
@@ -205,7 +205,7 @@ def test_a_range_with_nothing_in_it(trial: tensortrial.Trial, caplog: pytest.Log
         invoke_rule(Above(trial), 5, 5)
 
 
-def test_other_trials_are_there(trial: tensortrial.Trial, tmp_path: Path) -> None:
+def test_a_rule_can_read_other_trials(trial: tensortrial.Trial, tmp_path: Path) -> None:
     with Job(tmp_path / "other") as job:
         for step in range(7):
             job.step({"x": np.full(3, -step, np.float32)})

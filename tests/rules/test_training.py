@@ -60,7 +60,7 @@ def test_a_rule_fires_and_its_healthy_twin_does_not(
     found = invoke_rule(rule_on(job, name, job(wrong), parameters), record=False)
     assert found
     assert any(says in finding.sentence for finding in found), found[0]
-    # Confusion and Overtraining judge what a network has learned: its first steps are not looked at.
+    # Confusion and Overtraining judge what a network has learned: its first steps are skipped.
     start = 60 if twin == "healthy long" else 0
     healthy = rule_on(job, name, job(twin), parameters)
     assert invoke_rule(healthy, start, record=False) == []

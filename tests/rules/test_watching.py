@@ -75,13 +75,13 @@ def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch
     )
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
-    asked: list[tuple[Any, ...]] = []
+    read_steps: list[tuple[Any, ...]] = []
     rows = trial._reader.catalogue._rows._index_rows
     find = rows.read
-    monkeypatch.setattr(rows, "read", lambda paths, *of: asked.append(of) or find(paths, *of))
+    monkeypatch.setattr(rows, "read", lambda paths, *of: read_steps.append(of) or find(paths, *of))
     assert list(rules.watch(trial, made, record=False))
     assert len(read) == len(set(read)) == 25
-    assert asked == [(None, step, True) for step in range(5)]  # each step once, for all rules
+    assert read_steps == [(None, step, True) for step in range(5)]  # each step once, for all rules
 
 
 def elsewhere(job: Job, **values: Any) -> None:

@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("plan", [{}, {"raw": False, "statistics": ("abs_mean",)}])
-def test_vanishing_gradient_looks_at_all_gradients(write: Write, plan: dict[str, Any]) -> None:
+def test_vanishing_gradient_evaluates_all_gradients(write: Write, plan: dict[str, Any]) -> None:
     healthy, gone = np.full(4, 1e-3), np.full(4, -1e-9)
     trial = write([{"a": healthy, "b": healthy}, {"a": healthy, "b": gone}], **GRADIENTS, **plan)
     (finding,) = invoke_rule(rules.VanishingGradient(trial))

@@ -34,7 +34,7 @@ def make_estimator(folder: str, wrap: Callable[[Any], Any] | None = None, **conf
 
 
 def take(count: int) -> Callable[[], Any]:
-    """An input_fn that gives the first batches."""
+    """Return an input_fn of the first batches."""
 
     def input_fn() -> Any:
         images, labels = digits()

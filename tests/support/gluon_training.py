@@ -51,7 +51,7 @@ def softmax_loss(prefix: str = "loss_") -> Any:
 
 
 def train(net: Any, steps: int = 3, loss: Any = None, rate: float = 0.1) -> list[float]:
-    """Train a classifier of digits, and give the mean losses."""
+    """Train a classifier of digits, and return the mean losses."""
     loss = loss or softmax_loss()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": rate})
     losses = []

@@ -1,4 +1,4 @@
-"""Trains on two replicas, as the tests of distribution ask by the arguments: how, which workers, and where to save.
+"""Trains on two replicas, as the arguments of the tests of distribution say: how, which workers, and where to save.
 
     keras_replicas.py fit|loop|eager|multiworker|multiworker-fit one|all RUN
 
@@ -22,7 +22,7 @@ COLLECTIONS = ["weights", "biases", "gradients", "predictions", "labels"]
 
 
 def fit(hook: Any, strategy: Any) -> None:
-    """`fit` gives its caller with the hook what it gives without."""
+    """Check that `fit` returns the same with the hook as without."""
     results = []
     for callback in (None, hook):
         with strategy.scope():

@@ -367,7 +367,7 @@ class TestSteps:
         for name in ("loss", "fc1/weights/fc1/kernel:0", "gradients/fc1/kernelGrad"):
             assert trial.tensor(name).steps(TRAIN) == list(range(6)), name
         assert trial.steps(TRAIN) == list(range(6))
-        # Validation that ended without notice, in Keras 2 only the first, gives a step of its own.
+        # Validation that ended without notice, in Keras 2 only the first, is a separate step.
         assert trial.tensor("loss").steps(EVAL) == [0, 1, 2, 4, 5, 6]
         assert trial.tensor("val_loss").steps(EVAL) == [3, 7 if KERAS_3 else 6]
 

@@ -1,4 +1,4 @@
-"""What KerasHook saves of optimizers, and of what they do to losses and gradients."""
+"""What KerasHook saves of optimizers, and of losses and gradients that they scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KerasHook in training loops of one's own: GradientTape, eagerly and inside of `tf.function`."""
+"""KerasHook in training loops with a GradientTape, eagerly and inside a `tf.function`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batches(count: int = STEPS) -> Iterator[tuple[Any, Any]]:
 
 
 def training(wrap: Callable[[Any], Any], model: Any, optimizer: Any = None) -> Callable[[Any, Any], Any]:
-    """A step of a loop as the documents of Keras write it."""
+    """Return a step of a training loop as the documentation of Keras writes it."""
     optimizer = optimizer or keras.optimizers.SGD(0.1)
     compute = kt.classifier_loss()
 
@@ -45,7 +45,7 @@ def training(wrap: Callable[[Any], Any], model: Any, optimizer: Any = None) -> C
 
 
 def by_hand(count: int = STEPS) -> list[dict[str, Any]]:
-    """What each step of the same training without a hook has."""
+    """Return the values of each step of the same training without a hook."""
     model, steps = kt.small(), []
     step = training(lambda tape: tape, model)
     for x, y in batches(count):
@@ -322,7 +322,7 @@ def test_a_rule_stops_a_training_loop(make_hook: Make, out: str, compiled: bool)
     x, y = next(batches())
     step(x, y)
     (Path(out) / "stop.json").write_text('{"reason": "enough"}')
-    time.sleep(0.3)  # longer than between two looks
+    time.sleep(0.3)  # longer than between two polls
     # From inside of a function every error comes as one of TensorFlow's.
     with pytest.raises(tf.errors.UnknownError if compiled else TrainingStopped, match="enough"):
         step(x, y)

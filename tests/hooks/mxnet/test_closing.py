@@ -94,7 +94,7 @@ def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
 
 
 class Odd(gluon.Block):
-    """Takes and gives what no array can be made of, and a list that is in itself."""
+    """Accepts and returns values that cannot be converted to arrays, and a list that contains itself."""
 
     def forward(self, x: Any) -> Any:
         found: list[Any] = [x * 2, None, "text", object()]

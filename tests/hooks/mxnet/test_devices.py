@@ -23,7 +23,7 @@ GRADIENT = "gradient/net_fc1_weight"
 
 
 class Job:
-    """Trains by batches that are split over the devices, and remembers the gradients of each."""
+    """A training whose batches are split over devices. It remembers the gradients of each."""
 
     def __init__(self, hook: Any, devices: Any = DEVICES) -> None:
         mx.random.seed(0)

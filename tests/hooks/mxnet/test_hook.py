@@ -1,4 +1,4 @@
-"""What the tensors of a Gluon model are called, that their values are the right ones, and what MXNet alone has."""
+"""The names and values of a Gluon model's tensors, and what only MXNet has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def value(out: str, name: str, step: int = 0) -> np.ndarray[Any, Any]:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two arrays are equal to the bit."""
+    """Return whether two arrays are equal bit for bit."""
     expected = expected.asnumpy() if isinstance(expected, mx.nd.NDArray) else np.asarray(expected)
     return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
 
@@ -444,7 +444,7 @@ def test_an_error_of_the_job_is_raised(
     monkeypatch.delenv("TENSORTRIAL_STRICT")
     hook, net = make_hook(save_all=True), seeded()
     hook.register_block(net)
-    # It fails in the background, and MXNet tells of it where the values are first asked for.
+    # It fails in the background, and MXNet raises where the values are first read.
     wrong = mx.nd.random.normal(0, -1, (2, 64))
     with pytest.raises(mx.MXNetError, match="scale parameter"):
         net(wrong)

@@ -96,7 +96,7 @@ def test_gradients_of_a_scaled_loss_are_unscaled(out: str, inner: bool, loss_sca
         x, y = batches(1)[0]
         expected, loss = session.run([plain.gradient, plain.loss], plain.feed(x, y))
     net = Net.__new__(Net)
-    with contextlib.suppress(ValueError):  # it looks for the operation that updates, which is inside of a condition
+    with contextlib.suppress(ValueError):  # it searches for the operation that updates, which is inside a condition
         net.__init__(wrap)  # type: ignore[misc]
     net.kernel = next(each for each in net.graph.get_collection("trainable_variables") if "logits/kernel" in each.name)
     with net.session([hook]) as session:

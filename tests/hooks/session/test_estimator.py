@@ -21,7 +21,7 @@ KERNEL = "logits/kernel:0"
 
 @pytest.fixture
 def make(out: str) -> Iterator[Callable[..., Any]]:
-    """Make a hook that saves each step into `out`, unless told otherwise; it is closed after the test."""
+    """Make a hook that saves each step into `out`, unless an option says otherwise. It is closed after the test."""
     made: list[Any] = []
 
     def make(**options: Any) -> Any:
@@ -95,7 +95,7 @@ def test_an_evaluation_in_the_middle_of_training_loses_no_step(make: Any, out: s
     assert len({value.tobytes() for value in values}) == 8
 
 
-def test_the_loss_of_an_estimator_is_a_loss_whatever_it_is_called(make: Any, out: str, tmp_path: Path) -> None:
+def test_the_loss_of_an_estimator_is_a_loss_under_any_name(make: Any, out: str, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         weight = v1.get_variable("weight", [64, 1], initializer=v1.zeros_initializer())
         error = tf.squeeze(features @ weight, 1) - tf.cast(labels, tf.float32)
@@ -113,7 +113,7 @@ def test_the_loss_of_an_estimator_is_a_loss_whatever_it_is_called(make: Any, out
     assert trial.tensor("square:0").value(0, modes.TRAIN) == pytest.approx((labels[:32] ** 2).mean())
 
 
-def test_a_canned_estimator(make: Any, out: str, tmp_path: Path) -> None:
+def test_a_canned_estimator_is_saved(make: Any, out: str, tmp_path: Path) -> None:
     hook = make(include_collections=["weights", "biases"])
     column = tf.feature_column.numeric_column("image", shape=[64])
     config = tf.estimator.RunConfig(log_step_count_steps=None, tf_random_seed=1)
@@ -136,9 +136,9 @@ def test_a_canned_estimator(make: Any, out: str, tmp_path: Path) -> None:
         assert first == pytest.approx([np.log(10)] * len(first), rel=0.5)
 
 
-# tf.estimator itself asks for what TensorFlow has moved elsewhere.
+# tf.estimator itself imports what TensorFlow has moved elsewhere.
 @pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")
-def test_replicas_of_a_distribution_strategy(make: Any, out: str, tmp_path: Path) -> None:
+def test_replicas_of_a_distribution_strategy_are_saved(make: Any, out: str, tmp_path: Path) -> None:
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     hook = make(include_collections=["weights", "biases"])
     estimator = make_estimator(str(tmp_path / "model"), hook.wrap_optimizer, train_distribute=strategy)

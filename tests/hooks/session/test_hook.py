@@ -25,7 +25,7 @@ class TestCollections:
         hook.add_to_collection("mine", net.hidden)
         hook.get_collection("mine").add([net.bias, {net.predictions.op}])
         hook.add_to_collection("sm_metrics", net.loss)
-        # A constant or a read of a variable is saved if it is asked for by name.
+        # A constant or a read of a variable is saved if a collection has its name.
         read = net.graph.get_operation_by_name("logits/MatMul").inputs[1]
         hook.get_collection("named").add_tensor_names([read.name])
         (x, y), *_ = batches(1)
@@ -64,8 +64,8 @@ class TestCollections:
             for _ in range(2):
                 session.run(net.train, net.feed(x, y))
         hook.close()
-        told = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
-        assert told == [
+        warnings = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
+        assert warnings == [
             "collection 'mine' includes 'nowhere', but the graph has no such tensor",
             "collection 'mine' includes 'relu', but the graph has no such tensor; did you mean 'relu:0'?",
             "collection 'mine' includes 'text:0', but it cannot be saved: it holds no numbers, or is inside a loop or "
@@ -82,11 +82,11 @@ class TestMistakes:
         net = Net()
         (x, y), *_ = batches(1)
         with caplog.at_level(logging.WARNING, "tensortrial.hooks"), net.session([hook]) as session:
-            told = [record.getMessage() for record in caplog.records]
+            warnings = [record.getMessage() for record in caplog.records]
             session.run(net.train, net.feed(x, y))
-        assert len(told) == 1
-        assert "optimizer = hook.wrap_optimizer(optimizer)" in told[0]
-        assert [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"] == told
+        assert len(warnings) == 1
+        assert "optimizer = hook.wrap_optimizer(optimizer)" in warnings[0]
+        assert [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"] == warnings
 
     def test_other_optimizers_and_sessions_are_refused(self, make_hook: Any) -> None:
         hook = make_hook()

@@ -35,9 +35,9 @@ class TestPartialRuns:
             (net.loss, {net.logits: np.zeros((32, 10), np.float32), net.y: y}),
         ]
         with net.session([hook]) as session:
-            given = [session.run(fetches, feeds) for fetches, feeds in runs]
+            fetched = [session.run(fetches, feeds) for fetches, feeds in runs]
         hook.close()
-        assert given[0] == 0
+        assert fetched[0] == 0
         trial = create_trial(out)
         assert trial.tensor(KERNEL).steps() == list(range(6))
         assert trial.tensor(LOSS).steps() == [2, 3, 4, 5]
@@ -66,16 +66,16 @@ class TestPartialRuns:
             hook.add_to_collection("losses", [counted, twice, checked, data, noise])
             operations = len(graph.get_operations())
             with v1.train.MonitoredSession(hooks=[hook]) as session:
-                given = [session.run(answer), session.run(data), session.run(counted), session.run(answer)]
-                given += [session.run(noise), session.run(data), session.run(counted)]
+                fetched = [session.run(answer), session.run(data), session.run(counted), session.run(answer)]
+                fetched += [session.run(noise), session.run(data), session.run(counted)]
                 more = len(graph.get_operations())
             with v1.Session() as alone:
                 alone.run(v1.global_variables_initializer())
                 expected = alone.run(noise)
         hook.close()
-        assert [float(each) for each in given[:4]] == [42, 0, 1, 42]
-        assert np.array_equal(given[4], expected)
-        assert [float(each) for each in given[5:]] == [1, 2]
+        assert [float(each) for each in fetched[:4]] == [42, 0, 1, 42]
+        assert np.array_equal(fetched[4], expected)
+        assert [float(each) for each in fetched[5:]] == [1, 2]
         trial = create_trial(out)
         assert trial.tensor("counted:0").steps() == [2, 6]
         # What a run draws may be doubled, but nothing is drawn for that.

@@ -39,14 +39,14 @@ class TestSteps:
         hook = make_hook(save_config=tt.SaveConfig(save_interval=2), include_collections=["gradients", "weights"])
         hook.get_collection("gradients").save_config = tt.SaveConfig(save_interval=3)
         net = Net(hook.wrap_optimizer)
-        asked = []
+        requested = []
         before_run = hook.before_run
-        hook.before_run = lambda context: asked.append(before_run(context)) or asked[-1]
+        hook.before_run = lambda context: requested.append(before_run(context)) or requested[-1]
         with net.session([hook]) as session:
             for x, y in batches(4):
                 session.run(net.train, net.feed(x, y))
         gradients = set(hook.get_collection("gradients").tensor_names)
-        found = [None if each is None else set(each.fetches) for each in asked]
+        found = [None if each is None else set(each.fetches) for each in requested]
         assert found == [{LOSS, *gradients}, None, {LOSS}, gradients]
 
     def test_a_run_that_fails_is_no_step(self, make_hook: Any, out: str) -> None:
@@ -152,7 +152,7 @@ class TestSteps:
                 session.run(net.train, net.feed(x, y))
         hook.close()
         assert lost == ["running", "reading"]
-        # The third run was tried three times, and counts once; the new session began anew.
+        # The third run was tried three times, and counts once; the new session began with new variables.
         kernel = create_trial(out).tensor(KERNEL)
         assert kernel.steps() == [0, 1, 2, 3]
         assert np.array_equal(kernel.value(0), kernel.value(2))

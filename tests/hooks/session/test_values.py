@@ -105,7 +105,7 @@ class TestValues:
             assert hook.wrap_optimizer(optimizer) is optimizer
             pairs = optimizer.compute_gradients(tf.reduce_sum(weight * weight, name="square"))
             clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 1.0)
-            # An iterator, as zip gives one, can be gone through only once.
+            # An iterator, such as zip returns, can be consumed only once.
             train = optimizer.apply_gradients(zip(clipped, [weight], strict=True))
             computed, applied = pairs[0][0].name, clipped[0].name
             with v1.train.MonitoredSession(hooks=[hook]) as session:
@@ -115,7 +115,7 @@ class TestValues:
         assert set(trial.tensor_names(collection="gradients")) == {computed, applied}
         np.testing.assert_allclose(trial.tensor(computed).value(0), [6, 8])
         np.testing.assert_allclose(trial.tensor(applied).value(0), [0.6, 0.8], rtol=1e-6)
-        # What is minimized is a loss, whatever it is called.
+        # What is minimized is a loss under any name.
         assert trial.tensor_names(collection="losses") == ["square:0"]
         assert trial.tensor("square:0").value(0) == 25
 

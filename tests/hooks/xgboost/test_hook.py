@@ -158,11 +158,11 @@ def test_categories_of_splits_are_saved(make_hook: Make, out: str) -> None:
 
 
 def test_hyperparameters_are_saved_as_passed(make_hook: Make, out: str) -> None:
-    given = {"objective": "binary:logistic", "eta": 0.5, "max_depth": 3, "eval_metric": ["auc", "logloss"], "x": None}
-    train(make_hook(include_collections=["hyperparameters"], hyperparameters=given), 1)
+    passed = {"objective": "binary:logistic", "eta": 0.5, "max_depth": 3, "eval_metric": ["auc", "logloss"], "x": None}
+    train(make_hook(include_collections=["hyperparameters"], hyperparameters=passed), 1)
     trial = create_trial(out)
     found = {name.partition("/")[2]: trial.tensor(name).value(0) for name in trial.tensor_names(regex="^hyper")}
-    assert {name: value.tolist() for name, value in found.items()} == {**given, "x": "None"}
+    assert {name: value.tolist() for name, value in found.items()} == {**passed, "x": "None"}
     assert (found["eta"].dtype, found["max_depth"].dtype) == (np.float64, np.int64)
     assert found["objective"].dtype == np.dtype("<U15")
 

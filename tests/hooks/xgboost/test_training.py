@@ -145,18 +145,18 @@ def test_nothing_is_computed_that_is_not_due(make_hook: Make, out: str, monkeypa
     hook = make_hook(include_collections=collections, train_data=training, validation_data=validation)
     for name in collections:
         hook.get_collection(name).save_config = tt.SaveConfig(save_steps=[2], end_step=0)
-    asked: list[str] = []
+    called: list[str] = []
     for name in ("predict", "get_score", "save_raw", "save_config"):
         plain = getattr(xgb.Booster, name)
 
         def counted(self: Any, *args: Any, name: str = name, plain: Any = plain, **options: Any) -> Any:
-            asked.append(f"{name} at {self.num_boosted_rounds()}")
+            called.append(f"{name} at {self.num_boosted_rounds()}")
             return plain(self, *args, **options)
 
         monkeypatch.setattr(xgb.Booster, name, counted)
     train([hook], 5)
-    # The model is asked for its names once, at the first saved round.
-    assert set(asked) <= {"save_config at 1", "save_config at 3", "predict at 3", "save_raw at 1", "get_score at 3"}
+    # The names of the model are read once, at the first saved round.
+    assert set(called) <= {"save_config at 1", "save_config at 3", "predict at 3", "save_raw at 1", "get_score at 3"}
     assert create_trial(out).tensor("predictions").steps() == [2]
 
 

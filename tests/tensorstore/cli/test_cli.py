@@ -1,4 +1,4 @@
-"""The command line, run as a user runs it: a process of its own."""
+"""The command line, run as a user runs it, in a separate process."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def tensortrial(*arguments: object, cwd: Path | None = None, status: int = 0) ->
     return done
 
 
-def test_info_says_what_the_run_is(run: Path) -> None:
+def test_info_describes_a_run(run: Path) -> None:
     printed = tensortrial("info", run).stdout
     for fact in ("ended", "worker_0", "steps TRAIN  0-40:10", "steps EVAL   0", "weights      1"):
         assert fact in printed, printed
 
 
-def test_names_can_be_chosen(run: Path) -> None:
+def test_names_are_selected_by_options(run: Path) -> None:
     assert tensortrial("names", run).stdout.split() == ["loss", "net.weight"]
     assert tensortrial("names", run, "--regex", "^net").stdout.split() == ["net.weight"]
     assert tensortrial("names", run, "--collection", "weights").stdout.split() == ["net.weight"]
@@ -72,7 +72,7 @@ def test_sql_prints_a_table_csv_or_json(run: Path) -> None:
     assert json.loads(tensortrial("sql", run, query, "--format", "json").stdout) == {"name": "loss", "n": 6, "top": 4.0}
 
 
-def test_sql_gives_values_as_programs_read_them(run: Path) -> None:
+def test_sql_prints_values_as_programs_read_them(run: Path) -> None:
     query = "select true as a, [1, 2] as b, 'nan'::double as c, '\\x01'::blob as d, 1.5 as e, null as f"
     found = json.loads(tensortrial("sql", run, query, "--format", "json").stdout)
     assert found == {"a": True, "b": [1, 2], "c": "nan", "d": "01", "e": 1.5, "f": None}
@@ -124,7 +124,7 @@ def test_a_folder_of_runs_names_them(run: Path) -> None:
         assert "a folder with runs; pass one of them, such as run" in tensortrial(command, run.parent, status=1).stderr
 
 
-def test_what_finds_nothing_says_why(run: Path) -> None:
+def test_an_empty_result_says_why(run: Path) -> None:
     assert "did you mean 'weights'?" in tensortrial("names", run, "--collection", "weight", status=2).stderr
     unknown = tensortrial("names", run, "--step", 5, "--mode", "train")
     assert (unknown.stdout, unknown.stderr) == (
@@ -136,7 +136,7 @@ def test_what_finds_nothing_says_why(run: Path) -> None:
     assert "(no rows)" in tensortrial("sql", run, "select 1 where false").stdout
 
 
-def test_mark_ended(run: Path) -> None:
+def test_mark_ended_ends_a_run(run: Path) -> None:
     (run / "end" / "worker_0.json").unlink()
     assert "running" in tensortrial("info", run).stdout
     tensortrial("mark-ended", run)
@@ -164,19 +164,19 @@ def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, argum
     assert "Traceback" not in done.stderr
 
 
-def test_sql_over_many_runs(tmp_path: Path) -> None:
+def test_sql_queries_many_runs(tmp_path: Path) -> None:
     for name, loss in (("a", 1.0), ("b", 2.0)):
         with Job(tmp_path / "project" / name) as job:
             job.step({"loss": loss})
     (tmp_path / "project" / "broken").mkdir()
     (tmp_path / "project" / "broken" / "run.json").write_text("{}")
     query = "select run, value from scalars order by run"
-    for places in (["project"], ["project/*"], ["project/a", "project/b"]):
-        found = tensortrial("sql", *places, query, "--format", "csv", cwd=tmp_path)
+    for runs in (["project"], ["project/*"], ["project/a", "project/b"]):
+        found = tensortrial("sql", *runs, query, "--format", "csv", cwd=tmp_path)
         assert found.stdout == "run,value\na,1.0\nb,2.0\n"
         reason = "its run.json cannot be read, so this is not a run: it was not written by tensortrial"
         skipped = f"skipped: {tmp_path}/project/broken: {reason}\n"
-        assert found.stderr == ("" if places == ["project/a", "project/b"] else skipped)
+        assert found.stderr == ("" if runs == ["project/a", "project/b"] else skipped)
     for form, read in (("parquet", pq.read_table), ("arrow", lambda path: pa.ipc.open_stream(path).read_all())):
         path = tmp_path / f"rows.{form}"
         tensortrial("sql", "project", query, "--format", form, "--output", path, cwd=tmp_path)

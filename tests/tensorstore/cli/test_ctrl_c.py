@@ -53,7 +53,7 @@ def test_ctrl_c_at_a_terminal_ends_sql_with_status_130(folder: Path) -> None:
         time.sleep(0.05)
     os.write(terminal, b"\x03")
     printed = b""
-    # The terminal of a process that has ended gives an error instead of an end.
+    # The terminal of a process that has ended raises an error instead of returning no data.
     while True:
         try:
             printed += os.read(terminal, 1000)

@@ -1,4 +1,4 @@
-"""Names that a stranger chose: a terminal obeys none of them, and a spreadsheet none where it is guarded."""
+"""Names that a stranger chose: they control neither a terminal nor, with --guard-formulas, a spreadsheet."""
 
 from __future__ import annotations
 
