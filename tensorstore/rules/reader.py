@@ -31,7 +31,7 @@ Key = tuple[str, int, str]
 
 
 class NotSaved(Exception):
-    """Neither the statistics nor the raw value of a row are there."""
+    """Neither the statistics nor the raw value of a row were saved."""
 
     def __init__(self, row: SavedTensor, names: Sequence[str]) -> None:
         super().__init__(row.name)
@@ -40,8 +40,10 @@ class NotSaved(Exception):
 
 @dataclass(frozen=True)
 class Selector:
-    """Tensors of any of the collections, or with a name in which any of the expressions is found; all, if both are
-    empty."""
+    """A selection of tensors: those of some collections, and those whose names match one of some regular expressions.
+
+    Both empty select all tensors.
+    """
 
     collections: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -70,15 +72,14 @@ class StepView:
         self._reader = reader
 
     def select(self, selector: Selector) -> list[SavedTensor]:
-        """The selected rows, by name and worker."""
+        """Return the selected rows, by name and worker."""
         names = self._reader.names(self.step, selector)
         return [row for name in names for row in self.rows.get(name, ())]
 
     def statistics(self, row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...] | None:
-        """Statistics of a row: the saved ones, else computed from the raw value, else from other saved ones; None where
-        the dtype defines none.
+        """Return statistics of a row: the saved ones, or computed from the raw value or from other saved ones.
 
-        Raises NotSaved.
+        None if the dtype defines none of them. Raises NotSaved.
         """
         saved = row.statistics
         if saved is not None:
@@ -91,11 +92,11 @@ class StepView:
         return None if len(computed) < len(names) else tuple(computed[name] for name in names)
 
     def saved(self, row: SavedTensor, name: str) -> float | None:
-        """A statistic, only if it was saved."""
+        """Return a statistic if it was saved, or None."""
         return None if row.statistics is None else row.statistics[_POSITION[name]]
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
-        """Raw values, read together. All rows must have one."""
+        """Return the raw values of rows, read together. All rows must have one."""
         return self._reader.values(rows)
 
 
@@ -217,7 +218,7 @@ class Reader:
         return found  # type: ignore[return-value]
 
     def computed(self, row: SavedTensor, names: tuple[str, ...]) -> dict[str, float]:
-        """Statistics computed from the raw value; those its dtype does not define are left out."""
+        """Return statistics computed from the raw value, without those that its dtype does not define."""
         known = self._computed.setdefault(_key(row), {})
         missing = tuple(name for name in names if name not in known)
         if missing:
@@ -266,7 +267,7 @@ def _make_lock_again() -> None:
 
 
 def reader_of(trial: Trial) -> Reader:
-    """The one reader of a trial, which all rules on it share."""
+    """Return the reader of a trial, which all its rules share."""
     with _lock:
         if trial not in _readers:
             _readers[trial] = Reader(trial)
