@@ -37,7 +37,7 @@ def arrays_of(nbytes: int, count: int) -> list[np.ndarray]:
 
 
 def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[float]:
-    """Record `steps` steps of `per_step` values each. Gives seconds: by the clock, of this thread, of the writer's
+    """Record `steps` steps of `per_step` values each. Return seconds: by the clock, of this thread, of the writer's
     thread, and of these the kernel's."""
     options = HookOptions(folder, include_regex=".", save_config={"save_interval": 1})
     recorder = Recorder(options, Framework("none"), Rank())

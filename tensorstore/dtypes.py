@@ -70,7 +70,7 @@ def parse_dtype(name: str) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError, RecursionError) as exc:
         raise UnsupportedValue(f"{name!r} is not a dtype that this release or this machine knows") from exc
     if dtype.hasobject:
-        raise UnsupportedValue(f"dtype {name!r} would hold Python objects")
+        raise UnsupportedValue(f"dtype {name!r} holds Python objects, which cannot be stored")
     return dtype.newbyteorder("<")
 
 

@@ -120,7 +120,7 @@ def names(value: Iterable[str] | str | None) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"a list or a comma-separated string of names is needed, got {value!r:.200}")
+        raise ConfigurationError(f"names must be a list or a comma-separated string, got {value!r:.200}")
     parts = value.split(",") if isinstance(value, str) else list(value)
     for part in parts:
         if not isinstance(part, str):
@@ -141,18 +141,20 @@ def boolean(name: str, value: Any) -> bool:
         return True
     if text in ("false", "0", "no", "none", ""):
         return False
-    raise ConfigurationError(f"{name} must be true or false, not {value!r}")
+    raise ConfigurationError(f"{name} must be true or false, got {value!r}")
 
 
 def _norm(name: str) -> str:
     parsed = parse_statistic(name)
     if parsed not in _NORMS:
-        raise ConfigurationError(f"unknown norm {name!r}; the norms are {', '.join(_NORMS)}")
+        raise ConfigurationError(f"unknown norm {name!r}; known norms: {', '.join(_NORMS)}")
     return parsed
 
 
 def _unsigned(name: str) -> str:
     parsed = parse_statistic(name)
     if f"abs_{parsed}" not in STATISTICS:
-        raise ConfigurationError(f"{name!r} cannot be taken of the absolute value")
+        raise ConfigurationError(
+            f"{name!r} has no variant for absolute values; use it in reductions instead of abs_reductions"
+        )
     return parsed

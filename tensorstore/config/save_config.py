@@ -176,7 +176,7 @@ class SaveConfig:
         if isinstance(value, Mapping):
             plain = {"save_interval", "start_step", "end_step", "save_steps"}
             return cls(**value) if set(value) & plain else cls(mode_save_configs=value)
-        raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, not {value!r}")
+        raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, got {value!r}")
 
     save_interval = _forward("save_interval")
     start_step = _forward("start_step")
@@ -274,7 +274,7 @@ def _mode_config(config: SaveConfigMode | Mapping[str, Any]) -> SaveConfigMode:
             return SaveConfigMode(**config)
         except TypeError as exc:
             raise ConfigurationError(f"unknown key in a mode's save configuration: {exc}") from None
-    raise ConfigurationError(f"a mode's save configuration must be a SaveConfigMode or a dictionary, not {config!r}")
+    raise ConfigurationError(f"a mode's save configuration must be a SaveConfigMode or a dictionary, got {config!r}")
 
 
 def _integer(name: str, value: Any, least: int = 0) -> int:
@@ -284,9 +284,9 @@ def _integer(name: str, value: Any, least: int = 0) -> int:
         number = None
     # int() would round 2.5 down and take True for 1.
     if number is None or isinstance(value, bool) or (not isinstance(value, str) and number != value):
-        raise ConfigurationError(f"{name} must be an integer, not {value!r}")
+        raise ConfigurationError(f"{name} must be an integer, got {value!r}")
     if number < least:
-        raise ConfigurationError(f"{name} must be at least {least}, not {number}")
+        raise ConfigurationError(f"{name} must be at least {least}, got {number}")
     return number
 
 

@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says of its row groups, read by ourselves.
+"""Reads what the footer of a Parquet file says of its row groups.
 
 pyarrow's readers raise an exception where a footer is damaged. Its metadata objects (`row_group`, `column`,
 `statistics`) end the process instead: the exception of the C++ library passes through code that declares none. So
@@ -36,16 +36,16 @@ _LIST = 9
 
 
 class ColumnChunk(NamedTuple):
-    """What a footer says of one column of one row group."""
+    """One column of one row group, as the footer describes it."""
 
     physical: int
     entries: int
-    """Cells, those that are null among them; of a list, its elements."""
+    """The number of cells, nulls included; for lists, of elements."""
     nulls: int | None
-    """How many of them are null, if the footer says so."""
+    """The number of nulls, if the footer says it."""
     least: bytes | None
     greatest: bytes | None
-    """The ends of the column as Parquet encodes them, if the footer says both."""
+    """Minimum and maximum as Parquet encodes them, if the footer says both."""
 
     def ends(self, kind: type[str] | type[int]) -> tuple[Any, Any] | None:
         """Return the least and the greatest cell of a column of texts or integers; None where the footer has none.
@@ -61,11 +61,11 @@ class ColumnChunk(NamedTuple):
             return end.decode()
         if kind is int and _LENGTHS.get(self.physical) == len(end):
             return int.from_bytes(end, "little", signed=True)
-        raise ValueError(f"a column of {kind.__name__} has {end!r} as one of its ends")
+        raise ValueError(f"a column of {kind.__name__} has {end!r} as its minimum or maximum")
 
 
 class RowGroup(NamedTuple):
-    """What a footer says of one row group."""
+    """One row group, as the footer describes it."""
 
     rows: int
     columns: Mapping[str, ColumnChunk]
@@ -90,7 +90,7 @@ def schema_of(footer: bytes) -> pa.Schema:
 
 @lru_cache(maxsize=64)
 def _arrow_schema(elements: bytes) -> pa.Schema:
-    # What pyarrow reads the schema of: the footer of a file with no rows. Most files have the same one.
+    # pyarrow reads the schema from the footer of a file with no rows. Most files have the same one.
     footer = b"\x15\x04\x19" + elements + b"\x16\x00\x19\x0c\x00"
     try:
         return pq.read_schema(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
@@ -102,9 +102,9 @@ def _parsed(footer: bytes) -> tuple[bytes, list[RowGroup]]:
     try:
         schema, rows, found = _file(footer)
     except IndexError as exc:
-        raise ValueError("its footer is cut off") from exc
+        raise ValueError("its footer is truncated") from exc
     except (KeyError, TypeError, AttributeError) as exc:
-        raise ValueError(f"its footer lacks something, or has it in another form: {exc!r}") from exc
+        raise ValueError(f"its footer lacks a field, or has one of another type: {exc!r}") from exc
     if rows != sum(group.rows for group in found) or any(group.rows < 0 for group in found):
         raise ValueError(f"its footer has {rows} rows, and its row groups {[group.rows for group in found]}")
     return schema, found
@@ -142,7 +142,7 @@ def read_footer(storage: Storage, path: str, size: int) -> bytes:
 
 
 def _file(footer: bytes) -> tuple[bytes, int, list[RowGroup]]:
-    """The list of the schema's elements as it stands there, the number of rows, and the row groups."""
+    """Return the encoded list of the schema's elements, the number of rows, and the row groups."""
     schema = b""
     rows = number = position = 0
     while True:
@@ -189,7 +189,7 @@ _V = rb"[\x80-\xff]*+[\x00-\x7f]"  # an integer
 
 
 def _elements(counts: Iterable[int], kind: int, element: bytes) -> bytes:
-    """A list: its head, which says how many elements there are, and so many of them."""
+    """Return a pattern for a list: its head with the number of elements, and so many elements."""
     return b"(?>" + b"|".join(re.escape(bytes([count << 4 | kind])) + element * count for count in counts) + b")"
 
 
@@ -200,7 +200,7 @@ _BEFORE_STATISTICS = re.compile(
     # Codec, entries, two sizes and the first data page; the dictionary, if there is one.
     rb"\x15%s\x16(%s)\x16%s\x16%s\x26%s(?>\x26%s(\x1c?)|(\x3c?))" % (_V, _V, _V, _V, _V, _V)
 )
-# Ends in the fields that nobody needs any more, and how many cells are null.
+# Minimum and maximum in the deprecated fields, and how many cells are null.
 _NULLS = re.compile(rb"(?>\x18\x08.{8}\x18\x08.{8}\x16|\x18\x04.{4}\x18\x04.{4}\x16|\x36)(%s)" % _V, re.DOTALL)
 _AFTER_STATISTICS = re.compile(
     # Whether the ends are exact; the encodings of the pages, and what they weigh decoded.
@@ -210,7 +210,7 @@ _AFTER_STATISTICS = re.compile(
 
 
 def _usual(footer: bytes, position: int) -> tuple[str, ColumnChunk, int] | None:
-    """The column that begins at a position, and where it ends; None if it has not the usual fields."""
+    """Return the column that begins at a position, and where it ends; None if its fields are not the usual ones."""
     head = _BEFORE_PATH.match(footer, position)
     if head is None:
         return None
@@ -233,7 +233,7 @@ def _usual(footer: bytes, position: int) -> tuple[str, ColumnChunk, int] | None:
 
 
 def _statistics(footer: bytes, position: int) -> tuple[int | None, bytes | None, bytes | None, int]:
-    """How many cells are null, the least and the greatest, and the position after them, if they are as usual."""
+    """Return the number of nulls, minimum, maximum and the position after them, if the fields are the usual ones."""
     nulls = None
     if found := _NULLS.match(footer, position):
         nulls, position = _integer(found[1]), found.end()

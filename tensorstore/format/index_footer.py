@@ -93,7 +93,7 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
         return IndexSummary(metadata.num_rows, steps, name_sets, chunks, compacted_at)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
-        raise CorruptFile(path, f"its footer cannot be understood: {exc}") from exc
+        raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
 
 
 def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
@@ -102,7 +102,7 @@ def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
     if not 0 <= step.name_set < name_sets:
         raise ValueError(f"step {step.global_step} refers to name set {step.name_set} of {name_sets}")
     if not all(0 <= number < 1 << 63 for number in step[1:]):
-        raise ValueError(f"a step cannot have negative or larger numbers: {step}")
+        raise ValueError(f"the numbers of a step must be from 0 to 2^63 - 1, got {step}")
     return step
 
 

@@ -260,9 +260,9 @@ def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
     expected = INDEX_SCHEMA.field(name)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if kind != expected.type and not pa.types.is_nested(kind):
-        raise TypeError(f"{name} is {kind}, not {expected.type}")
+        raise TypeError(f"the column {name} has the type {kind}, not {expected.type}")
     if column.null_count and not expected.nullable:
-        raise ValueError(f"{name} is missing in some rows")
+        raise ValueError(f"the column {name} is null in some rows")
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

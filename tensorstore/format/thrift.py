@@ -14,7 +14,7 @@ Value: TypeAlias = Union[int, bytes, "I64", "Struct", Sequence["Value"], None]
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 
 _DEEPEST = 16
-"""Structs and lists in one another: more than any Parquet footer has."""
+"""Levels of nested structs and lists: more than any Parquet footer has."""
 
 
 class I64(int):
@@ -85,7 +85,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
             return number, position
         shift += 7
         if shift > 63:
-            raise ValueError("an integer of more than 64 bits")
+            raise ValueError("an integer has more than 64 bits")
 
 
 def read_integer(data: bytes, position: int) -> tuple[int, int]:
@@ -128,7 +128,7 @@ def read_list_head(data: bytes, position: int) -> tuple[int, int, int]:
 def read_struct(data: bytes, position: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Return the fields of a struct by their numbers, and the position after it."""
     if depth > _DEEPEST:
-        raise ValueError(f"more than {_DEEPEST} structs in one another")
+        raise ValueError(f"more than {_DEEPEST} nested structs")
     fields: dict[int, Any] = {}
     number = 0
     while True:
@@ -154,12 +154,12 @@ def read_value(data: bytes, position: int, kind: int, depth: int = 0) -> tuple[A
         return data[position], position + 1
     if kind == _DOUBLE:
         return data[position : position + 8], position + 8
-    raise ValueError(f"no value is of kind {kind}")
+    raise ValueError(f"unknown kind of value {kind}")
 
 
 def _read_list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
     if depth > _DEEPEST:
-        raise ValueError(f"more than {_DEEPEST} lists in one another")
+        raise ValueError(f"more than {_DEEPEST} nested lists")
     count, kind, position = read_list_head(data, position)
     if count > len(data) - position:
         raise ValueError(f"{count} elements are announced where {len(data) - position} bytes are left")

@@ -21,7 +21,7 @@ def histogram(array: Array, bins: int = 64) -> tuple[list[float], list[int]] | N
     value alone gets edges half a unit on each side. None without a finite value, and for complex and other dtypes.
     """
     if bins < 1:
-        raise ConfigurationError(f"a histogram needs at least one bin, not {bins}")
+        raise ConfigurationError(f"a histogram needs at least one bin, got bins={bins}")
     array = np.asarray(array)
     if array.size == 0 or nature(array.dtype) != "real":
         return None

@@ -83,7 +83,7 @@ class LeaseInfo:
         """
         lease = read_document(data, cls)
         if lease.path != path:
-            raise ValueError(f"it is the lease {lease.path}")
+            raise ValueError(f"it names the session of {lease.path}")
         return lease
 
 

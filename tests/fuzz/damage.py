@@ -35,11 +35,11 @@ def flip_bits(run: Path, rng: Random) -> str:
         return ""
     # Half of them near the end: footers say where all else is.
     first = max(0, len(data) - 4000) if rng.random() < 0.5 else 0
-    places = [(rng.randrange(first, len(data)), rng.randrange(8)) for _ in range(rng.choice([1, 1, 1, 2, 5]))]
-    for place, bit in places:
-        data[place] ^= 1 << bit
+    bits = [(rng.randrange(first, len(data)), rng.randrange(8)) for _ in range(rng.choice([1, 1, 1, 2, 5]))]
+    for position, bit in bits:
+        data[position] ^= 1 << bit
     file.write_bytes(data)
-    return f"flips bits {places} of {file.relative_to(run)}"
+    return f"flips bits {bits} of {file.relative_to(run)}"
 
 
 def overwrite(run: Path, rng: Random) -> str:
@@ -90,7 +90,7 @@ def remove(run: Path, rng: Random) -> str:
         file.mkdir()
     elif kind == "a link":
         file.symlink_to(rng.choice([file.parent / "nowhere", file.parent, Path("/etc/passwd"), Path("/dev/null")]))
-    return f"puts {kind} in the place of {file.relative_to(run)}"
+    return f"replaces by {kind} the file {file.relative_to(run)}"
 
 
 def swap_index(run: Path, rng: Random) -> str:

@@ -1,7 +1,7 @@
 """Damages runs and uses everything that reads them: `make fuzz SECONDS=60 SEED=1`.
 
 Each case is a copy of a small run, damaged as the number of the case says, and read in a process of its own. It fails
-on an exception that is none of this project's, the end of the process, more than so many seconds or so much memory, and
+on an exception of another project, the end of the process, more than so many seconds or so much memory, and
 a wrong value that nothing reports. `make fuzz CASE=1000042` does one case again.
 
 Values that are wrong because bits of them were flipped, or because whole files of values were exchanged, are counted

@@ -52,7 +52,7 @@ class Report:
     """What one case showed."""
 
     foreign: list[str] = field(default_factory=list)
-    """Tracebacks of exceptions that are none of this project's."""
+    """Tracebacks of exceptions of other projects."""
     wrong: list[str] = field(default_factory=list)
     """Values that differ from what was saved, and that nothing reported."""
     compared: int = 0
@@ -153,9 +153,9 @@ def _read_tensor(trial: tensortrial.Trial, name: str, truth: Truth, report: Repo
         with report.watching():
             each()
     for step in tensor.steps(show_incomplete_steps=True)[:8]:
-        for ask in (tensor.shape, tensor.histogram, tensor.reduction_values, tensor.workers):
+        for query in (tensor.shape, tensor.histogram, tensor.reduction_values, tensor.workers):
             with report.watching():
-                ask(step)
+                query(step)
         with report.watching():
             tensor.reduction_value(step, "mean")
         with report.watching():

@@ -20,5 +20,5 @@ class SavedSteps(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, place: int) -> torch.Tensor:
-        return torch.from_numpy(self.tensor.value(self.steps[place]))
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.from_numpy(self.tensor.value(self.steps[number]))

@@ -1,4 +1,4 @@
-"""Whatever numpy can hold, except Python objects, comes back as it was."""
+"""Every value that numpy can hold, except Python objects, round-trips unchanged."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_objects_are_refused_with_the_way_out(value: np.ndarray[Any, Any]) -> No
 
 
 @pytest.mark.parametrize("name", ["object", "O", "float17", "", "[", '[["a"]]', "[" * 9999, '[["a","O"]]', "f4,f4)"])
-def test_a_name_that_is_no_dtype_is_refused(name: str) -> None:
+def test_an_unknown_dtype_name_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedValue):
         parse_dtype(name)
 
@@ -143,7 +143,7 @@ def test_a_number_that_a_double_holds_is_a_scalar(number: int) -> None:
     ],
     ids=repr,
 )
-def test_what_a_double_cannot_hold_is_no_scalar(array: np.ndarray[Any, Any]) -> None:
+def test_a_number_that_a_double_cannot_hold_is_not_a_scalar(array: np.ndarray[Any, Any]) -> None:
     assert as_scalar(array) is None
 
 

@@ -29,7 +29,7 @@ CELLS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @settings(deadline=None, max_examples=50)
 @given(st.sampled_from(list(CELLS)).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(st.none() | CELLS[kind]))))
-def test_any_array(drawn: tuple[pa.DataType, list[Any]]) -> None:
+def test_any_array_round_trips(drawn: tuple[pa.DataType, list[Any]]) -> None:
     kind, cells = drawn
     found = column(cells, kind)
     found.validate(full=True)

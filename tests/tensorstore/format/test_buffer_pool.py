@@ -91,7 +91,7 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, codec: str) -> N
         assert all((saved == step * 10 + number).all() for step, saved in found.items())
 
 
-def test_an_arena_serves_again_once_nobody_holds_it() -> None:
+def test_a_batch_buffer_is_used_again_once_nobody_holds_it() -> None:
     buffers = BatchBuffers(1000)
     first = buffers.acquire(500)
     first.copy(np.zeros(500, np.uint8))
@@ -106,7 +106,7 @@ def test_an_arena_serves_again_once_nobody_holds_it() -> None:
     assert buffers.acquire(500).free_bytes == 1000
 
 
-def test_no_packed_value_is_overwritten_before_its_row_group_is_written(tmp_path: Path) -> None:
+def test_no_value_of_a_batch_is_overwritten_before_its_row_group_is_written(tmp_path: Path) -> None:
     """The writer has taken all of a step, and keeps it until the run is closed, while the next step is copied."""
     options = HookOptions(tmp_path / "run", include_regex="t", save_config={"save_interval": 1}, flush_seconds=3600)
     recorder = Recorder(options, Framework("none"), Rank())

@@ -148,7 +148,7 @@ def test_the_value_column_is_what_the_formula_needs(tmp_path: Path) -> None:
         column = metadata.row_group(number).column(position)
         assert column.path_in_schema == "value"
         assert (column.compression, column.has_dictionary_page) == ("UNCOMPRESSED", False)
-        # docs/format.md gives this formula.
+        # docs/format.md has this formula.
         here = [row for row, span in enumerate(spans) if span.row_group == number]
         sizes = [len(values[row]) for row in here]
         start = column.data_page_offset + column.total_compressed_size - sum(4 + size for size in sizes)
@@ -173,12 +173,12 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(values=st.lists(arrays(), min_size=1, max_size=30), room=st.integers(12_000, 20_000))
+@given(values=st.lists(arrays(), min_size=1, max_size=30), free_bytes=st.integers(12_000, 20_000))
 def test_a_batch_of_values_is_the_page_that_pyarrow_reads(
-    tmp_path_factory: pytest.TempPathFactory, values: list[np.ndarray[Any, Any]], room: int
+    tmp_path_factory: pytest.TempPathFactory, values: list[np.ndarray[Any, Any]], free_bytes: int
 ) -> None:
     folder, step = tmp_path_factory.mktemp("chunk"), Step(ModeKeys.TRAIN, 3, 4)
-    writer, buffers = ChunkWriter(open_storage(folder).sink(PATH), "chunk", "w"), BatchBuffers(room)
+    writer, buffers = ChunkWriter(open_storage(folder).sink(PATH), "chunk", "w"), BatchBuffers(free_bytes)
     batches: list[tuple[ValueBatch, list[TensorSpec]]] = []
     for number, value in enumerate(values):
         kept = in_stored_dtype(value)

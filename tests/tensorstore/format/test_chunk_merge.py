@@ -140,7 +140,7 @@ def test_a_chunk_with_values_of_a_step_of_a_later_flush_stays(tmp_path: Path) ->
     assert all(flush_range_of_merged(chunk) for chunk in chunks(tmp_path))
 
 
-@pytest.mark.parametrize("damage", ["missing", "torn", "values"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "values"])
 def test_a_bad_chunk_is_named_and_left(tmp_path: Path, damage: str) -> None:
     write(tmp_path, 8)
     bad = tmp_path / "tensors/mode=TRAIN/step=000000000000/worker=worker_0/00000003.parquet"
@@ -150,14 +150,14 @@ def test_a_bad_chunk_is_named_and_left(tmp_path: Path, damage: str) -> None:
     else:
         data = bad.read_bytes()
         length = (48).to_bytes(4, "little") + np.float64(3).tobytes()
-        bad.write_bytes(data[:-30] if damage == "torn" else data.replace(length, b"y" * 12))
+        bad.write_bytes(data[:-30] if damage == "truncated" else data.replace(length, b"y" * 12))
     done = compact(tmp_path, grace=0)
     assert list(done.damaged) == [str(bad.relative_to(tmp_path))]
     assert done.chunks_merged == 6
     assert bad.exists() == (damage != "missing")
     trial = tensortrial.create_trial(tmp_path)
-    if damage == "torn":
-        assert trial.tensor("w").value(3).tolist() == before["w"][3][2]  # its bytes are there
+    if damage == "truncated":
+        assert trial.tensor("w").value(3).tolist() == before["w"][3][2]  # its bytes are undamaged
     else:
         with pytest.raises(MissingChunk if damage == "missing" else CorruptFile, match=bad.name):
             trial.tensor("w").value(3)
@@ -175,7 +175,7 @@ def test_rows_that_were_read_before_find_their_values(tmp_path: Path) -> None:
         assert [array.tolist() for array in trial._reader.read(held)] == [[[7, 8, 9], [10, 11, 12]], [7] * 3, 3.5]
 
 
-def test_what_a_compaction_that_died_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_a_killed_compaction_left_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, 20)
 
     def killed(*args: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a footer says of its row groups, whatever became of it: no damage to one ends the process."""
+"""Reads row groups from footers: no damage to one ends the process."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def assert_same(column: Any, mine: ColumnChunk) -> None:
         assert ends == [statistics.min_raw, statistics.max_raw]
 
 
-def test_a_flipped_bit_in_a_footer_ends_no_process(run: Path) -> None:
+def test_a_flipped_bit_in_a_footer_does_not_end_the_process(run: Path) -> None:
     for path in files_of(run):
         good = (run / path).read_bytes()
         flip_bits(run, path, (len(good) - 8 - len(footer_of(good))) * 8, 80)
@@ -141,7 +141,7 @@ def flip_bits(run: Path, path: str, begin: int, count: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=300))
-def test_what_is_no_footer_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_footer_are_refused(data: bytes) -> None:
     try:
         groups = row_groups(data)
     except ValueError:
@@ -150,7 +150,7 @@ def test_what_is_no_footer_is_refused(data: bytes) -> None:
 
 
 def test_structs_without_end_are_refused() -> None:
-    with pytest.raises(ValueError, match="structs in one another"):
+    with pytest.raises(ValueError, match="nested structs"):
         row_groups(b"\x1c" * 100_000)
-    with pytest.raises(ValueError, match="lists in one another"):
+    with pytest.raises(ValueError, match="nested lists"):
         row_groups(b"\x19" + b"\x19" * 100_000)

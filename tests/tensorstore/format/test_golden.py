@@ -1,4 +1,4 @@
-"""Runs written by each released format are read for ever, and docs/format.md is enough to read them."""
+"""Runs written by each released format are read forever, and docs/format.md is enough to read them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     return tensortrial.create_trial(request.param)
 
 
-def test_there_are_golden_runs() -> None:
+def test_golden_runs_exist() -> None:
     assert [f"{path.parent.name}/{path.name}" for path in RUNS] == ["format-1/none", "format-1/zstd"]
 
 

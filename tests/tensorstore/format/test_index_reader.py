@@ -24,21 +24,21 @@ from tensortrial.storage.open import open_storage
 from tensortrial.write import close_compaction
 
 NAMES = ["a", "b/weight", "ü", ""]
-PLACE = SavedTensor._fields[:14]
+LOCATION = SavedTensor._fields[:14]
 
 
 def saved(trial: Trial, where: str, statistics: bool) -> list[tuple[Any, ...]]:
     """What SQL says of the rows."""
-    columns = [f'"{name}"' for name in PLACE]
+    columns = [f'"{name}"' for name in LOCATION]
     if statistics:
         columns += [f"[{', '.join(f'{name!r}' for name in STATISTICS)}]".replace("'", '"'), "histogram"]
     rows = trial.sql(f"select {', '.join(columns)} from tensors where {where}").fetchall()
     return sorted(map(_comparable, (SavedTensor(*row) for row in rows)))
 
 
-def read(trial: Trial, **asked: Any) -> list[tuple[Any, ...]]:
+def read(trial: Trial, **wanted: Any) -> list[tuple[Any, ...]]:
     paths = [path for _, path in trial._reader.catalogue.fetch("index_paths")]
-    return sorted(map(_comparable, IndexRows(open_storage(trial.path)).read(paths, **asked)))
+    return sorted(map(_comparable, IndexRows(open_storage(trial.path)).read(paths, **wanted)))
 
 
 def _comparable(row: SavedTensor) -> tuple[Any, ...]:
@@ -94,7 +94,7 @@ def test_rows_are_those_that_sql_finds(
             assert [(row.name, row.global_step) for row in rows] == [(name, number)] * (name in step)
 
 
-def test_what_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         for scalar in (0.0, -0.0):
             job.step({"a": scalar, "b": scalar})

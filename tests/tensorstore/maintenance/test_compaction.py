@@ -1,4 +1,4 @@
-"""Compaction: nothing is lost or seen twice, whoever writes, reads, compacts or dies at the same time."""
+"""Compaction: nothing is lost or seen twice, whatever other processes do, and whenever one of them dies."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def rows_of(run: Path | str, **options: Any) -> Rows:
 
 def rows_seen(trial: Trial) -> Rows:
     # Where the values are is what compaction changes.
-    places = 'chunk, "offset", row_group, "row", parts'
-    query = f"select * exclude ({places}) from tensors order by worker, global_step, name"
+    location = 'chunk, "offset", row_group, "row", parts'
+    query = f"select * exclude ({location}) from tensors order by worker, global_step, name"
     rows = trial.sql(query).fetchall()
     rows += trial.sql("select worker, global_step, name, part, value from tensor_values order by all").fetchall()
     by_view = trial.sql("select worker, global_step, mode, num_tensors from steps order by all").fetchall()
@@ -135,7 +135,7 @@ def test_an_ended_run_has_one_file_for_each_folder(tmp_path: Path) -> None:
     assert compact(tmp_path, grace=0) == Compaction(3, done.bytes_after, 3, done.bytes_after)
 
 
-def test_a_grace_is_not_negative(tmp_path: Path) -> None:
+def test_a_negative_grace_is_refused(tmp_path: Path) -> None:
     Job(tmp_path).close()
     with pytest.raises(ConfigurationError, match="grace must be a number of seconds, at least 0, got -1"):
         compact(tmp_path, grace=-1)
@@ -151,7 +151,7 @@ def test_of_a_run_that_goes_on_only_what_is_over_is_compacted(tmp_path: Path) ->
     assert rows_of(tmp_path) == before
 
 
-def test_a_folder_that_is_over_is_compacted_whole(tmp_path: Path) -> None:
+def test_a_finished_folder_is_compacted_whole(tmp_path: Path) -> None:
     write(tmp_path, 90, steps_per_directory=50)
     kill(tmp_path)
     compact(tmp_path, grace=0)
@@ -188,7 +188,9 @@ def test_a_resumed_run(tmp_path: Path) -> None:
     assert rows_of(tmp_path) == before
 
 
-def test_what_is_too_large_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_too_many_rows_is_compacted_into_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tensortrial.maintenance.compaction._ROWS", 20)
     write(tmp_path, 40)
     before = rows_of(tmp_path)
@@ -197,7 +199,7 @@ def test_what_is_too_large_is_divided(tmp_path: Path, monkeypatch: pytest.Monkey
     assert rows_of(tmp_path) == before
 
 
-def test_a_compacted_file_is_sorted_for_both_questions(tmp_path: Path) -> None:
+def test_a_compacted_file_is_sorted_for_queries_by_tensor_and_by_step(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         for _ in range(200):
             job.step({"b": 1.0, "a": 2.0})
@@ -239,7 +241,7 @@ def test_a_second_run_finishes_what_the_first_left(tmp_path: Path, monkeypatch: 
     assert rows_of(tmp_path) == before
 
 
-def test_where_there_is_no_run(tmp_path: Path) -> None:
+def test_compacting_a_path_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunNotFound):
         compact(tmp_path / "nowhere")
     (tmp_path / "file").touch()
@@ -247,7 +249,7 @@ def test_where_there_is_no_run(tmp_path: Path) -> None:
         compact(tmp_path)
 
 
-def test_at_the_shell(tmp_path: Path) -> None:
+def test_the_command_compact(tmp_path: Path) -> None:
     write(tmp_path, 20)
     command = [sys.executable, "-m", "tensortrial", "compact", str(tmp_path), "--grace", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -276,12 +278,12 @@ def test_a_damaged_file_is_named_and_the_rest_compacted(tmp_path: Path, damage: 
     write(tmp_path, 20)
     bad = tmp_path / "index/worker=worker_0/step=000000000000/00000007.parquet"
     data = bad.read_bytes()
-    spoilt = {"truncated": data[:-50], "garbage": b"x" * 99, "rows": data[:4] + b"\xff" * 400 + data[404:]}[damage]
-    bad.write_bytes(spoilt)
+    damaged = {"truncated": data[:-50], "garbage": b"x" * 99, "rows": data[:4] + b"\xff" * 400 + data[404:]}[damage]
+    bad.write_bytes(damaged)
     done = compact(tmp_path, grace=0)
     assert list(done.damaged) == [str(bad.relative_to(tmp_path))]
     assert index_files(tmp_path) == ["00000000-00000006.parquet", "00000007.parquet", "00000008-00000019.parquet"]
-    assert bad.read_bytes() == spoilt
+    assert bad.read_bytes() == damaged
     trial = tensortrial.create_trial(tmp_path)
     if damage == "rows":
         with pytest.raises(CorruptFile, match=bad.name):
@@ -301,17 +303,17 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     assert tensortrial.create_trial(tmp_path).steps() == [*range(5)]
 
 
-def test_a_torn_compacted_file_leaves_what_it_covers(tmp_path: Path) -> None:
+def test_a_truncated_compacted_file_leaves_the_files_that_it_supersedes(tmp_path: Path) -> None:
     write(tmp_path, 5)
     before = rows_of(tmp_path)
-    torn = tmp_path / "index/worker=worker_0/step=000000000000/00000000-00000004.parquet"
-    torn.write_bytes(b"PAR1 and then nothing")
+    bad = tmp_path / "index/worker=worker_0/step=000000000000/00000000-00000004.parquet"
+    bad.write_bytes(b"PAR1 and then nothing")
     assert rows_of(tmp_path) == before
-    assert list(compact(tmp_path, grace=0).damaged) == [str(torn.relative_to(tmp_path))]
+    assert list(compact(tmp_path, grace=0).damaged) == [str(bad.relative_to(tmp_path))]
     assert rows_of(tmp_path) == before
-    torn.unlink()
+    bad.unlink()
     compact(tmp_path, grace=0)
-    assert index_files(tmp_path) == [torn.name]
+    assert index_files(tmp_path) == [bad.name]
     assert rows_of(tmp_path) == before
 
 
@@ -363,7 +365,7 @@ def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixtu
         lambda trial: {name: rows[0][:9] for name, rows in trial._reader.catalogue.rows_of_step(13).items()},
     ],
 )
-def test_every_question_survives_the_files_it_was_to_read(run: Path, question: Callable[[Trial], Any]) -> None:
+def test_queries_succeed_although_their_files_were_compacted(run: Path, question: Callable[[Trial], Any]) -> None:
     expected = question(tensortrial.create_trial(run))
     trial = tensortrial.create_trial(run)
     with tensortrial.no_refresh(trial):
@@ -652,7 +654,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: open_storage(self.url).exists_any())
     @rule()
-    def look(self) -> None:
+    def refresh(self) -> None:
         self.trials = [*self.trials[-2:], tensortrial.create_trial(self.url)]
 
     @precondition(lambda self: open_storage(self.url).exists_any())
@@ -662,7 +664,7 @@ class Histories(RuleBasedStateMachine):
             compact(self.url, grace=0)
 
     @invariant()
-    def all_is_there(self) -> None:
+    def nothing_is_lost(self) -> None:
         if not hasattr(self, "url") or not open_storage(self.url).exists_any():
             return
         for trial in [*self.trials, tensortrial.create_trial(self.url)]:
@@ -719,7 +721,7 @@ class _stopped_after:  # noqa: N801
 
 
 @pytest.fixture(autouse=True)
-def _memory_is_given_back() -> Iterator[None]:
+def _memory_is_released() -> Iterator[None]:
     yield
     import fsspec
 

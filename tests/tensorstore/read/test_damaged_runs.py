@@ -198,8 +198,8 @@ def foreign(file: Path) -> None:
 
 def with_another_type(file: Path) -> None:
     table = pq.read_table(file)
-    place = table.column_names.index("global_step")
-    wrong = table.set_column(place, "global_step", table["global_step"].cast(pa.string()))
+    column = table.column_names.index("global_step")
+    wrong = table.set_column(column, "global_step", table["global_step"].cast(pa.string()))
     pq.write_table(wrong.replace_schema_metadata(pq.read_metadata(file).metadata), file)
 
 
@@ -244,7 +244,7 @@ def test_a_bad_index_file_is_named_and_the_rest_is_read(runs: Path, damage: Call
 @pytest.mark.parametrize(
     "name", ["run.json", "collections/worker_0.json", "end/worker_0.json", f"{INDEX}/00000001.parquet"]
 )
-def test_a_folder_where_a_file_should_be(runs: Path, name: str) -> None:
+def test_a_folder_in_place_of_a_file_blocks_no_other_run(runs: Path, name: str) -> None:
     a_folder(runs / "bad" / name)
     read_all(runs / "bad")
     with tensortrial.open_runs(runs) as opened:
@@ -252,7 +252,7 @@ def test_a_folder_where_a_file_should_be(runs: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("folder", ["collections", "end", "index", "tensors"])
-def test_a_file_where_a_folder_should_be(runs: Path, folder: str) -> None:
+def test_a_file_in_place_of_a_folder_blocks_no_other_run(runs: Path, folder: str) -> None:
     shutil.rmtree(runs / "bad" / folder)
     (runs / "bad" / folder).write_text("x")
     read_all(runs / "bad")
@@ -260,7 +260,7 @@ def test_a_file_where_a_folder_should_be(runs: Path, folder: str) -> None:
         assert ("good", 6) in answers(opened)
 
 
-def test_unknown_keys_are_passed_over(runs: Path) -> None:
+def test_unknown_keys_are_ignored(runs: Path) -> None:
     for name in ("run.json", "collections/worker_0.json", "end/worker_0.json"):
         change(runs / "bad" / name, text_of({"of a later release": {"x": [1, None]}}))
     with tensortrial.create_trial(runs / "bad") as trial:
@@ -268,7 +268,7 @@ def test_unknown_keys_are_passed_over(runs: Path) -> None:
         assert trial.job_finished()
 
 
-def test_what_is_written_can_be_read() -> None:
+def test_documents_that_were_written_are_read_back() -> None:
     run = RunInfo("2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]})
     assert RunInfo.from_bytes(run.to_bytes(), "run") == run
     worker = WorkerInfo("gpu:0", 2, run.created_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
@@ -355,7 +355,7 @@ def check_that_worker_1_does_not_stand_in(run: Path, path: str) -> None:
         assert [value[0] for value in tensor.values(worker="worker_1").values()] == [10, 11, 12, 13]
 
 
-def test_what_a_damaged_file_cannot_have_held_is_read(tmp_path: Path) -> None:
+def test_steps_that_a_damaged_file_cannot_hold_are_read(tmp_path: Path) -> None:
     (write_two_workers(tmp_path) / DAMAGED["an index file"]).write_bytes(b"x")
     with tensortrial.create_trial(tmp_path) as trial:
         assert [trial.tensor("w").value(step)[0] for step in (0, 2, 3)] == [0, 2, 3]
@@ -379,7 +379,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
-def test_a_forged_place_of_a_value_is_refused(tmp_path: Path, forged: dict[str, int]) -> None:
+def test_a_forged_location_of_a_value_is_refused(tmp_path: Path, forged: dict[str, int]) -> None:
     with Job(tmp_path, codec="zstd") as job:
         job.step({"w": np.arange(6.0)})
     storage = open_storage(tmp_path)

@@ -26,7 +26,9 @@ NUMBERS = st.floats(width=32) | st.floats(-2, 2, width=32) | st.sampled_from([0.
     finite=st.booleans(),
     shift=st.sampled_from([0.0, 1e6]),
 )
-def test_they_are_those_of_each(values: list[list[float]], dtype: str, finite: bool, shift: float) -> None:
+def test_statistics_of_many_arrays_are_those_of_each(
+    values: list[list[float]], dtype: str, finite: bool, shift: float
+) -> None:
     with np.errstate(all="ignore"):
         arrays = [(np.array(each) + shift).astype(dtype) for each in values]
     if finite:
@@ -54,7 +56,7 @@ def check(arrays: list[np.ndarray[Any, Any]], names: tuple[str, ...]) -> None:
             assert found[name] == pytest.approx(value, rel=1e-9, abs=near, nan_ok=True), name
 
 
-def test_other_statistics_are_taken_one_by_one() -> None:
+def test_other_statistics_are_computed_one_array_at_a_time() -> None:
     arrays = [np.arange(5.0), np.array([1.0, np.nan])]
     assert statistics_of_many(arrays[:1], ("median", "l2")) == [statistics(arrays[0], ("median", "l2"))]
     assert statistics_of_many(arrays, ("zero_count",)) == [{"zero_count": 1.0}, {"zero_count": 0.0}]

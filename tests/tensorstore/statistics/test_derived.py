@@ -29,7 +29,7 @@ def saved_of(derivation: Derivation) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("derivation", DERIVATIONS, ids=lambda each: f"{each.name}-{'-'.join(each.needs)}")
-def test_it_is_what_would_be_computed(tmp_path: Path, derivation: Derivation) -> None:
+def test_a_derived_statistic_equals_the_computed_one(tmp_path: Path, derivation: Derivation) -> None:
     with Job(tmp_path) as job:
         job.step(VALUES, raw=False, statistics=saved_of(derivation))
     trial = tensortrial.create_trial(tmp_path)
@@ -44,12 +44,12 @@ def test_it_is_what_would_be_computed(tmp_path: Path, derivation: Derivation) ->
         assert trial.tensor(name).reduction_value(0, derivation.name) == pytest.approx(found, nan_ok=True)
 
 
-def test_a_chain_is_followed() -> None:
+def test_derivations_chain() -> None:
     assert derive("l2", {"std": 2.0, "sum": 4.0}, (4,)) == pytest.approx(np.sqrt(4 * (4 + 1)))
     assert derive("abs_mean", {"abs_sum": 6.0}, (3, 2)) == 1.0
 
 
-def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
+def test_a_statistic_that_does_not_follow_is_not_derived(tmp_path: Path) -> None:
     assert derive("variance", {"l2": 2.0, "mean": 1.0}, (4,)) is None
     assert derive("mean", {"sum": 2.0}, (-1,)) is None  # a shape that is not known
     assert derive("mean", {"sum": float("nan")}, (0,)) is None

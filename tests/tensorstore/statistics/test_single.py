@@ -149,7 +149,7 @@ def test_zeros_infinities_and_nan(values: list[float]) -> None:
     scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e8, 1e30]),
     dtype=st.sampled_from(["float32", "float64", "float16", "int32"]),
 )
-def test_blocks_join_without_a_seam(size: int, mean: float, scale: float, dtype: str) -> None:
+def test_statistics_do_not_depend_on_the_borders_of_blocks(size: int, mean: float, scale: float, dtype: str) -> None:
     limit = 6e4 if dtype == "float16" else 2e9 if dtype == "int32" else math.inf
     check(np.clip(normal(size) * scale + mean, -limit, limit).astype(dtype))
 
@@ -291,7 +291,7 @@ def test_empty(shape: tuple[int, ...]) -> None:
     assert set(statistics(np.zeros(shape, np.complex64), STATISTICS)) == COMPLEX_STATISTICS
 
 
-def test_only_what_is_asked_for_in_its_order() -> None:
+def test_only_the_requested_statistics_are_returned_in_their_order() -> None:
     assert list(statistics(np.ones(3), ["l2_norm", "min", "l2", "abs_l1_norm"])) == ["l2", "min", "abs_l1"]
     assert statistics(np.ones(3), iter(())) == {}
 

@@ -16,7 +16,7 @@ from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import check_out_dir, claim, next_flush, progress
 
 
-def test_an_empty_place_may_be_written_to(tmp_path: Path) -> None:
+def test_an_empty_folder_may_be_written_to(tmp_path: Path) -> None:
     check_out_dir(open_storage(tmp_path), "worker_0", 1)
 
 
@@ -44,8 +44,8 @@ def test_workers_of_one_job_join_each_other(tmp_path: Path) -> None:
     assert tensortrial.create_trial(tmp_path).workers() == ["worker_0", "worker_1", "worker_2"]
 
 
-def test_the_loser_of_a_race_for_a_name_is_told(tmp_path: Path) -> None:
-    """Both looked before either wrote."""
+def test_the_loser_of_a_race_for_a_name_gets_worker_claimed(tmp_path: Path) -> None:
+    """Both checked before either wrote."""
     storage, info = open_storage(tmp_path), WorkerInfo("worker_0", 1, CREATED, [])
     storage.create(collections_path("worker_0"), info.to_bytes())
     with pytest.raises(WorkerClaimed, match="worker_0"):
@@ -152,7 +152,9 @@ def test_resume_of_nothing_begins_a_run(tmp_path: Path) -> None:
         ('{"tensortrial": "run", "format": 99, "created_at": ""}', UnknownFormat),
     ],
 )
-def test_what_is_no_run_is_neither_read_nor_written_to(tmp_path: Path, text: str, error: type[Exception]) -> None:
+def test_a_folder_that_is_not_a_run_is_neither_read_nor_written_to(
+    tmp_path: Path, text: str, error: type[Exception]
+) -> None:
     (tmp_path / "run.json").write_text(text)
     for act in (lambda: tensortrial.create_trial(tmp_path), lambda: check_out_dir(open_storage(tmp_path), "w", 1)):
         with pytest.raises(error, match=str(tmp_path)):

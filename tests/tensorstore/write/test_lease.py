@@ -50,7 +50,7 @@ def step(recorder, value):
     recorder.save_scalar("x", value)
     recorder.end_step()
 """
-WRITE_UNTIL_TOLD = (
+WRITE_UNTIL_SIGNALLED = (
     BEGINNING
     + """
 first = recorder()
@@ -91,7 +91,7 @@ def start(program: str, folder: Path, **variables: str) -> subprocess.Popen[str]
 @pytest.fixture
 def writing(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that writes to tmp_path / "run", until there is a file "stop"."""
-    with start(WRITE_UNTIL_TOLD, tmp_path) as process:
+    with start(WRITE_UNTIL_SIGNALLED, tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate(timeout=60)[1]
         try:
@@ -204,7 +204,7 @@ def test_the_environment_forces_as_well(
     recorder(tmp_path / "run", resume=True).close()
 
 
-def test_the_same_process_is_alive_too(tmp_path: Path) -> None:
+def test_a_process_cannot_resume_its_own_live_run(tmp_path: Path) -> None:
     first = recorder(tmp_path / "run")
     step(first, 0)
     with pytest.raises(RunInUse, match=r"\(this process\)"):
@@ -311,7 +311,7 @@ def test_an_id_that_is_used_again_is_not_the_old_process() -> None:
 
 @pytest.fixture(params=["local", "memory", pytest.param("moto", marks=pytest.mark.s3)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """An empty place."""
+    """An empty folder or bucket."""
     if request.param == "local":
         return open_storage(tmp_path / "run")
     if request.param == "memory":
@@ -476,7 +476,7 @@ def test_a_closed_run_is_held_by_nobody(storage: Storage) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"worker": 5}', "[" * 100_000, '{"worker": "worker_0", "session": 0, "process": []}']
 )
-def test_a_damaged_lease_is_passed_over(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_lease_is_ignored(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     step(first := recorder(tmp_path / "run"), 0)
     first.close()
     (tmp_path / "run" / "leases" / "worker_0=00000000.json").write_text(text)
@@ -508,7 +508,9 @@ def test_the_length_of_a_lease_is_configured(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "x", "nan", "inf"])
-def test_a_length_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_lease_length_that_is_not_a_number_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     monkeypatch.setenv("TENSORTRIAL_LEASE_SECONDS", text)
     with pytest.raises(ConfigurationError, match=f"number of seconds.*'{text}'"):
         recorder(tmp_path / "run")

@@ -40,10 +40,10 @@ HOSTILE_NAMES = [
 ]
 
 
-def files(run: Path, room: str) -> list[str]:
-    """The published files of a room; unfinished ones have names that begin with a dot."""
-    paths = (run / room).rglob("*.parquet")
-    return sorted(str(path.relative_to(run / room)) for path in paths if not path.name.startswith("."))
+def files(run: Path, folder: str) -> list[str]:
+    """Return the published files of a folder; unfinished ones have names that begin with a dot."""
+    paths = (run / folder).rglob("*.parquet")
+    return sorted(str(path.relative_to(run / folder)) for path in paths if not path.name.startswith("."))
 
 
 def wait_until(true: Any, seconds: float = 10) -> None:
@@ -117,7 +117,7 @@ def test_a_name_saved_twice_in_a_step_keeps_the_last_value(tmp_path: Path) -> No
     assert trial.sql("select count(*) from tensors").fetchall() == [(2,)]
 
 
-def test_many_numbers_at_once_are_rows_like_any_other(tmp_path: Path) -> None:
+def test_a_batch_of_scalars_becomes_rows_like_any_other(tmp_path: Path) -> None:
     plans = [Plan(name, ("metrics",), True) for name in "abc"]
     with Job(tmp_path, flush_seconds=3600) as job:
         step = job.begin()
@@ -171,7 +171,7 @@ def test_hostile_worker_names_are_data(tmp_path: Path, worker: str) -> None:
     assert os.listdir(tmp_path) == ["run"]
 
 
-def test_a_name_that_is_no_text_is_refused_before_it_reaches_the_writer() -> None:
+def test_a_tensor_name_that_is_not_a_text_is_refused_before_it_reaches_the_writer() -> None:
     with pytest.raises(UnsupportedValue, match="surrogates"):
         Plan("\ud800", (), True)
 
@@ -201,7 +201,7 @@ def test_training_waits_rather_than_memory_growing(tmp_path: Path) -> None:
     assert len(index) < 30
 
 
-def test_a_value_larger_than_the_queue_passes(tmp_path: Path) -> None:
+def test_a_value_larger_than_the_queue_is_accepted(tmp_path: Path) -> None:
     with Job(tmp_path, queue_bytes=10) as job:
         job.step({"a": np.zeros(1000)})
         job.step({"a": np.zeros(1000)})
@@ -209,7 +209,7 @@ def test_a_value_larger_than_the_queue_passes(tmp_path: Path) -> None:
 
 
 class FullDisk(LocalStorage):
-    """Refuses files once it is told to."""
+    """A storage that can be made to refuse files."""
 
     full = False
 
@@ -219,7 +219,7 @@ class FullDisk(LocalStorage):
         return super().sink(path)
 
 
-def test_an_error_stops_the_writer_and_is_told_to_all_who_wait(tmp_path: Path) -> None:
+def test_an_error_stops_the_writer_and_is_raised_to_all_that_wait(tmp_path: Path) -> None:
     storage = FullDisk(str(tmp_path))
     writer = Writer(storage, "w", flush_seconds=3600, queue_bytes=40_000)
     record = [Record(Plan("a", (), True), np.zeros(2_000), 0)]
@@ -258,11 +258,11 @@ def small_disk(tmp_path: Path) -> Any:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk(small_disk: Path) -> None:
+def test_a_full_disk_stops_the_writer_and_keeps_what_was_published(small_disk: Path) -> None:
     job = Job(small_disk / "run", flush_seconds=0)
     values = np.random.default_rng(0).normal(size=20_000)
     with pytest.raises(StorageError, match="full"):
-        _write_for_ever(job, values)
+        _write_forever(job, values)
     with pytest.raises(StorageError, match="full"):
         job.close()
     trial = tensortrial.create_trial(small_disk / "run")
@@ -274,13 +274,13 @@ def test_a_full_disk(small_disk: Path) -> None:
     trial.close()
 
 
-def _write_for_ever(job: Job, values: np.ndarray[Any, Any]) -> None:
+def _write_forever(job: Job, values: np.ndarray[Any, Any]) -> None:
     while True:
         job.step({"a": values})
         job.flush()
 
 
-WRITE_FOR_EVER = """
+WRITE_FOREVER = """
 import sys, numpy as np
 from support.runs import Job, TRAIN, EVAL
 job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]), codec=sys.argv[3], resume=len(sys.argv) > 4)
@@ -319,7 +319,7 @@ def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
 ) -> None:
     run, last = tmp_path / "run", -1
     for attempt in range(3):
-        child = in_process(WRITE_FOR_EVER, str(run), str(flush_seconds), codec, *["resume"][:attempt])
+        child = in_process(WRITE_FOREVER, str(run), str(flush_seconds), codec, *["resume"][:attempt])
         before = len(files(run, "index"))
         wait_until(lambda before=before: len(files(run, "index")) > before)
         time.sleep(0.03 + 0.037 * attempt)
@@ -341,7 +341,7 @@ def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
         trial.close()
 
 
-def test_two_claims_of_one_worker(tmp_path: Path) -> None:
+def test_the_second_claim_of_one_worker_is_refused(tmp_path: Path) -> None:
     first, second = Job(tmp_path, "worker_0", 2), Job(tmp_path, "worker_1", 2)
     with pytest.raises(TensorTrialError) as caught:
         Job(tmp_path, "worker_0", 2)
