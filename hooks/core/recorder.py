@@ -483,10 +483,7 @@ class Recorder:
 
     @property
     def active(self) -> bool:
-        """Whether this process saves anything.
-
-        It saves nothing in a dry run, as a worker that is left out, switched off, failed or closed.
-        """
+        """Whether this process saves anything: see `Lifecycle.active`."""
         return self._life.active
 
     @property
