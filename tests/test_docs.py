@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from support.public_names import list_undocumented_names, load_package
-
 ROOT = Path(__file__).parent.parent
 PAGES = [
     "index.md",
@@ -126,7 +124,9 @@ def test_every_path_in_the_documents_for_developers_exists(page: str) -> None:
 
 
 def test_every_public_name_has_a_section_in_the_reference() -> None:
+    pytest.importorskip("griffe")  # the environments of single frameworks lack it
     import tensortrial
+    from support.public_names import list_undocumented_names, load_package
 
     package = load_package(Path(tensortrial.__file__).parents[1])
     assert list_undocumented_names(package) == []
