@@ -62,7 +62,7 @@ def _of_claim(path: str, error: FileError) -> _Lost | None:
 
 
 def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:
-    """What lies between the steps of the worker's flushes before the damaged ones and of those after them."""
+    """Return the steps between the flushes of the worker before the damaged ones and those after them."""
     parts = path.split("/")
     flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):

@@ -49,12 +49,12 @@ class Parameter:
     default: Value | None
     meaning: str
 
-    def value(self, query: str, given: Any) -> Value:
+    def value(self, query: str, value: Any) -> Value:
         """Return a value as this parameter takes it. Raises InvalidQueryParameter."""
         try:
-            return _VALUES[self.type](given)
+            return _VALUES[self.type](value)
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise InvalidQueryParameter(query, self.name, f"must be {_TAKES[self.type]}, got {given!r}") from None
+            raise InvalidQueryParameter(query, self.name, f"must be {_TAKES[self.type]}, got {value!r}") from None
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" = {_shown(self.default)}"
@@ -81,11 +81,11 @@ class NamedQuery:
     sql: str
     needs: tuple[Need, ...] = ()
 
-    def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
+    def values(self, passed: Mapping[str, Any]) -> dict[str, Value]:
         """Return a value for each parameter.
 
         Args:
-            given: Values of some parameters, by name.
+            passed: Values of some parameters, by name.
 
         Returns:
             Those, and the defaults of the other parameters.
@@ -95,7 +95,7 @@ class NamedQuery:
                 missing.
         """
         known = {parameter.name: parameter for parameter in self.parameters}
-        for name in given:
+        for name in passed:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1) or list(known)
                 raise InvalidQueryParameter(
@@ -103,8 +103,8 @@ class NamedQuery:
                 )
         values: dict[str, Value] = {}
         for name, parameter in known.items():
-            if name in given:
-                values[name] = parameter.value(self.name, given[name])
+            if name in passed:
+                values[name] = parameter.value(self.name, passed[name])
             elif parameter.default is None:
                 raise InvalidQueryParameter(self.name, name, f"is required: {parameter.meaning}")
             else:
@@ -173,15 +173,15 @@ def query(
     return opened.sql(named.sql, values, timeout)
 
 
-def _check_name(runs: Runs, named: NamedQuery, parameter: Parameter, given: str) -> None:
+def _check_name(runs: Runs, named: NamedQuery, parameter: Parameter, value: str) -> None:
     view, column = _NAMES[parameter.type]
-    if runs.sql(f"select 1 from {view} where {column} = $given limit 1", {"given": given}).fetchall():
+    if runs.sql(f"select 1 from {view} where {column} = $name limit 1", {"name": value}).fetchall():
         return
     known = [name for (name,) in runs.sql(f"select distinct {column} from {view} order by 1").fetchall()]
     # Nothing may have been saved yet.
     if known:
-        near = difflib.get_close_matches(given, known, 3, 0.5) or known[:10]
-        problem = f"names an unknown {parameter.type}, {given!r}; the nearest are: {', '.join(near)}"
+        near = difflib.get_close_matches(value, known, 3, 0.5) or known[:10]
+        problem = f"names an unknown {parameter.type}, {value!r}; the nearest are: {', '.join(near)}"
         raise InvalidQueryParameter(named.name, parameter.name, problem)
 
 
@@ -253,28 +253,28 @@ def _parameter(line: str) -> Parameter:
     return Parameter(name, kind, None if default is None else _VALUES[kind](default.strip("'")), what)
 
 
-def _text(given: Any) -> str:
-    if not isinstance(given, str):
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
         raise TypeError
-    return given
+    return value
 
 
-def _integer(given: Any) -> int:
-    if isinstance(given, bool) or (isinstance(given, float) and not given.is_integer()):
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise TypeError
-    return int(given)
+    return int(value)
 
 
-def _number(given: Any) -> float:
-    if isinstance(given, bool):
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
         raise TypeError
-    return float(given)
+    return float(value)
 
 
-def _boolean(given: Any) -> bool:
-    if isinstance(given, bool):
-        return given
-    return {"true": True, "1": True, "false": False, "0": False}[_text(given).lower()]
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "1": True, "false": False, "0": False}[_text(value).lower()]
 
 
 _VALUES: dict[str, Callable[[Any], Value]] = {

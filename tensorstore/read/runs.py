@@ -82,14 +82,14 @@ class Runs:
 
     def __init__(
         self,
-        places: Sequence[RunLocation | Storage],
+        locations: Sequence[RunLocation | Storage],
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> None:
-        if not places:
+        if not locations:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
         # A Trial brings its storage, and with it the options that opened it.
-        self._places = [_place(place) for place in places]
+        self._locations = [_location(location) for location in locations]
         self._options = storage_options
         self._engine = engine or DuckDBEngine()
         self._runs: dict[str, OpenedRun] = {}
@@ -167,12 +167,12 @@ class Runs:
         """
         self.damaged = {}
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            storages = list({s.url: s for found in pool.map(self._find, self._places) for s in found}.values())
+            storages = list({s.url: s for found in pool.map(self._find, self._locations) for s in found}.values())
             names = _short_names([storage.url for storage in storages])
             opened = pool.map(self._open, storages, [names[storage.url] for storage in storages])
             self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
-            raise _nothing_opened(", ".join(map(_spelled, self._places)), list(self.damaged.values()))
+            raise _nothing_opened(", ".join(map(_spelled, self._locations)), list(self.damaged.values()))
         self._connect()
 
     def _connect(self) -> None:
@@ -192,7 +192,7 @@ class Runs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the runs again.
-        return Runs, (self._places, self._options, self._engine)
+        return Runs, (self._locations, self._options, self._engine)
 
     def __enter__(self) -> Self:
         return self
@@ -207,20 +207,20 @@ class Runs:
         return iter(self.names)
 
     def __repr__(self) -> str:
-        return f"Runs({len(self)} runs of {', '.join(map(_spelled, self._places))})"
+        return f"Runs({len(self)} runs of {', '.join(map(_spelled, self._locations))})"
 
     # Finding and opening.
 
-    def _find(self, place: str | Storage) -> list[Storage]:
-        if isinstance(place, Storage):
-            return [place]
+    def _find(self, location: str | Storage) -> list[Storage]:
+        if isinstance(location, Storage):
+            return [location]
         search, found = _Search(self._options), list[Storage]()
         try:
-            found = list(search.at(place))
+            found = list(search.at(location))
         except TensorTrialError as exc:
-            search.damaged[place] = exc
+            search.damaged[location] = exc
         if not found and not search.damaged:
-            search.damaged[place] = RunNotFound(place, "there is no run here, nor in the folders below")
+            search.damaged[location] = RunNotFound(location, "there is no run here, nor in the folders below")
         self.damaged.update(search.damaged)
         return found
 
@@ -338,17 +338,17 @@ _RUNS = pa.schema(
 )
 
 
-def _place(place: RunLocation | Storage) -> str | Storage:
-    if isinstance(place, Storage):
-        return place
-    return run_reader_of(place).storage if isinstance(place, Trial) else os.fspath(place)
+def _location(location: RunLocation | Storage) -> str | Storage:
+    if isinstance(location, Storage):
+        return location
+    return run_reader_of(location).storage if isinstance(location, Trial) else os.fspath(location)
 
 
-def _nothing_opened(places: str, errors: list[TensorTrialError]) -> RunNotFound:
+def _nothing_opened(locations: str, errors: list[TensorTrialError]) -> RunNotFound:
     if len(errors) == 1 and isinstance(errors[0], RunNotFound):
         return errors[0]
     reasons = "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
-    return RunNotFound(places, f"no run can be opened: {reasons}")
+    return RunNotFound(locations, f"no run can be opened: {reasons}")
 
 
 def _row(run: OpenedRun) -> tuple[Any, ...]:
@@ -381,8 +381,8 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
 # Where runs are.
 
 
-def _spelled(place: str | Storage) -> str:
-    return place if isinstance(place, str) else place.url
+def _spelled(location: str | Storage) -> str:
+    return location if isinstance(location, str) else location.url
 
 
 class _Search:
@@ -393,9 +393,9 @@ class _Search:
         self.damaged: dict[str, TensorTrialError] = {}
         """Folders that could not be listed."""
 
-    def at(self, place: str) -> Iterator[Storage]:
-        head, *pattern = _split(place)
-        for found in self._matching(head, pattern) if pattern else [place]:
+    def at(self, location: str) -> Iterator[Storage]:
+        head, *pattern = _split(location)
+        for found in self._matching(head, pattern) if pattern else [location]:
             yield from self._below(found, _DEPTH)
 
     def _matching(self, folder: str, pattern: Sequence[str]) -> Iterator[str]:
@@ -406,14 +406,14 @@ class _Search:
             if fnmatch.fnmatchcase(name, pattern[0]):
                 yield from self._matching(f"{folder.rstrip('/')}/{name}", pattern[1:])
 
-    def _below(self, place: str, depth: int) -> Iterator[Storage]:
-        storage = open_storage(place, self._options)
+    def _below(self, location: str, depth: int) -> Iterator[Storage]:
+        storage = open_storage(location, self._options)
         names = self._entries(storage)
         if RUN_FILE in names:
             yield storage
         elif depth:
             for name in names:
-                yield from self._below(f"{place.rstrip('/')}/{name}", depth - 1)
+                yield from self._below(f"{location.rstrip('/')}/{name}", depth - 1)
 
     def _entries(self, storage: Storage) -> list[str]:
         try:
@@ -423,14 +423,14 @@ class _Search:
             return []
 
 
-def _split(place: str) -> list[str]:
+def _split(location: str) -> list[str]:
     """Return the folder that a pattern begins with, and its parts from the first one with a sign of a pattern on."""
-    parts = place.rstrip("/").split("/")
+    parts = location.rstrip("/").split("/")
     first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
     # A folder may well have a bracket in its name.
-    if first < len(parts) and "*" not in place and "?" not in place and open_storage(place).exists_any():
+    if first < len(parts) and "*" not in location and "?" not in location and open_storage(location).exists_any():
         first = len(parts)
-    return ["/".join(parts[:first]) or ("/" if place.startswith("/") else "."), *parts[first:]]
+    return ["/".join(parts[:first]) or ("/" if location.startswith("/") else "."), *parts[first:]]
 
 
 def _short_names(urls: Sequence[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tensortrial
 from support.runs import Job, with_bounds
-from tensortrial.engines.base import FilesView, RunFile
+from tensortrial.engines.base import FilesView, RunFile, UserQuery
 from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.format.schema import INDEX
 from tensortrial.storage.open import open_storage
@@ -81,31 +81,40 @@ def rows_of(found: Any) -> list[int]:
     return [row for (row,) in found.fetchall()]
 
 
-def opened(folder: Path, files: Files, with_run: bool) -> Any:
-    """A view over files that hold statistics of every column, as releases before wrote them."""
+def opened(folder: Path, files: Files, many: bool) -> Any:
+    """Return a database with a view over files of one run, or of two. They hold statistics of every column, as earlier
+    releases wrote them."""
     storage, row = open_storage(folder), 0
     for number, numbers in enumerate(files):
         table = pa.table({"x": pa.array(numbers, pa.float64()), "i": range(row, row + len(numbers))})
         pq.write_table(table, folder / INDEX / f"{number}.parquet", row_group_size=4)
         row += len(numbers)
     database = DuckDBEngine().connect([storage])
-    view = FilesView("v", pa.schema([("x", pa.float64()), ("i", pa.int64())]), with_run=with_run)
-    database.make_files_view(view, [RunFile(storage, f"{INDEX}/{number}.parquet") for number in range(len(files))])
+    view = FilesView("v", pa.schema([("x", pa.float64()), ("i", pa.int64())]))
+    runs = ("a", "b" if many else "a")
+    paths = [f"{INDEX}/{number}.parquet" for number in range(len(files))]
+    database.make_files_view(view, [RunFile(storage, path, runs[number % 2]) for number, path in enumerate(paths)])
     return database
+
+
+def select(database: Any, query: str, parameters: dict[str, float] | None = None) -> Any:
+    return database.run(UserQuery(query, frozenset()), parameters)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cells, st.sampled_from(NUMBERS), st.sampled_from(NUMBERS), st.booleans())
-def test_every_comparison_is_numpys(folder: Path, files: Files, a: float, b: float, with_run: bool) -> None:
-    database = opened(folder, files, with_run)
+def test_every_comparison_is_numpys(folder: Path, files: Files, a: float, b: float, many: bool) -> None:
+    database = opened(folder, files, many)
     numbers = [number for file in files for number in file]
     for condition, holds in CONDITIONS.items():
-        given = {name: value for name, value in (("a", a), ("b", b)) if f"${name}" in condition}
-        found = rows_of(database.sql(f"select i from v where {condition} order by i", given))
+        parameters = {name: value for name, value in (("a", a), ("b", b)) if f"${name}" in condition}
+        found = rows_of(select(database, f"select i from catalogue.v where {condition} order by i", parameters))
         assert found == [row for row, x in enumerate(numbers) if x is not None and holds(x, a, b)], condition
-    found = rows_of(database.sql("select i from v where x is distinct from $a order by i", {"a": a}))
+    found = rows_of(select(database, "select i from catalogue.v where x is distinct from $a order by i", {"a": a}))
     assert found == [row for row, x in enumerate(numbers) if x is None or not equal(x, a)]
-    found = rows_of(database.sql("select i from v join (select $a::double as y) on x = y order by i", {"a": a}))
+    found = rows_of(
+        select(database, "select i from catalogue.v join (select $a::double as y) on x = y order by i", {"a": a})
+    )
     assert found == [row for row, x in enumerate(numbers) if x is not None and equal(x, a)]
     database.close()
 
@@ -113,17 +122,20 @@ def test_every_comparison_is_numpys(folder: Path, files: Files, a: float, b: flo
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cells)
 def test_order_minimum_and_maximum_are_numpys(folder: Path, files: Files) -> None:
-    database = opened(folder, files, with_run=False)
+    database = opened(folder, files, many=False)
     numbers = np.array([number for file in files for number in file if number is not None], float)
     ends = [(np.fmin.reduce(numbers), np.max(numbers))] if len(numbers) else [(None, None)]
     np.testing.assert_equal(
-        database.sql("select min(x) + 0, max(x) + 0 from v").fetchall(), np.add(ends, 0) if len(numbers) else ends
+        select(database, "select min(x) + 0, max(x) + 0 from catalogue.v").fetchall(),
+        np.add(ends, 0) if len(numbers) else ends,
     )
     ascending = [x + 0 for x in np.sort(numbers)]  # -0.0 is 0.0
-    found = database.sql("select x + 0 from v where x is not null order by x").fetchall()
+    found = select(database, "select x + 0 from catalogue.v where x is not null order by x").fetchall()
     np.testing.assert_equal([x for (x,) in found], ascending)
     for order, expected in (("x", ascending), ("x desc", ascending[::-1])):
-        found = database.sql(f"select x + 0 from v where x is not null order by {order} limit 2").fetchall()
+        found = select(
+            database, f"select x + 0 from catalogue.v where x is not null order by {order} limit 2"
+        ).fetchall()
         np.testing.assert_equal([x for (x,) in found], expected[:2])
     database.close()
 
