@@ -191,7 +191,7 @@ class Catalogue:
 
     def _add(self, found: Sequence[NewFile]) -> None:
         if found:
-            self._tables.add(found, self._in_range)
+            self._tables.add({"": found}, self._in_range)
             self.changed()
 
     def _in_range(self, step: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -55,13 +55,11 @@ class IndexTables:
         self.num_files = 0
         """How many files were added."""
 
-    def add(self, found: Sequence[NewFile], in_range: Callable[[int], bool] = lambda step: True, run: str = "") -> None:
-        """Add the steps of new index files of a run, as far as their global steps are in range."""
-        if not found:
-            return
+    def add(self, found: Mapping[str, Sequence[NewFile]], in_range: Callable[[int], bool] = lambda step: True) -> None:
+        """Add the steps of new index files, by the names of their runs, as far as their global steps are in range."""
         files, steps, chunks = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-        for worker, path, summary, replaces in found:
+        for run, (worker, path, summary, replaces) in ((name, file) for name in found for file in found[name]):
             known = self._steps_in(path) if replaces else frozenset()
             kept = [step for step in summary.steps if in_range(step.global_step) and step.global_step not in known]
             if not kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -87,7 +87,13 @@ class RowCache:
         if len(names) == 1:
             block = self._block("tensor", names[0])
             return [row for step, rows in block.items() if self._in_range(step) for row in rows]
-        rows = self._read(lambda: _paths(self._catalogue.fetch("files_of_tensors", names=tuple(names))), names)
+        files = self._catalogue.fetch("files_of_tensors", names=tuple(names))
+        try:
+            rows = self._index_rows.read(_paths(files), names)
+        except CorruptFile:
+            if not self._catalogue.recover():
+                raise
+            return self.of_tensors(names)
         return [row for row in rows if self._in_range(row.global_step)]
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
@@ -119,10 +125,15 @@ class RowCache:
 
     def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, without a query."""
-        return self._read(lambda: list(self._paths_around(step)), [name], step, statistics)
+        try:
+            return self._index_rows.read(self._paths_around(step), [name], step, statistics)
+        except CorruptFile:
+            if not self._catalogue.recover():
+                raise
+            return self._one(name, step, statistics)
 
-    def _paths_around(self, step: int) -> Iterator[str]:
-        """Yield the index files whose steps span a step."""
+    def _paths_around(self, step: int) -> list[str]:
+        """Return the index files whose steps span a step."""
 
         def spans() -> tuple[list[str], Array, Array]:
             rows = self._catalogue.fetch("spans_of_files")
@@ -130,23 +141,7 @@ class RowCache:
             return list(paths), np.array(first), np.array(last)
 
         paths, first, last = self._catalogue.derived(("spans",), spans)
-        for file in np.flatnonzero((first <= step) & (step <= last)).tolist():
-            yield paths[file]
-
-    def _read(
-        self,
-        paths: Callable[[], Sequence[str]],
-        names: Sequence[str],
-        step: int | None = None,
-        statistics: bool = False,
-    ) -> list[SavedTensor]:
-        """Read rows, and again from the files that replaced others meanwhile."""
-        while True:
-            try:
-                return self._index_rows.read(paths(), names, step, statistics)
-            except CorruptFile:
-                if not self._catalogue.recover():
-                    raise
+        return [paths[file] for file in np.flatnonzero((first <= step) & (step <= last)).tolist()]
 
 
 def _paths(files: Rows) -> list[str]:

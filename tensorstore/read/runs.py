@@ -306,16 +306,16 @@ class _Steps:
         self._runs, self._damaged = list(runs), damaged
 
     def load(self) -> None:
-        while self._runs:
-            run = self._runs[-1]
-            for worker, paths in run.index.items():
-                self._tables.add(list(self._summaries(run, worker, paths)), run=run.name)
-            self._runs.pop()
+        """Fill the tables, unless they are filled already."""
+        if self._runs:
+            self._tables.add({run.name: list(self._summaries(run)) for run in self._runs})
+            self._runs.clear()
 
-    def _summaries(self, run: OpenedRun, worker: str, paths: Sequence[str]) -> Iterator[NewFile]:
-        for path, _, summary in read_summaries(run.storage, paths):
+    def _summaries(self, run: OpenedRun) -> Iterator[NewFile]:
+        workers = {path: worker for worker, paths in run.index.items() for path in paths}
+        for path, _, summary in read_summaries(run.storage, list(workers)):
             if isinstance(summary, IndexSummary):
-                yield NewFile(worker, path, summary, [])
+                yield NewFile(workers[path], path, summary, [])
             elif isinstance(summary, FileNotFoundError):
                 raise QueryError(
                     f"{run.storage.url}/{path} is missing: it was compacted since the runs were opened; call refresh()"

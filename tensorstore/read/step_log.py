@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..engines.base import Rows
 from ..mode import ModeKeys
+
+_MODES = {mode.name: mode for mode in ModeKeys}
 
 
 class StepQueries(Protocol):
@@ -22,8 +23,7 @@ class StepQueries(Protocol):
     def fetch(self, query: str, **parameters: Any) -> Rows: ...
 
 
-@dataclass(frozen=True, slots=True)
-class StepInfo:
+class StepInfo(NamedTuple):
     """A saved step."""
 
     global_step: int
@@ -49,9 +49,9 @@ class StepLog:
         self._sets_of_step: dict[int, list[int]] = defaultdict(list)
         self._steps_of_set: dict[int, list[int]] = defaultdict(list)
         self._infos: dict[int, StepInfo] = {}
-        self._global_steps: dict[tuple[ModeKeys, int], list[int]] = defaultdict(list)
+        self._global_steps: dict[ModeKeys, dict[int, list[int]]] = {mode: defaultdict(list) for mode in ModeKeys}
         self._steps_of_mode: dict[ModeKeys, list[int]] = defaultdict(list)
-        self._revisions: Counter[int] = Counter()
+        self._revisions: dict[int, int] = {}
 
     def update(self, catalogue: StepQueries) -> None:
         """Add the steps that the catalogue has found since the last time."""
@@ -63,7 +63,7 @@ class StepLog:
             self._add_sets(catalogue.fetch("name_sets_since", after=self._last_set))
         for file_id, mode, mode_step, step, saved_at, name_set in new:
             self._last_file = max(self._last_file, file_id)
-            self._add(StepInfo(step, ModeKeys[mode], mode_step, saved_at or 0.0), name_set)
+            self._add(StepInfo(step, _MODES[mode], mode_step, saved_at or 0.0), name_set)
         self._version = version
 
     def _add_sets(self, rows: Rows) -> None:
@@ -75,14 +75,15 @@ class StepLog:
 
     def _add(self, info: StepInfo, name_set: int) -> None:
         step = info.global_step
-        self._revisions[step] += 1
-        if name_set not in self._sets_of_step[step]:
-            self._sets_of_step[step].append(name_set)
+        self._revisions[step] = self._revisions.get(step, 0) + 1
+        sets = self._sets_of_step[step]
+        if name_set not in sets:
+            sets.append(name_set)
             insort(self._steps_of_set[name_set], step)
         if step not in self._infos:
             self._infos[step] = info
             insort(self._steps_of_mode[info.mode], step)
-        in_mode = self._global_steps[info.mode, info.mode_step]
+        in_mode = self._global_steps[info.mode][info.mode_step]
         if step not in in_mode:
             insort(in_mode, step)
 
@@ -96,7 +97,7 @@ class StepLog:
 
     def revision(self, global_step: int) -> int:
         """Return a number that grows when another worker's rows of a step are found."""
-        return self._revisions[global_step]
+        return self._revisions.get(global_step, 0)
 
     def steps_of_mode(self, mode: ModeKeys) -> Sequence[int]:
         """Return the global steps of a mode, ascending."""
@@ -104,14 +105,14 @@ class StepLog:
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int | None:
         """Return the global step of a step of a mode; None if it was not saved."""
-        steps = self._global_steps.get((mode, mode_step))
+        steps = self._global_steps[mode].get(mode_step)
         return steps[-1] if steps else None
 
     def sets_at(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> list[int]:
         """Return the sets of tensors that a step of a mode holds."""
         if mode is ModeKeys.GLOBAL:
             return self._sets_of_step.get(step, [])
-        steps = self._global_steps.get((mode, step), ())
+        steps = self._global_steps[mode].get(step, ())
         return list(dict.fromkeys(each for global_step in steps for each in self._sets_of_step[global_step]))
 
     def sets_of(self, name: str) -> Sequence[int]:

@@ -125,6 +125,7 @@ class Reader:
         self._begin()
 
     def _begin(self) -> None:
+        self._version = -1
         self._selected: dict[tuple[Selector, int], list[str]] = {}
         self._views: OrderedDict[int, StepView] = OrderedDict()
         self._values: OrderedDict[Key, Array] = OrderedDict()
@@ -142,12 +143,22 @@ class Reader:
         """The saved steps."""
         return self._run.log
 
+    def _forget_old_views(self) -> StepLog:
+        """Forget views of steps of which another worker's rows have come since. Return the saved steps."""
+        run = self._run
+        log, version = run.log, run.catalogue.version
+        if version != self._version:
+            for step in [step for step, view in self._views.items() if view.revision != log.revision(step)]:
+                del self._views[step]
+            self._version = version
+        return log
+
     def step(self, global_step: int) -> StepView:
         """Return the rows of a step. Raises StepUnavailable."""
+        log = self._forget_old_views()
         view = self._views.get(global_step)
-        # The rows of another worker may have come since the view was made.
-        if view is None or view.revision != self.log.revision(global_step):
-            info = self.log.info(global_step)
+        if view is None:
+            info = log.info(global_step)
             if info is None:
                 raise StepUnavailable(global_step)
             view = self._views[global_step] = StepView(self, info, self._run.rows_at_step(global_step))
@@ -237,13 +248,13 @@ class Reader:
 
     def _row(self, name: str, step: int, worker: str) -> SavedTensor | None:
         view = self._views.get(step)
-        if view is None or view.revision != self.log.revision(step):
+        if view is None:
             return self._run.saved_row(name, step, worker)
         return next((row for row in view.rows.get(name, ()) if row.worker == worker), None)
 
     def _steps_before(self, row: SavedTensor) -> Iterator[StepInfo]:
         """Yield the steps of a tensor in its mode before that of a row, newest first."""
-        log, wanted = self.log, ModeKeys[row.mode]
+        log, wanted = self._forget_old_views(), ModeKeys[row.mode]
         steps = [log.steps_of_set(name_set) for name_set in log.sets_of(row.name)]
         positions = [bisect_left(of_set, row.global_step) for of_set in steps]
         while any(positions):
