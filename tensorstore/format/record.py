@@ -1,4 +1,4 @@
-"""What flows from a hook to the writer."""
+"""The objects that a hook passes to the writer."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ class ValueBatch:
     def __init__(self, buffer: BatchBuffer) -> None:
         self._buffer, self._begin = buffer, buffer.memory.tell()
         self.nbytes = 0
-        """Of all values with their lengths."""
+        """Bytes of all values with their lengths."""
         self.plans: list[Plan] = []
         self.dtypes: list[str] = []
         self.shapes: list[tuple[int, ...]] = []
         self.sizes: list[int] = []
-        """In bytes."""
+        """The bytes of each value."""
         self.saved_at_ns: list[int] = []
         """Nanoseconds since 1970, UTC."""
 

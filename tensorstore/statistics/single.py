@@ -173,7 +173,7 @@ def _of_empty(names: tuple[str, ...]) -> dict[str, float]:
 
 
 def _of_one(value: float, names: tuple[str, ...]) -> dict[str, float]:
-    """Statistics of a single number: losses and metrics, which most saved tensors are."""
+    """Return statistics of a single number. Most saved tensors are losses and metrics."""
     size = abs(value)
     deviation = 0.0 if size < math.inf else math.nan
     found = (value, size, deviation, float(value != value), float(size == math.inf), float(value == 0))
@@ -191,7 +191,7 @@ _SLOT_OF_ONE = _slots_of_one()
 
 
 def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
-    """Statistics of at least two real numbers."""
+    """Return statistics of at least two real numbers."""
     partial = _Partial()
     scratch = scratch_memory(1)
     for source, block in native_blocks(array) if plan.native else blocks(array):
@@ -346,7 +346,7 @@ def _middle(values: Array) -> float:
 
 
 def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
-    """Statistics of complex numbers, from their magnitudes; std and variance from the distances to the mean."""
+    """Return statistics of complex numbers, from their magnitudes; std and variance from the distances to the mean."""
     values = np.atleast_1d(array).astype(np.complex128)  # numpy computes numbers of arrays without axes
     magnitudes = np.absolute(values)
     # The magnitude of inf + nan j is infinite by the C standard; here a NaN hides behind nothing.

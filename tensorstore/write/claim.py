@@ -175,7 +175,7 @@ def _after_last_published(storage: Storage, session: int, claims: Mapping[str, W
 
 
 def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
-    """Every step that the worker has published, flush by flush."""
+    """Yield every step that the worker has published, flush by flush."""
     left = list_index(storage, worker)
     read: set[str] = set()
     while fresh := [path for path in current_files(left) if path not in read]:
@@ -189,7 +189,7 @@ def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
 
 
 def next_flush(storage: Storage, worker: str) -> int:
-    """One more than any flush of this worker, also of one that published values and crashed before its index."""
+    """Return one more than any flush of this worker, including one that crashed after its values, before its index."""
     # Twice: a flush that was compacted during the first listing may be seen in neither of its files.
     names = [*list_index(storage, worker), *list_index(storage, worker)]
     for mode in storage.list(TENSORS):

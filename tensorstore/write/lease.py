@@ -88,8 +88,8 @@ class LeaseInfo:
 
 
 def read_leases(storage: Storage) -> list[LeaseInfo]:
-    """Return all leases of a run, also those that were released or ran out. A file that is no lease is left out: it
-    keeps nobody from writing."""
+    """Return all leases of a run, also those that were released or ran out. A damaged file is left out: it does
+    not prevent others from writing."""
     return list(_read_leases(storage))
 
 

@@ -1,4 +1,4 @@
-"""The background writer: takes what hooks record and publishes it, flush by flush."""
+"""The background writer: publishes what hooks record, flush by flush."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .lease import Lease
 
 FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20
-# When so much waits, the writer gets a moment for itself: its memory then serves again, and fresh memory costs training
-# more than the moment.
+# When so much waits, training pauses for a moment: the writer's memory is then used again, and fresh memory costs
+# training more than the moment.
 _MUCH_BYTES = 32 << 20
 _MOMENT_SECONDS = 0.002
 LOCAL_FLUSH_SECONDS = 1.0
@@ -48,7 +48,7 @@ class StepSink(Protocol):
         """Take steps that are published."""
 
     def close(self) -> None:
-        """No step follows."""
+        """End: no step follows."""
 
 
 class _Batch(NamedTuple):
@@ -67,7 +67,7 @@ class _Stop:
 
 
 class Writer:
-    """One per worker of a run. `put` and `close_step` are called by the training thread and only queue; a thread of the
+    """Writes the steps of one worker. The training thread calls `put`, which only queues; a thread of the
     writer's own computes statistics, encodes and publishes.
 
     A flush happens `flush_seconds` after a step has closed (0: as each step closes), when `flush_bytes` have gathered,
