@@ -66,8 +66,8 @@ class Storage(ABC):
 
     Safe to use from several threads, and from a process forked after it was opened. It can be pickled.
 
-    A missing file raises the builtin FileNotFoundError with the relative path as its `filename`. Every other refusal of
-    the file system or the object store raises StorageError.
+    A missing file raises the builtin FileNotFoundError with the relative path as its `filename`, and a folder in place
+    of a file CorruptFile, where the storage has folders. Every other refusal raises StorageError.
     """
 
     url: str

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from support.servers import ObjectStore
 from tensortrial.engines.run_files import RunFiles
-from tensortrial.errors import AlreadyPublished, ConfigurationError, MissingExtra, StorageError
+from tensortrial.errors import AlreadyPublished, ConfigurationError, CorruptFile, MissingExtra, StorageError
 from tensortrial.storage import open_files
 from tensortrial.storage.open import ByteRange, Storage, canonical_url, open_storage, register_flush
 from tensortrial.storage.ranges import merge
@@ -133,9 +133,10 @@ class StorageContract:
             with pytest.raises(FileNotFoundError) as caught:
                 read()
             assert caught.value.filename == "a/nope"
-        for path in ("a", "a/b/c"):
-            with pytest.raises(FileNotFoundError):
-                storage.read(path)
+        with pytest.raises(FileNotFoundError):
+            storage.read("a/b/c")
+        with pytest.raises((FileNotFoundError, CorruptFile)):
+            storage.read("a")
 
     def test_tails(self, storage: Storage) -> None:
         storage.create("t/empty", b"")
@@ -341,7 +342,13 @@ class TestLocal(StorageContract):
         end()
         assert called == [1]
 
-    def test_nothing_is_left_beside_the_files(self, tmp_path: Path, storage: Storage) -> None:
+    def test_a_folder_in_place_of_a_file_is_named_as_damage(self, storage: Storage) -> None:
+        storage.create("a/b", b"1")
+        with pytest.raises(CorruptFile, match="a: it is a folder") as caught:
+            storage.read("a")
+        assert caught.value.path == "a"
+
+    def test_no_temporary_file_stays(self, tmp_path: Path, storage: Storage) -> None:
         storage.create("a/1", b"1")
         storage.replace("a/1", b"2")
         with pytest.raises(AlreadyPublished):
