@@ -1,1 +1,1 @@
-"""Runs that something else wrote, made into runs of this format: one file a writer, each with an `import_run`."""
+"""Importers of runs that other programs wrote: one file or folder for each, with `import_run` or `import_runs`."""

@@ -45,28 +45,44 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file does
     progress: bool = True,
     report: Report = log,
 ) -> str:
-    """Import the table `source`, or all tables in that folder, into a run at `target`, and return the path of the run.
+    """Import the table `source`, or all tables in that folder, into a run at `target`.
 
-    A table is CSV with a head, or Parquet. Each of its columns that holds numbers becomes a scalar of its name, or,
-    where `name` and `value` say which columns hold them, each row does. `step` is the column of steps (without it, one
-    that is called so: step, global_step, iteration, epoch; else the rows are counted), `time` that of the time, as a
-    timestamp or in seconds since 1970. Steps that are no whole numbers are multiplied by `step_multiplier`. What the
-    tables of a folder have in common, their steps, is put together; of two numbers for one step the last stays.
+    A table is CSV with a header, or Parquet. Each column of numbers becomes a scalar of its name, or, if `name` and
+    `value` are set, each row becomes a value of the scalar that it names. The tables of a folder are joined by their
+    steps; of two numbers for one step the last is kept. Calling it again continues an interrupted import, or adds later
+    steps.
 
-    An import that was interrupted goes on where it was when it is called again, and one of a table that has grown
-    takes its later steps. `metadata` is kept with the run; `report` is told what was left out (without it, the log).
+    Args:
+        source: A file or a folder, as a path or a URL.
+        target: Where the run goes.
+        step: The column of steps. By default one that is called step, global_step, iteration or epoch; without one, the
+            rows are counted.
+        time: The column of times, as timestamps or in seconds since 1970.
+        name: The column with the names of scalars.
+        value: The column with their values.
+        step_multiplier: The factor that makes whole numbers of fractional steps.
+        metadata: Metadata of the run.
+        storage_options: The options of the storage of source and target.
+        progress: Show a progress bar on a terminal.
+        report: Receives a sentence about each thing that was left out. By default it is logged.
 
-    Raises RunNotFound and CorruptFile for the source, ConfigurationError for a column that is not there, RunExists
-    when the target holds another run.
+    Returns:
+        The path of the run.
+
+    Raises:
+        RunNotFound: The source is missing.
+        CorruptFile: The source is not a table of metrics.
+        ConfigurationError: A column is missing.
+        RunExists: The target holds another run.
     """
     if (name is None) != (value is None):
-        raise ConfigurationError("name and value go together: one is the column of names, the other that of numbers")
+        raise ConfigurationError("name and value must be set together: the column of names, and that of numbers")
     storage, paths = find_tables(source, storage_options)
     wanted = {"step": step, "time": time, "name": name, "value": value}
     parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
     points = joined(parts, metadata)
     if not len(points):
-        raise CorruptFile(_url(storage, paths), "there is no number in it that could be imported")
+        raise CorruptFile(_url(storage, paths), "it has no number that could be imported")
     return import_points(points, _url(storage, paths), "csv", open_storage(target, storage_options), progress, report)
 
 
@@ -79,7 +95,7 @@ def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multi
     for role, column in wanted.items():
         if column is not None and column not in table.column_names:
             known = ", ".join(map(repr, table.column_names))
-            raise ConfigurationError(f"{url} has no column {column!r} to be the {role}; it has {known}")
+            raise ConfigurationError(f"unknown column {column!r} for the {role} in {url}. Known columns: {known}")
     step = wanted["step"] or column_like(table, _STEPS)
     time = wanted["time"] or column_like(table, _TIMES)
     if time and not holds_times(table[time]):

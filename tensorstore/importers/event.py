@@ -1,4 +1,4 @@
-"""TensorFlow's Event: what happened at one time, here always the saving of tensors."""
+"""TensorFlow's Event messages with the tensors that they hold."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class SavedTensor:
     saved_at: int
     """Nanoseconds since 1970, UTC; 0 if not known."""
     metadata: memoryview | None
-    """What smdebug wrote beside the tensor."""
+    """The metadata that smdebug wrote with the tensor."""
 
     def step(self) -> tuple[ModeKeys, int] | None:
-        """The mode and the step in it, as far as they are told."""
-        said = dict(_plugins(self.metadata)) if self.metadata is not None else {}
+        """Return the mode and the step in it, or None if the metadata does not name both."""
+        known = dict(_plugins(self.metadata)) if self.metadata is not None else {}
         try:
-            mode, mode_step = ModeKeys(int(said["mode"])), int(said["mode_step"])
+            mode, mode_step = ModeKeys(int(known["mode"])), int(known["mode_step"])
         except (KeyError, ValueError):
             return None
         return (mode, mode_step) if 0 <= mode_step < 1 << 63 else None
 
 
 def saved_tensors(event: memoryview) -> Iterator[SavedTensor]:
-    """The tensors of an event; none where it is about something else. Raises ValueError for a torn one."""
+    """Yield the tensors of an event. Raises ValueError for a damaged event."""
     saved_at = 0
     for field, value in fields(event):
         if field == 1:
@@ -63,7 +63,7 @@ def _plugins(metadata: memoryview) -> Iterator[tuple[str, str]]:
 
 def _nanoseconds(wall_time: memoryview) -> int:
     if len(wall_time) != 8:
-        raise ValueError("a time that is no double")
+        raise ValueError("a time must have 8 bytes")
     (seconds,) = struct.unpack("<d", wall_time)
-    # A double holds the microseconds of such a time, and no more.
+    # A double has no more than the microseconds of such a time.
     return round(seconds * 1e6) * 1000 if 0 <= seconds < _LATEST else 0

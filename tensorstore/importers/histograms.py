@@ -13,7 +13,7 @@ from .metrics import Drawn, Integers
 
 
 def holds_histograms(column: pa.ChunkedArray) -> bool:
-    """Whether the structs of a column have the fields of a histogram."""
+    """Return whether the structs of a column have the fields of a histogram."""
     if not pa.types.is_struct(column.type):
         return False
     fields = {column.type.field(i).name for i in range(column.type.num_fields)}
@@ -21,8 +21,10 @@ def holds_histograms(column: pa.ChunkedArray) -> bool:
 
 
 def drawn_of(column: pa.ChunkedArray, names: Sequence[str], step: Integers, saved_at: Integers) -> Iterator[Drawn]:
-    """The histograms of a column, one row each, called by `names`. A row without a histogram, or without a step, which
-    is one below 0, gives none; nor does one whose values are no counts."""
+    """Yield the histogram of each row of a column, with its name from `names`.
+
+    Rows without a histogram, with a step below 0 (no step), or with values that are not counts are left out.
+    """
     for row, (value, name) in enumerate(zip(column.to_pylist(), names, strict=True)):
         if value is None or step[row] < 0:
             continue
@@ -38,7 +40,7 @@ def _edges(value: Mapping[str, Any]) -> list[float]:
     packed = value.get("packedBins")
     if not packed:
         return []
-    # Bins of the same width are told by where they begin, their width and their number.
+    # Bins of equal width, by the first edge, the width and the number of bins.
     return [float(edge) for edge in packed["min"] + packed["size"] * np.arange(packed["count"] + 1)]
 
 

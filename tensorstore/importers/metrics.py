@@ -1,6 +1,7 @@
-"""Metrics: numbers under names, step by step, on their way into a run of this format.
+"""Metrics, numbers with names and steps, on their way into a run.
 
-Whatever kept them, a table of CSV, a history of W&B or of Neptune, gives `Points`; `import_points` makes a run of them.
+Every source of metrics, such as a CSV file or an export of W&B or Neptune, is read into `Points`; `import_points` makes
+a run of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 Integers = npt.NDArray[np.int64]
 Report = Callable[[str], object]
-"""Told, in a sentence, of what could not be imported."""
+"""Receives a sentence about what could not be imported."""
 
 
 class Drawn(NamedTuple):
@@ -44,41 +45,41 @@ class Drawn(NamedTuple):
     name: str
     step: int
     saved_at: int
-    """Nanoseconds since 1970, UTC; 0 where it is not known."""
+    """Nanoseconds since 1970, UTC; 0 if unknown."""
     edges: list[float]
     counts: list[int]
-    """One less than edges."""
+    """One fewer than edges."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Numbers, each of a name and a step: columns of equal length, in any order."""
+    """Numbers, each with a name and a step: columns of equal length, in any order."""
 
     names: Sequence[str]
     name: Integers
-    """Which of `names`, shape (n,)."""
+    """Index into `names`, shape (n,)."""
     step: Integers
     """Shape (n,), none below 0."""
     value: npt.NDArray[np.float64]
     """Shape (n,)."""
     saved_at: Integers
-    """Nanoseconds since 1970, UTC, shape (n,); 0 where it is not known."""
+    """Nanoseconds since 1970, UTC, shape (n,); 0 if unknown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known of the run, as JSON can say it."""
+    """Other metadata of the run, as JSON values."""
     histograms: Sequence[Drawn] = ()
 
     def __len__(self) -> int:
         return len(self.step) + len(self.histograms)
 
     def by_step(self) -> Points:
-        """In the order of steps, and of names in each. Of a name that comes twice at a step the last stays."""
+        """Return the points by step and name. Of two points with the same step and name the last is kept."""
         order = np.lexsort((self.name, self.step))
         step, name = self.step[order], self.name[order]
         last = np.append((step[1:] != step[:-1]) | (name[1:] != name[:-1]), True)[: len(step)]
         return self._rows(order[last])
 
     def after(self, step: int) -> Points:
-        """Those of later steps."""
+        """Return the points of later steps."""
         later = [drawn for drawn in self.histograms if drawn.step > step]
         return replace(self._rows(np.flatnonzero(self.step > step)), histograms=later)
 
@@ -89,7 +90,7 @@ class Points:
 
 
 def joined(parts: Sequence[Points], metadata: Mapping[str, Any] | None = None) -> Points:
-    """The points of several parts of one run."""
+    """Join the points of several parts of one run."""
     names = list(dict.fromkeys(name for part in parts for name in part.names))
     number = {name: i for i, name in enumerate(names)}
     renamed = [np.array([number[name] for name in part.names], np.int64)[part.name] for part in parts]
@@ -108,22 +109,27 @@ def joined(parts: Sequence[Points], metadata: Mapping[str, Any] | None = None) -
 
 
 def log(sentence: str) -> None:
-    """The report of who asked for none."""
+    """Log a sentence about what was left out: the default report."""
     logger.warning("left out of the import: %s", sentence)
 
 
 def import_points(
     points: Points, source: str, framework: str, target: Storage, progress: bool = True, report: Report = log
 ) -> str:
-    """Make a run of `points` at `target`, and return its URL. A run of the same `source` that is there is continued
-    with later steps; earlier ones that it lacks are told to `report`. Raises RunExists when the target holds another
-    run, UnsupportedValue for a name that no tensor can have."""
+    """Make a run of `points` at `target`, and return its URL.
+
+    A run of the same `source` is continued with later steps. Earlier steps that it lacks are reported.
+
+    Raises:
+        RunExists: The target holds another run.
+        UnsupportedValue: No tensor can have such a name.
+    """
     resumes = begun(target, source) is not None
     published = np.array([step.global_step for step in published_steps(target, WORKER)] if resumes else [], np.int64)
     done = int(published.max(initial=-1))
     if late := len(np.setdiff1d(points.step[points.step <= done], published)):
-        later = f"{target.url} has later steps already than {late} that the source has got since"
-        report(f"{later}: import it to another target to have them")
+        later = f"{target.url} cannot take {late} new steps of the source, as it has later ones"
+        report(f"{later}: import it to another target to get them")
     ended = resumes and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}
     left = points.by_step().after(done)
     if ended and not len(left):
@@ -135,17 +141,17 @@ def import_points(
         versions={"tensortrial": __version__},
         metadata={**points.metadata, SOURCE: source},
     )
-    told = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
-    first_flush = claim_again(target, run, told) if resumes else 0
+    worker = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
+    first_flush = claim_again(target, run, worker) if resumes else 0
     if not resumes:
-        claim(target, run, told)
+        claim(target, run, worker)
     _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)
     return target.url
 
 
 def _plan(name: str) -> Plan:
     if not name:
-        raise UnsupportedValue("a metric without a name cannot be imported: give its column one")
+        raise UnsupportedValue("a metric without a name cannot be imported: name its column")
     kind = CollectionKeys.LOSSES if "loss" in name.lower() else CollectionKeys.METRICS
     return Plan(name, (kind,), raw=False)
 
@@ -156,7 +162,7 @@ def _collections(plans: Sequence[Plan]) -> list[Mapping[str, Any]]:
 
 
 def _began_at(points: Points) -> datetime:
-    """When the first number was saved; now, where that cannot be told."""
+    """Return when the first number was saved, or now if unknown."""
     times = [*points.saved_at.tolist(), *(drawn.saved_at for drawn in points.histograms)]
     first = min((time for time in times if time > 0), default=None)
     return datetime.now(UTC) if first is None else datetime.fromtimestamp(first / 1e9, UTC)
@@ -175,7 +181,7 @@ def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool
 
 
 def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[int, list[Record | ScalarBatch]]]:
-    """What there is of each step, of points in the order of steps."""
+    """Yield each step with its records. The points are in the order of steps."""
     bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1)).tolist()
     numbers = {int(points.step[begin]): (begin, end) for begin, end in pairwise(bounds)}
     histograms: dict[int, list[Drawn]] = {}

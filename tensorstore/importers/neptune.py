@@ -56,17 +56,30 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import what Neptune exported to `source`, a file or a folder, and return the paths of the runs that were made.
+    """Import Neptune's export at `source`, a file or a folder, and return the paths of the imported runs.
 
     - The Parquet files that neptune-exporter writes: each of their runs becomes a run in a folder of `target`. Series
-      of numbers become scalars, histograms of counts stay such, parameters become metadata of the run.
+      of numbers become scalars, histograms of counts stay histograms, parameters become metadata of the run.
     - A CSV with the columns `run` (or `experiment`) and `step`, and one for each metric: the same.
-    - A CSV with the columns `step` and `value`, as `fetch_values()` of a series gives it: a run at `target`, in which
-      the series is called as its file; all such files of a folder are series of one run.
+    - A CSV with the columns `step` and `value`, as `fetch_values()` of a series returns it: a run at `target`, in
+      which the series has the file's name; all such files of a folder are series of one run.
 
     Neptune's steps may have a fraction: `step_multiplier`, such as 1000, makes whole numbers of them. Texts and files
-    are left out and told to `report`. Calling it again goes on where an import was interrupted, or takes
-    later steps. Raises RunNotFound, CorruptFile, RunExists.
+    are left out and passed to `report`. Calling it again continues an interrupted import, or adds later steps.
+
+    Args:
+        source: A file or a folder, as a path or a URL.
+        target: Where the runs go.
+        step_multiplier: The factor that makes whole numbers of fractional steps.
+        metadata: Metadata of the runs, in addition to their parameters.
+        storage_options: The options of the storage of source and target.
+        progress: Show a progress bar on a terminal.
+        report: Receives a sentence about each thing that was left out. By default it is logged.
+
+    Raises:
+        RunNotFound: The source is missing.
+        CorruptFile: The source is not an export of Neptune.
+        RunExists: A target holds another run.
     """
     storage, paths = find_tables(source, storage_options)
     runs: dict[str, list[Points]] = {}
@@ -74,7 +87,7 @@ def import_runs(
         for run, points in _points(storage, path, step_multiplier, report):
             runs.setdefault(run, []).append(points)
     if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
-        raise CorruptFile(storage.url, "there is no number in what Neptune exported here")
+        raise CorruptFile(storage.url, "this export of Neptune has no number that could be imported")
     return [
         import_points(
             joined(parts, metadata),
@@ -89,7 +102,7 @@ def import_runs(
 
 
 def _points(storage: Storage, path: str, multiplier: int, report: Report) -> Iterator[tuple[str, Points]]:
-    """The runs that a file is about, each with its points."""
+    """Yield the runs of a file, each with its points."""
     table, url = read_table(storage, path), f"{storage.url}/{path}"
     if set(table.column_names) >= _EXPORTED:
         for run in _distinct(table["run_id"]):
@@ -110,7 +123,7 @@ def _points(storage: Storage, path: str, multiplier: int, report: Report) -> Ite
         raise CorruptFile(
             url,
             "this is neither a file of neptune-exporter, nor a table with the columns run and step, nor a series with "
-            "the columns step and value: other tables are read by `import csv`",
+            "the columns step and value; import other tables by `tensortrial import csv`",
         )
 
 
@@ -119,7 +132,7 @@ def _distinct(runs: pa.ChunkedArray) -> list[Any]:
 
 
 def _exported(rows: pa.Table, url: str, multiplier: int, report: Report) -> Points:
-    """One run of a file of neptune-exporter."""
+    """Return the points of one run of a file of neptune-exporter."""
     kind = rows["attribute_type"]
     series = rows.filter(pc.equal(kind, _SERIES))
     points = points_of_rows(
@@ -143,7 +156,7 @@ def _exported(rows: pa.Table, url: str, multiplier: int, report: Report) -> Poin
 
 
 def _parameters(rows: pa.Table) -> Iterator[tuple[str, Any]]:
-    """What was set once, as JSON can say it."""
+    """Yield the parameters, as JSON values."""
     for kind, column in _PARAMETERS.items():
         if column in rows.column_names:
             found = rows.filter(pc.equal(rows["attribute_type"], kind))

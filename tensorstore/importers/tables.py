@@ -1,4 +1,4 @@
-"""Tables of metrics, in CSV or Parquet: finding them, reading them, and the points that their columns hold."""
+"""Tables of metrics, in CSV or Parquet: finding them, reading them, and turning their columns into points."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ _STEPS_END = 10**12
 def find_tables(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[str]]:
-    """The folder that `source` is, or is in, and the tables there, in the order of their names. Raises RunNotFound if
-    there are none."""
+    """Return the folder that is `source`, or holds it, and its tables, by name. Raises RunNotFound if it has none."""
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if name.lower().endswith(KINDS):
@@ -55,7 +54,7 @@ def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
 
 
 def read_table(storage: Storage, path: str) -> pa.Table:
-    """Raises CorruptFile for a file that is neither CSV with a head nor Parquet."""
+    """Return a table. Raises CorruptFile for a file that is neither CSV with a header nor Parquet."""
     data, url = storage.read(path), f"{storage.url}/{path}"
     try:
         table = pq.read_table(pa.BufferReader(data)) if path.lower().endswith(".parquet") else _read_csv(data, url)
@@ -64,7 +63,7 @@ def read_table(storage: Storage, path: str) -> pa.Table:
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")
-    # What pandas writes before the first column, and gives no name, numbers the rows.
+    # The unnamed first column that pandas writes has the numbers of the rows.
     return table.drop_columns([name for name in ("", "Unnamed: 0", "__index_level_0__") if name in table.column_names])
 
 
@@ -99,7 +98,7 @@ def _is_number(text: str) -> bool:
 
 
 def column_like(table: pa.Table, names: Sequence[str]) -> str | None:
-    """The first column that has one of the names, whatever the case."""
+    """Return the first column that has one of the names, in any case of letters."""
     known = {column.lower(): column for column in reversed(table.column_names)}
     return next((known[name] for name in names if name in known), None)
 
@@ -107,10 +106,17 @@ def column_like(table: pa.Table, names: Sequence[str]) -> str | None:
 def points_of_columns(
     table: pa.Table, names: Mapping[str, str], step: Integers, saved_at: Integers, path: str, report: Report
 ) -> Points:
-    """The points of a table with a column for each name; `names` says what each of the columns is called in the run.
+    """Return the points of a table with a column for each name.
 
-    A cell without a number is no point. A column may hold histograms. One that holds neither is reported; `step` is
-    below 0 where a row has none, and such rows are reported as well.
+    A cell without a number is no point. A column may hold histograms; columns with neither are reported.
+
+    Args:
+        table: The table.
+        names: The names in the run, by column.
+        step: The step of each row; below 0 where it has none. Such rows are reported.
+        saved_at: The time of each row, in nanoseconds since 1970; 0 if unknown.
+        path: The table's URL, for messages.
+        report: Receives what is left out.
     """
     metrics, rows, values, others = list[str](), [], [], list[str]()
     histograms: list[Drawn] = []
@@ -118,14 +124,14 @@ def points_of_columns(
         if holds_histograms(table[column]):
             histograms += drawn_of(table[column], [name] * len(table), step, saved_at)
             continue
-        numbers = _told_numbers(table[column], column, path, report)
+        numbers = _reported_numbers(table[column], column, path, report)
         if numbers is None:
             others.append(column)
             continue
-        there = np.flatnonzero(pc.is_valid(numbers).to_numpy(zero_copy_only=False) & (step >= 0))
+        present = np.flatnonzero(pc.is_valid(numbers).to_numpy(zero_copy_only=False) & (step >= 0))
         metrics.append(name)
-        rows.append(there)
-        values.append(numbers.take(pa.array(there)).to_numpy(zero_copy_only=False))
+        rows.append(present)
+        values.append(numbers.take(pa.array(present)).to_numpy(zero_copy_only=False))
     if others:
         report(f"{path}: columns that hold no numbers: {_some(others)}")
     if missing := int(np.count_nonzero(step < 0)):
@@ -133,7 +139,7 @@ def points_of_columns(
     row = np.concatenate([np.empty(0, np.int64), *rows])
     return Points(
         metrics,
-        np.repeat(np.arange(len(metrics)), [len(there) for there in rows]),
+        np.repeat(np.arange(len(metrics)), [len(present) for present in rows]),
         step[row],
         np.concatenate([np.empty(0, np.float64), *values]),
         saved_at[row],
@@ -144,10 +150,10 @@ def points_of_columns(
 def points_of_rows(
     names: pa.ChunkedArray, values: pa.ChunkedArray, step: Integers, saved_at: Integers, path: str, report: Report
 ) -> Points:
-    """The points of a table with a row for each: `names` says of what, `values` holds the numbers."""
-    numbers = _told_numbers(values, "values", path, report)
+    """Return the points of a table with a row for each: `names` has their names, `values` the numbers."""
+    numbers = _reported_numbers(values, "values", path, report)
     if numbers is None:
-        raise CorruptFile(path, f"its column of values holds {values.type}, and not numbers")
+        raise CorruptFile(path, f"its column of values holds {values.type} instead of numbers")
     coded = names.cast(pa.string()).combine_chunks().dictionary_encode()
     whole = pc.and_(pc.is_valid(coded), pc.is_valid(numbers)).to_numpy(zero_copy_only=False) & (step >= 0)
     if missing := len(whole) - int(np.count_nonzero(whole)):
@@ -163,8 +169,8 @@ def points_of_rows(
     )
 
 
-def _told_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report) -> pa.Array | None:
-    """The column as float64; of texts, of which most are numbers, the others are reported. None for other columns."""
+def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report) -> pa.Array | None:
+    """Return the column as float64, or None if it holds no numbers. Other cells between numeric texts are reported."""
     if not pa.types.is_string(column.type):
         return _numbers(column)
     texts = pc.utf8_trim_whitespace(column.combine_chunks())
@@ -178,7 +184,7 @@ def _told_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report)
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
-    """The column as float64; None if it holds something else than numbers, or nothing."""
+    """Return the column as float64; None if it does not hold numbers."""
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
@@ -188,32 +194,33 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
 
 
 def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integers:
-    """The steps that a column holds, multiplied; -1 where there is none. Raises CorruptFile for what is no step."""
+    """Return the steps of a column, multiplied; -1 where a cell is empty. Raises CorruptFile for an invalid step."""
     if multiplier < 1:
-        raise ConfigurationError(f"step_multiplier is a whole number from 1 on, and not {multiplier}")
+        raise ConfigurationError(f"step_multiplier must be a whole number of at least 1, got {multiplier}")
     numbers = _numbers(column)
     if numbers is None:
         if column.null_count == len(column):
             return np.full(len(column), -1)
-        raise CorruptFile(path, f"its column of steps holds {column.type}, and not numbers: name another")
-    given = numbers.to_numpy(zero_copy_only=False) * multiplier
-    known = np.isfinite(given)
-    rounded = np.where(known, np.round(given), -1)
-    bad = known & ((np.abs(rounded - given) > 1e-6) | (rounded < 0) | (rounded >= _STEPS_END))
+        raise CorruptFile(path, f"its column of steps holds {column.type} instead of numbers: name another column")
+    steps = numbers.to_numpy(zero_copy_only=False) * multiplier
+    known = np.isfinite(steps)
+    rounded = np.where(known, np.round(steps), -1)
+    bad = known & ((np.abs(rounded - steps) > 1e-6) | (rounded < 0) | (rounded >= _STEPS_END))
     if bad.any():
-        first = given[np.argmax(bad)]
+        first = steps[np.argmax(bad)]
         hint = "" if first < 0 or first >= _STEPS_END else ": choose a step_multiplier that makes it one"
         raise CorruptFile(path, f"{first / multiplier:g} is no step, which is a whole number from 0 to 1e12{hint}")
     return rounded.astype(np.int64)
 
 
 def holds_times(column: pa.ChunkedArray) -> bool:
+    """Return whether a column can be read as times."""
     kind = column.type
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind)) or _numbers(column) is not None
 
 
 def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
-    """Nanoseconds since 1970 of a column of times, or of seconds or milliseconds since then; 0 where there is none."""
+    """Return a column of times, or of seconds or milliseconds since 1970, in nanoseconds since 1970; 0 if unknown."""
     if column is None:
         return np.zeros(length, np.int64)
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
@@ -223,13 +230,13 @@ def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
     if numbers is None:
         return np.zeros(length, np.int64)
     seconds = np.nan_to_num(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
-    # Nobody trained in the year 5000: such a number counts milliseconds.
+    # Nothing was trained in the year 5000: such a number counts milliseconds.
     seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
     return np.asarray(seconds * 1e6, np.int64) * 1000
 
 
 def url_below(target: str | os.PathLike[str], run: str) -> str:
-    """Where one of several runs goes, whatever is in its name; the target itself for a run without one."""
+    """Return where one of several runs goes, with its name quoted; the target itself for a run without a name."""
     folder = os.fspath(target).rstrip("/")
     parts = [quote(part, safe=" =,+@~") for part in run.split("/") if part not in ("", ".", "..")]
     return "/".join([folder, *parts])

@@ -1,4 +1,4 @@
-"""The run that an import writes: begun by it earlier, or not yet."""
+"""The run that an import writes, new or begun by an earlier import."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..storage.open import Storage
 from ..write.writer import Writer
 
 SOURCE = "imported_from"
-"""The key of a run's metadata that says what it was made of."""
+"""The key of a run's metadata that names the source."""
 
 
 def begun(target: Storage, source: str) -> RunInfo | None:
-    """The run that an import of `source` has begun at `target`. Raises RunExists if there is any other."""
+    """Return the run that an import of `source` began at `target`, if any. Raises RunExists for any other run."""
     try:
         run = RunInfo.from_bytes(target.read(RUN_FILE), target.url)
     except FileNotFoundError:
@@ -23,16 +23,14 @@ def begun(target: Storage, source: str) -> RunInfo | None:
     if run.metadata.get(SOURCE) != source:
         raise RunExists(
             target.url,
-            f"holds a run that was not imported from {source}, and nothing of it is ever overwritten: choose another "
-            "target",
+            f"holds a run that was not imported from {source}; it is never overwritten: choose another target",
         )
     return run
 
 
 @contextmanager
 def writing(target: Storage, worker: str, writer: Writer) -> Iterator[None]:
-    """After an error or an interruption what was published stays, for the next import to go on from there. The mark of
-    the end would say that nothing is left."""
+    """Close the writer after an error or an interruption, but not the run: the next import continues it."""
     try:
         yield
     except BaseException:

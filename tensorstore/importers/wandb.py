@@ -31,16 +31,29 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import what W&B exported to `source`, a file or a folder, and return the paths of the runs that were made.
+    """Import W&B's export at `source`, a file or a folder, and return the paths of the imported runs.
 
     - The history of a run, with its columns `_step` and `_timestamp`: the Parquet files of its artifact `…-history`, or
       `run.history()` as CSV. The files of one folder are one run, made at `target`; those of folders below it are
       runs in folders of `target` with the same names.
     - The CSV of a chart, with a column `RUN - METRIC` for each of several runs: each becomes a run in a folder of
-      `target`. Its columns of the smallest and the largest value in what a chart draws as one point are left out.
+      `target`. Its columns with the smallest and the largest value of a point are left out.
 
-    Whatever is no number, such as media, is left out and told to `report`. Calling it again goes on where an import was
-    interrupted, or takes later steps. Raises RunNotFound, CorruptFile, RunExists.
+    Everything but numbers and histograms, such as media, is left out and passed to `report`. Calling it again continues
+    an interrupted import, or adds later steps.
+
+    Args:
+        source: A file or a folder, as a path or a URL.
+        target: Where the runs go.
+        metadata: Metadata of the runs.
+        storage_options: The options of the storage of source and target.
+        progress: Show a progress bar on a terminal.
+        report: Receives a sentence about each thing that was left out. By default it is logged.
+
+    Raises:
+        RunNotFound: The source is missing.
+        CorruptFile: The source is not an export of W&B.
+        RunExists: A target holds another run.
     """
     storage, paths = find_tables(source, storage_options)
     runs: dict[str, list[Points]] = {}
@@ -48,7 +61,7 @@ def import_runs(
         for run, points in _points(storage, path, report).items():
             runs.setdefault(run, []).append(points)
     if not any(len(points) for parts in runs.values() for points in parts):
-        raise CorruptFile(storage.url, "there is no number in what W&B exported here")
+        raise CorruptFile(storage.url, "this export of W&B has no number that could be imported")
     return [
         import_points(
             joined(parts, metadata),
@@ -63,7 +76,7 @@ def import_runs(
 
 
 def _points(storage: Storage, path: str, report: Report) -> dict[str, Points]:
-    """The points of a file, by the name of the run."""
+    """Return the points of a file, by the name of the run."""
     table, url = read_table(storage, path), f"{storage.url}/{path}"
     if _STEP in table.column_names:
         return {path.rpartition("/")[0]: _history(table, url, report)}
@@ -72,7 +85,7 @@ def _points(storage: Storage, path: str, report: Report) -> dict[str, Points]:
         raise CorruptFile(
             url,
             f"this is neither the history of a run, which has a column {_STEP}, nor a chart, which has columns "
-            "RUN - METRIC: other tables are read by `import csv`",
+            "RUN - METRIC; import other tables by `tensortrial import csv`",
         )
     return {run: _line(table, columns, url, report) for run, columns in runs.items()}
 
@@ -84,7 +97,7 @@ def _history(table: pa.Table, url: str, report: Report) -> Points:
 
 
 def _chart(table: pa.Table) -> dict[str, dict[str, str]]:
-    """The columns of each run, and the metric that each of them shows."""
+    """Return the columns of each run, with the metric of each column."""
     runs: dict[str, dict[str, str]] = {}
     for column in table.column_names:
         run, dash, metric = column.rpartition(" - ")
@@ -94,7 +107,7 @@ def _chart(table: pa.Table) -> dict[str, dict[str, str]]:
 
 
 def _line(table: pa.Table, columns: dict[str, str], url: str, report: Report) -> Points:
-    # A chart over something else than steps has a column of steps for each run.
+    # A chart whose axis is not the step has a column of steps for each run.
     step = next((column for column, metric in columns.items() if metric == _STEP), table.column_names[0])
     metrics = {column: metric for column, metric in columns.items() if column != step}
     return points_of_columns(table, metrics, steps_of(table[step], url), times_of(None, len(table)), url, report)

@@ -151,7 +151,7 @@ class TestATableOfCsv:
         import_run(source, run, progress=False, report=told.append)
         assert _values(run, "loss") == {5: 1.0, 9: 2.0}
         (sentence,) = told
-        assert sentence.startswith(f"{run} has later steps already than 1 that the source has got since")
+        assert sentence.startswith(f"{run} cannot take 1 new steps of the source")
 
     def test_refuses_a_multiplier_and_metadata_that_are_none(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
@@ -176,7 +176,7 @@ class TestATableOfCsv:
         source = _write(tmp_path / "log.csv", "step,loss\n0,1\n")
         with pytest.raises(ConfigurationError, match=r"no column 'stp' to be the step; it has 'step', 'loss'"):
             import_run(source, tmp_path / "run", step="stp", progress=False)
-        with pytest.raises(ConfigurationError, match="go together"):
+        with pytest.raises(ConfigurationError, match="must be set together"):
             import_run(source, tmp_path / "run", name="loss", progress=False)
         with pytest.raises(RunNotFound):
             import_run(tmp_path / "none.csv", tmp_path / "run", progress=False)

@@ -27,7 +27,7 @@ from .step import OpenStep, Plans, StepImport, opened_steps
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 10.0
-"""So much of the work is lost, at most, when an import is killed."""
+"""The most work that is lost when an import is killed."""
 QUEUE_BYTES = 64 << 20
 
 
@@ -39,17 +39,26 @@ def import_run(
     progress: bool = True,
     on_damage: Report | None = None,
 ) -> str:
-    """Import the run that smdebug wrote to `source` into a new run at `target`, and return the path of the latter.
+    """Import the run that smdebug wrote to `source` into a new run at `target`.
 
-    Both are folders or fsspec URLs; `storage_options` serve whichever of them are remote. Everything that smdebug saved
-    is kept: tensors, reductions as it computed them, shapes, modes, steps, workers, collections, times. An import that
-    was interrupted goes on where it was when it is called again with the same two places; one that is finished looks
-    for steps that the source has got since, and is otherwise left as it is.
+    Everything that smdebug saved is kept: tensors, reductions as it computed them, shapes, modes, steps, workers,
+    collections, times. Calling it again continues an interrupted import, or adds later steps. What cannot be read, such
+    as the incomplete last file of a killed job, is reported, and the rest is imported.
 
-    What cannot be read, such as the torn last file of a job that was killed, is told to `on_damage` (without it, to the
-    log), and the rest is imported. `progress` shows a bar where tqdm is installed.
+    Args:
+        source: The folder of smdebug's run, as a path or a URL.
+        target: Where the run goes, as a path or a URL.
+        storage_options: The options of the storage of source and target.
+        progress: Show a progress bar, if tqdm is installed.
+        on_damage: Receives an error for each file that cannot be read. By default it is logged.
 
-    Raises RunNotFound and NotARun for the source, RunExists when the target holds another run.
+    Returns:
+        The path of the new run.
+
+    Raises:
+        RunNotFound: The source is missing.
+        NotARun: The source is not a run of smdebug.
+        RunExists: The target holds another run.
     """
     old = open_storage(source, storage_options, follow_links=True)
     new = open_storage(target, storage_options)
@@ -57,7 +66,7 @@ def import_run(
         raise ConfigurationError(f"{old.url} cannot be imported into itself: choose another target")
     if not is_smdebug_run(old):
         kind = NotARun if old.exists_any() else RunNotFound
-        raise kind(old.url, "there are no collections and events here: this is not a run of smdebug")
+        raise kind(old.url, "it has no collections and events, so it is not a run of smdebug")
     _Import(old, new, on_damage or _log).run(progress)
     return new.url
 
@@ -67,6 +76,8 @@ def _log(error: FileError) -> None:
 
 
 class _Import:
+    """One call of `import_run`."""
+
     def __init__(self, old: Storage, new: Storage, on_damage: Report) -> None:
         self._storage = new
         self._on_damage = on_damage
@@ -91,11 +102,11 @@ class _Import:
 
     @property
     def _lacks_workers(self) -> bool:
-        """Whether readers would wait for workers of whom nothing is left."""
+        """Whether readers would wait for workers that left no files."""
         return len(self._old.workers) < self._old.num_workers
 
     def _left(self, worker: str) -> list[StepFiles]:
-        """The steps that are not imported yet. They are imported in their order."""
+        """Return the steps that are not imported yet. They are imported in their order."""
         done = [step.global_step for step in published_steps(self._storage, worker)] if self._resumes else []
         last = max(done, default=-1)
         return [step for step in self._old.steps(worker) if step.global_step > last]
@@ -107,7 +118,7 @@ class _Import:
         return marks <= {f"{END}/{name}" for name in self._storage.list(END)}
 
     def _claim(self) -> dict[str, int]:
-        """Claim the run as all its workers; gives the number of the first flush of each."""
+        """Claim the run as all its workers; return the number of the first flush of each."""
         began = self._began_at()
         run = RunInfo(
             created_at=began,
@@ -118,11 +129,11 @@ class _Import:
         )
         first_flush = {}
         for worker in self._old.workers:
-            told = self._collections(worker).info(worker, run.num_workers, began)
+            info = self._collections(worker).info(worker, run.num_workers, began)
             if self._resumes:
-                first_flush[worker] = claim_again(self._storage, run, told)
+                first_flush[worker] = claim_again(self._storage, run, info)
             else:
-                claim(self._storage, run, told)
+                claim(self._storage, run, info)
                 first_flush[worker] = 0
         return first_flush
 
@@ -130,7 +141,7 @@ class _Import:
         return self._old.collections.get(worker) or WorkerCollections()
 
     def _began_at(self) -> str:
-        """When the job saved its first tensor; now, where that cannot be told."""
+        """Return when the job saved its first tensor, or now if unknown."""
         firsts = [steps[0] for worker in self._old.workers if (steps := self._old.steps(worker))]
         times = [time for first in firsts if (time := OpenStep.open(self._old.storage, first).began_at())]
         began = datetime.fromtimestamp(min(times) / 1e9, UTC) if times else datetime.now(UTC)

@@ -27,20 +27,20 @@ from ...statistics.definitions import parse_statistic
 from ...storage.open import Storage
 
 Report = Callable[[FileError], None]
-"""Told of each file, or part of one, that cannot be read."""
+"""Receives an error for each file, or part of one, that cannot be read."""
 
 _END = "training_job_end.ts"
 _REDUCTIONS = "smdebug/reductions/"
 _COLLECTIONS_FILE = "_collections.json"
 _STEP_FILE = re.compile(r"(\d{1,18})_(.+)\.(?:json|tfevents)")
 _MOST = 1 << 63
-# What taking a JSON document for what it should be raises where it is something else.
+# What reading fields of a JSON document raises where it has another structure.
 _NOT_AS_EXPECTED = (KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
 class StepFiles:
-    """What one worker left of one step: both files, unless the job died between them or one was lost."""
+    """The files of one step of one worker. One is missing if the job died between them, or if it was lost."""
 
     worker: str
     global_step: int
@@ -50,41 +50,42 @@ class StepFiles:
 
 @dataclass(frozen=True, slots=True)
 class StepIndex:
-    """What an index file says."""
+    """The content of an index file."""
 
     mode: ModeKeys
     mode_step: int
     names: dict[int, str]
     """The name of each tensor of the event file, by the position where its record begins; ascending."""
     shapes: dict[str, tuple[int, ...]]
-    """The shapes of tensors of which only the shape was asked for."""
+    """The shapes of tensors of which only the shape was saved."""
 
 
 @dataclass(slots=True)
 class WorkerCollections:
-    """What one worker was told to save."""
+    """The collections of one worker."""
 
     num_workers: int = 1
     collections: list[Collection] = field(default_factory=list)
     _of: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, name: str) -> tuple[str, ...]:
-        """The collections that a tensor is part of."""
+        """Return the names of the collections that a tensor belongs to, sorted."""
         if name not in self._of:
             self._of[name] = tuple(sorted(each.name for each in self.collections if each.matches(name)))
         return self._of[name]
 
     def has(self, name: str) -> bool:
-        """Whether a collection lists the tensor by its name."""
+        """Return whether a collection lists the tensor by its name."""
         return any(name in each.tensor_names for each in self.collections)
 
     def info(self, worker: str, num_workers: int, started_at: str) -> WorkerInfo:
+        """Return the worker's claim with these collections."""
         saved = [each.name for each in self.collections if each.tensor_names]
         return WorkerInfo(worker, num_workers, started_at, [each.to_json() for each in self.collections], saved)
 
 
 class SmdebugRun:
-    """The run at a storage. Its files are listed once, when it is made."""
+    """The run in a storage. Its files are listed once, at construction."""
 
     def __init__(self, storage: Storage, report: Report) -> None:
         self.storage = storage
@@ -92,12 +93,12 @@ class SmdebugRun:
         self._report = report
         self._steps: dict[str, dict[int, StepFiles]] = {}
         for path in storage.list_after("index"):
-            self._note(path, "index", ".json")
+            self._add_file(path, "index", ".json")
         for path in storage.list_after("events"):
-            self._note(path, "events", ".tfevents")
+            self._add_file(path, "events", ".tfevents")
         self.collections = self._read_collections()
 
-    def _note(self, path: str, kind: str, suffix: str) -> None:
+    def _add_file(self, path: str, kind: str, suffix: str) -> None:
         found = _STEP_FILE.fullmatch(path.rpartition("/")[2])
         if found and path.endswith(suffix):
             step, worker = int(found[1]), found[2]
@@ -106,16 +107,16 @@ class SmdebugRun:
 
     @property
     def workers(self) -> list[str]:
-        """All workers of which there is any file."""
+        """All workers that left a file."""
         return sorted({*self._steps, *self.collections})
 
     @property
     def num_workers(self) -> int:
-        """How many workers the job had; some may have left nothing."""
+        """How many workers the job had; some may have left no file."""
         return max([len(self.workers), *(each.num_workers for each in self.collections.values())])
 
     def steps(self, worker: str) -> list[StepFiles]:
-        """The steps of a worker, ascending."""
+        """Return the steps of a worker, ascending."""
         return [files for _, files in sorted(self._steps.get(worker, {}).items())]
 
     def _read_collections(self) -> dict[str, WorkerCollections]:
@@ -126,17 +127,18 @@ class SmdebugRun:
                 try:
                     found[name.removesuffix(_COLLECTIONS_FILE)] = self._parse_collections(path)
                 except (*_NOT_AS_EXPECTED, ValueError) as exc:
-                    self._report(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
+                    self._report(CorruptFile(path, f"the collections of a worker are damaged: {exc}"))
         return found
 
     def _parse_collections(self, path: str) -> WorkerCollections:
         document = json.loads(self.storage.read(path))
-        said = (document.get("_meta") or {}).get("num_workers") or 1
+        num_workers = (document.get("_meta") or {}).get("num_workers") or 1
         described = document.get("collections") or {}
-        return WorkerCollections(int(said), [self._collection(path, name, each) for name, each in described.items()])
+        collections = [self._collection(path, name, each) for name, each in described.items()]
+        return WorkerCollections(int(num_workers), collections)
 
     def _collection(self, path: str, name: str, document: Mapping[str, Any]) -> Collection:
-        """What of it makes sense here: a setting that does not is reported and left out."""
+        """Return the collection with its valid settings. An invalid setting is reported and left out."""
         collection = Collection(name, tensor_names=[str(each) for each in document.get("tensor_names") or ()])
         histogram = document.get("save_histogram")
         collection.save_histogram = histogram if isinstance(histogram, bool) else None
@@ -154,7 +156,7 @@ class SmdebugRun:
 
 
 def parse_index(data: bytes) -> StepIndex:
-    """What an index file says. Raises ValueError for anything else."""
+    """Parse an index file. Raises ValueError if it is not one."""
     try:
         document = json.loads(data)
         meta = document["meta"]
@@ -169,7 +171,7 @@ def parse_index(data: bytes) -> StepIndex:
 
 
 def parse_reduction(name: str) -> tuple[str, str] | None:
-    """The statistic and the tensor's name of `smdebug/reductions/abs_max/conv1.weight`; None for another name."""
+    """Return the statistic and the tensor of `smdebug/reductions/abs_max/conv1.weight`, or None for another name."""
     statistic, slash, tensor = name.removeprefix(_REDUCTIONS).partition("/")
     if not name.startswith(_REDUCTIONS) or not slash:
         return None
@@ -180,7 +182,7 @@ def parse_reduction(name: str) -> tuple[str, str] | None:
 
 
 def is_smdebug_run(storage: Storage) -> bool:
-    """Whether this looks like what smdebug writes."""
+    """Return whether a folder has the layout of a run of smdebug."""
     return bool(storage.list("events")) or any(each.isdecimal() for each in storage.list("collections"))
 
 
@@ -199,6 +201,6 @@ def _reduction_config(document: Mapping[str, Any] | None) -> ReductionConfig | N
 
 
 def _save_config(document: Mapping[str, Any] | None) -> SaveConfig | None:
-    """A mode that is null followed smdebug's default, which is also ours."""
+    """Return the configuration. A mode that is null had smdebug's default, which is the same here."""
     known = {mode: config for mode, config in (document or {}).items() if config is not None}
     return SaveConfig(mode_save_configs=known) if known else None

@@ -23,13 +23,13 @@ from .run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, p
 
 _BATCH_BYTES = 1 << 20
 _AHEAD = 8
-"""So many steps are fetched ahead from an object store, where waiting is most of the time."""
+"""How many steps are fetched ahead from an object store, where waiting takes most of the time."""
 _NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(slots=True)
 class OpenStep:
-    """A step whose index, and whose first block of events, have been read."""
+    """A step with its index and its first block of events, which have been read."""
 
     storage: Storage
     files: StepFiles
@@ -38,6 +38,7 @@ class OpenStep:
 
     @classmethod
     def open(cls, storage: Storage, files: StepFiles) -> OpenStep:
+        """Read the index and the first block of events of a step."""
         step = cls(storage, files)
         if files.index is not None:
             step.index = storage.read(files.index)
@@ -46,16 +47,16 @@ class OpenStep:
         return step
 
     def read_events(self, start: int, length: int) -> bytes | bytearray:
-        """A part of the event file, as `tfrecord.records` asks for it."""
+        """Return a part of the event file, as `tfrecord.records` reads it."""
         if self.files.events is None:
             return b""
         if start == 0 and length == BLOCK and self.block is not None:
-            block, self.block = self.block, None  # let go: it is needed once
+            block, self.block = self.block, None  # released: it is needed once
             return block
         return self.storage.read_ranges([ByteRange(self.files.events, start, length)])[0]
 
     def began_at(self) -> int:
-        """When the first tensor was saved, in nanoseconds since 1970; 0 if that cannot be told."""
+        """Return when the first tensor was saved, in nanoseconds since 1970; 0 if unknown."""
         try:
             _, record = next(records(self.read_events))
             return 0 if isinstance(record, DamagedRecord) else next(saved_tensors(record)).saved_at
@@ -64,7 +65,7 @@ class OpenStep:
 
 
 def opened_steps(storage: Storage, steps: Sequence[StepFiles]) -> Iterator[OpenStep]:
-    """The steps in their order, each opened; of a remote run, a few are opened ahead."""
+    """Yield the steps in their order, each opened. In an object store a few are opened ahead."""
     if storage.is_local:
         for files in steps:
             yield OpenStep.open(storage, files)
@@ -80,39 +81,39 @@ def opened_steps(storage: Storage, steps: Sequence[StepFiles]) -> Iterator[OpenS
 
 
 class Plans:
-    """What is kept of each tensor: the same object for all steps at which it is the same."""
+    """The plan of each tensor: one object for all steps at which the same is kept of it."""
 
     def __init__(self, collections: WorkerCollections) -> None:
         self._collections = collections
         self._plans: dict[tuple[str, bool, tuple[str, ...]], Plan] = {}
-        self._places: dict[str, tuple[str, str | None]] = {}
+        self._tensors: dict[str, tuple[str, str | None]] = {}
 
     def plan(self, name: str, raw: bool, statistics: tuple[str, ...]) -> Plan:
-        """Raises UnsupportedValue for a name that cannot be stored."""
+        """Return the plan of a tensor. Raises UnsupportedValue for a name that cannot be stored."""
         key = (name, raw, statistics)
         if key not in self._plans:
             self._plans[key] = Plan(name, self._collections.of(name), raw, statistics)
         return self._plans[key]
 
-    def place(self, stored_name: str) -> tuple[str, str | None]:
-        """The tensor that a stored name is about, and which statistic of it is stored; None for the value itself."""
-        if stored_name not in self._places:
-            self._places[stored_name] = self._place(stored_name)
-        return self._places[stored_name]
+    def tensor_of(self, stored_name: str) -> tuple[str, str | None]:
+        """Return the tensor of a stored name, and the statistic that is stored, or None for the value itself."""
+        if stored_name not in self._tensors:
+            self._tensors[stored_name] = self._tensor_of(stored_name)
+        return self._tensors[stored_name]
 
-    def _place(self, stored_name: str) -> tuple[str, str | None]:
+    def _tensor_of(self, stored_name: str) -> tuple[str, str | None]:
         reduction = parse_reduction(stored_name)
         if reduction is None:
             return stored_name, None
         statistic, name = reduction
-        # TensorFlow's `w:0` may stand there as `w`; the collections know it by its full name.
+        # TensorFlow's `w:0` may be stored as `w`; the collections have its full name.
         cut = not self._collections.has(name) and self._collections.has(f"{name}:0")
         return (f"{name}:0" if cut else name), statistic
 
 
 @dataclass(slots=True)
 class _Tensor:
-    """What has been read of one tensor of the step."""
+    """The parts of one tensor of the step that have been read."""
 
     value: Array | None = None
     shape: tuple[int, ...] | None = None
@@ -121,13 +122,13 @@ class _Tensor:
 
 
 class StepImport:
-    """Hands each tensor of a step to the writer as soon as all that there is of it has been read."""
+    """The import of one step: each tensor goes to the writer as soon as all its parts have been read."""
 
     def __init__(self, opened: OpenStep, plans: Plans, writer: Writer, report: Report) -> None:
         self._opened, self._plans, self._writer, self._report = opened, plans, writer, report
         self._index = self._parse_index()
         names = self._index.names.values() if self._index else ()
-        self._to_come = Counter(plans.place(name)[0] for name in names)
+        self._to_come = Counter(plans.tensor_of(name)[0] for name in names)
         self._step = self._step_of(self._index.mode, self._index.mode_step) if self._index else None
         self._tensors: dict[str, _Tensor] = {}
         self._ready: list[Record] = []
@@ -135,6 +136,7 @@ class StepImport:
         self._is_begun = False
 
     def run(self) -> None:
+        """Import the step."""
         self._read_events()
         for name, shape in self._index.shapes.items() if self._index else ():
             self._tensors.setdefault(name, _Tensor()).shape = shape
@@ -144,7 +146,7 @@ class StepImport:
             self._send(closes=True)
 
     def _parse_index(self) -> StepIndex | None:
-        """None where there is none that can be used: the event file says as much, and where its tensors end."""
+        """Return the index, or None if it is missing or damaged: the events name their tensors, too."""
         path, data = self._opened.files.index, self._opened.index
         if path is None or data is None:
             return None
@@ -172,14 +174,14 @@ class StepImport:
         if names:
             path = self._opened.files.events or self._opened.files.index or ""
             some = ", ".join(map(repr, list(names.values())[:3]))
-            self._report(CorruptFile(path, f"{len(names)} tensors that the index names are not there: {some}"))
+            self._report(CorruptFile(path, f"{len(names)} tensors that the index names are missing: {some}"))
 
     def _report_record(self, position: int, name: str | None, exc: Exception) -> None:
         what = f"{name!r}, " if name else ""
         self._report(CorruptFile(self._opened.files.events or "", f"{what}the record at byte {position}: {exc}"))
 
     def _take(self, stored_name: str, saved: SavedTensor) -> None:
-        name, statistic = self._plans.place(stored_name)
+        name, statistic = self._plans.tensor_of(stored_name)
         value = tensor(saved.proto)
         found = self._tensors.setdefault(name, _Tensor())
         found.saved_at = saved.saved_at
@@ -214,7 +216,7 @@ class StepImport:
 
     def _send(self, closes: bool) -> None:
         if self._step is None:
-            # Only shapes were saved, and the index always says of which step.
+            # Only shapes were saved, and the index always names their step.
             return
         self._writer.put(self._step, self._ready, closes)
         self._ready, self._ready_bytes, self._is_begun = [], 0, True

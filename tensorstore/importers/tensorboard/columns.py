@@ -1,7 +1,7 @@
-"""Event files read into columns: numbers as they are, and of everything larger the place where it lies.
+"""Event files read into columns: numbers with their values, and everything larger with its location.
 
-TensorBoard's steps come in no order: what is saved once an epoch lies between batches, and a folder a mode has steps of
-its own. So a first reading notes every value, and the second one takes them in the order of steps.
+Steps are in no order in event files: values of an epoch are between those of batches, and the folder of each mode has
+its own steps. So all files are read once for the columns, and larger values are fetched later in the order of steps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordLocation(NamedTuple):
     record: ByteRange
     """The event, without its frame."""
     number: int
-    """Which of the event's values it is."""
+    """The index of the value in the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +55,43 @@ class Columns:
     mode: npt.NDArray[np.int64]
     """The mode's number."""
     step: npt.NDArray[np.int64]
-    """In the mode, as TensorBoard has it."""
+    """The step in the mode, which is TensorBoard's step."""
     name: npt.NDArray[np.int64]
     saved_at: npt.NDArray[np.int64]
-    """Nanoseconds since 1970, UTC; 0 if that cannot be told."""
+    """Nanoseconds since 1970, UTC; 0 if unknown."""
     number: npt.NDArray[np.float64]
-    place: npt.NDArray[np.int64]
-    """Which of the reader's `places` holds it; -1 for a number."""
+    location: npt.NDArray[np.int64]
+    """Index into the reader's `locations`; -1 for a number."""
 
 
 class EventReader:
-    """Reads the event files of one run, one after the other, and remembers what is in them."""
+    """A reader of the event files of one run, which collects their values."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.names: list[str] = []
         self.kinds: list[Kind] = []
-        self.places: list[RecordLocation] = []
+        self.locations: list[RecordLocation] = []
         self.hyperparameters: dict[str, Any] = {}
         self.left_out: Counter[str] = Counter()
-        """What cannot be kept, in words, and how often it came."""
+        """How often each kind of value that cannot be kept occurred, by its name in words."""
         self.damage: list[str] = []
-        """What could not be read, in sentences."""
+        """A sentence for each record that could not be read."""
         self._numbers: dict[tuple[str, Kind], int] = {}
         self._taken: set[str] = set()
         self._plugins: dict[str, Plugin] = {}
         self._known = KnownScalars()
         # The values, in columns.
         self._orders, self._modes, self._steps, self._names = array("q"), array("q"), array("q"), array("q")
-        self._times, self._values, self._placed = array("d"), array("d"), array("q")
+        self._times, self._values, self._locations = array("d"), array("d"), array("q")
         self._files = 0
         # Of the file that is being read.
         self._mode, self._path, self._prefix = ModeKeys.GLOBAL.value, "", ""
 
     def read(self, path: str, mode: ModeKeys, prefix: str, advance: Callable[[float], object]) -> None:
-        """Read a file, whose tags get `prefix`; `advance` is told of each of its bytes."""
+        """Read a file, whose tags get `prefix`. `advance` is called with the number of bytes read."""
         if (mode.value, prefix) != (self._mode, self._prefix):
-            # What a tag is, is said once in each folder.
+            # The plugin of a tag is named once in each folder.
             self._plugins.clear()
             self._known.clear()
         self._mode, self._path, self._prefix = mode.value, path, prefix
@@ -113,7 +113,7 @@ class EventReader:
                 self._damaged(position - HEADER, checksum_error(length))
 
     def _order(self, position: int) -> int:
-        """Where a value is in the order of files, and of what is in them."""
+        """Return the rank of a value in the order of files and of positions in them."""
         return (self._files << 44) + position
 
     def _bytes(self, start: int, length: int) -> bytes | bytearray:
@@ -122,14 +122,14 @@ class EventReader:
     def _damaged(self, position: int, why: Exception) -> None:
         self.damage.append(f"{self._storage.url}/{self._path}, the record at byte {position}: {why}")
 
-    def _add(self, position: int, name: int, step: int, time: float, value: float, place: int = -1) -> None:
+    def _add(self, position: int, name: int, step: int, time: float, value: float, location: int = -1) -> None:
         self._orders.append(self._order(position))
         self._modes.append(self._mode)
         self._steps.append(step)
         self._names.append(name)
         self._times.append(time)
         self._values.append(value)
-        self._placed.append(place)
+        self._locations.append(location)
 
     def _take(self, position: int, event: bytes) -> None:
         scalar = self._known.find(event)
@@ -156,8 +156,8 @@ class EventReader:
         except (ValueError, TypeError, struct.error) as exc:
             self._damaged(position, exc)
 
-    def _take_value(self, value: dict[int, Value], step: int, time: float, place: RecordLocation) -> int | None:
-        """Gives the number's name, if it is a number that is kept."""
+    def _take_value(self, value: dict[int, Value], step: int, time: float, location: RecordLocation) -> int | None:
+        """Keep a value. Return the name of a number, or None for anything else."""
         tag, plugin = tag_of(value), plugin_of(value)
         if plugin is not None:
             self._plugins.setdefault(tag, plugin)
@@ -172,20 +172,20 @@ class EventReader:
             self.left_out["values at steps below 0"] += 1
         elif kind is Kind.NUMBER:
             name = self._name(tag, kind)
-            self._add(place.record.start, name, step, time, number_of(value))
+            self._add(location.record.start, name, step, time, number_of(value))
             return name
         else:
-            self.places.append(place)
-            self._add(place.record.start, self._name(tag, kind), step, time, np.nan, len(self.places) - 1)
+            self.locations.append(location)
+            self._add(location.record.start, self._name(tag, kind), step, time, np.nan, len(self.locations) - 1)
         return None
 
     def _name(self, tag: str, kind: Kind) -> int:
-        """The number of the tensor that the tag's values of this kind are."""
+        """Return the index in `names` of the tensor with a tag's values of this kind."""
         key = self._prefix + tag, kind
         found = self._numbers.get(key)
         if found is None:
             name = key[0] or "unnamed"
-            # TensorBoard shows a number and a histogram of one tag on different pages; a tensor is one of them.
+            # One tag may have numbers and histograms in TensorBoard; a tensor has only one of them.
             while name in self._taken:
                 name = f"{name}/{kind.value}"
             self._taken.add(name)
@@ -195,25 +195,28 @@ class EventReader:
         return found
 
     def columns(self) -> Columns:
-        """All values. Of one that comes twice at a step of a mode the last stays: a job that was resumed from a
-        checkpoint saves some steps again."""
-        columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._placed)
-        orders, mode, step, name, time, number, place = map(np.array, columns)
+        """Return all values.
+
+        Of two values of a tensor at one step of a mode the last is kept: a job that was resumed from a checkpoint saves
+        some steps again.
+        """
+        columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._locations)
+        orders, mode, step, name, time, number, location = map(np.array, columns)
         order = np.lexsort((orders, name, mode, step))
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])
         kept = order[is_last]
         seconds = np.where((time[kept] >= 0) & (time[kept] < _LATEST), time[kept], 0.0)
-        # A double holds the microseconds of such a time, and no more.
+        # A double has no more than the microseconds of such a time.
         saved_at = np.rint(seconds * 1e6).astype(np.int64) * 1000
-        return Columns(mode[is_last], step[is_last], name[is_last], saved_at, number[kept], place[kept])
+        return Columns(mode[is_last], step[is_last], name[is_last], saved_at, number[kept], location[kept])
 
-    def fetch(self, places: Sequence[int]) -> list[bytes | bytearray]:
-        """The events with the values at these places."""
-        return self._storage.read_ranges([self.places[place].record for place in places])
+    def fetch(self, locations: Sequence[int]) -> list[bytes | bytearray]:
+        """Return the events with the values at these indices of `locations`."""
+        return self._storage.read_ranges([self.locations[location].record for location in locations])
 
-    def value_at(self, place: int, event: bytes | bytearray) -> dict[int, Value]:
-        """The value at a place, out of the event that was fetched for it. Raises ValueError."""
+    def value_at(self, location: int, event: bytes | bytearray) -> dict[int, Value]:
+        """Return the value at a location, out of the event that was fetched for it. Raises ValueError."""
         summary = dict(fields(memoryview(event))).get(_SUMMARY, memoryview(b""))
-        return list(values_of(message(summary)))[self.places[place].number]
+        return list(values_of(message(summary)))[self.locations[location].number]

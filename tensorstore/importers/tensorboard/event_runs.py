@@ -1,4 +1,4 @@
-"""A tree of folders with event files: which of them are runs, and which are the modes of one."""
+"""The runs in a tree of folders with event files. A folder may be a run, or one mode of a run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class EventFolder:
 
     mode: ModeKeys
     prefix: str
-    """What the names of its tensors begin with: something only where several folders are of one mode."""
+    """The prefix of its tensors' names; empty unless several folders have the same mode."""
     files: list[str]
-    """In the order of their names, which is that of time."""
+    """The files in the order of their names, which is that of time."""
 
 
 @dataclass(slots=True)
@@ -43,14 +43,14 @@ class EventRun:
 
     @property
     def modes(self) -> list[ModeKeys]:
-        """In the order of their numbers."""
+        """The modes in the order of their numbers."""
         return sorted({folder.mode for folder in self.folders}, key=lambda mode: mode.value)
 
 
 def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[EventRun]]:
-    """The folder that `source` is, or is in, and the runs there. Raises RunNotFound if there are none."""
+    """Return the folder that is `source`, or holds it, and its runs. Raises RunNotFound if it has none."""
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if _MARK in name:
@@ -76,8 +76,11 @@ def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
 
 
 def _runs(files: Mapping[str, list[str]]) -> list[EventRun]:
-    """A folder called after a mode is one of the run in the folder above it; that one's own files are then of
-    training, as an estimator has them."""
+    """Return the runs of folders with event files.
+
+    A folder named after a mode belongs to the run in the folder above it, whose own files are then those of training,
+    as an estimator writes them.
+    """
     of_modes: dict[str, dict[str, str]] = {}
     for folder in files:
         above, _, name = folder.rpartition("/")

@@ -34,12 +34,12 @@ from .event_runs import EventRun, find_runs
 from .values import Kind, histogram_of, tensor_of
 
 FLUSH_SECONDS = 10.0
-"""So much of the work is lost, at most, when an import is killed."""
+"""The most work that is lost when an import is killed."""
 _WORKER = "worker_0"
 _MODES = "modes"
 _BATCH = 20_000
-"""So many values are taken to the writer at once."""
-_BATCH_PLACES = 2_000
+"""How many values go to the writer at once."""
+_BATCH_LOCATIONS = 2_000
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -52,32 +52,45 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import the event files in `source`, a folder tree or one file, and return the paths of the runs that were made.
+    """Import the event files in `source`, a folder tree or one file, and return the paths of the imported runs.
 
     A folder with event files is a run, together with those of its folders that are called train, validation, eval,
-    test, predict and the like, which are its modes. The run of `source` itself is made at `target`, one in a folder
-    below it in the same folder below `target`; where there are both, that of `source` goes to a folder of its name.
+    test, predict and the like, which are its modes. The run of `source` itself goes to `target`, one in a folder below
+    it to the same folder below `target`; where both exist, that of `source` goes to a folder of its name.
 
     Scalars, histograms, texts and tensors of numbers are kept, with their times; hyperparameters become metadata of the
-    run, beside `metadata`. TensorBoard's step is the step in the mode; the global step counts through the modes of a
-    step, and is the same where there is one mode only. What cannot be kept, such as images, audio and graphs, is
-    counted and told to `report`, as is what cannot be read, such as the torn end of a job that was killed.
+    run. TensorBoard's step is the step in the mode; the global step counts through the modes of a step, and is the same
+    if there is one mode only. What cannot be kept, such as images, audio and graphs, is counted and reported, as is
+    what cannot be read, such as the incomplete end of a killed job.
 
-    Calling it again goes on where an import was interrupted, or takes later steps. Raises RunNotFound, RunExists,
-    CorruptFile for a source with nothing to import, and ConfigurationError for one with a mode that it had not before.
+    Calling it again continues an interrupted import, or adds later steps.
+
+    Args:
+        source: A folder or a file, as a path or a URL.
+        target: Where the runs go.
+        metadata: Metadata of the runs, in addition to their hyperparameters.
+        storage_options: The options of the storage of source and target.
+        progress: Show a progress bar on a terminal.
+        report: Receives a sentence about each thing that was left out. By default it is logged.
+
+    Raises:
+        RunNotFound: The source is missing.
+        RunExists: A target holds another run.
+        CorruptFile: The source has nothing that could be imported.
+        ConfigurationError: The source has got a mode that it did not have when its import began.
     """
     storage, runs = find_runs(source, storage_options)
-    places = [_place(storage, run, runs, target, storage_options) for run in runs]
+    targets = [_target(storage, run, runs, target, storage_options) for run in runs]
     made = [
-        _import_run(storage, run, place, checked_metadata(metadata), progress, report)
-        for run, place in zip(runs, places, strict=True)
+        _import_run(storage, run, each, checked_metadata(metadata), progress, report)
+        for run, each in zip(runs, targets, strict=True)
     ]
     if not any(made):
-        raise CorruptFile(storage.url, "there is nothing in its event files that could be imported")
+        raise CorruptFile(storage.url, "its event files have nothing that could be imported")
     return [url for url in made if url]
 
 
-def _place(
+def _target(
     storage: Storage,
     run: EventRun,
     runs: Sequence[EventRun],
@@ -91,7 +104,7 @@ def _place(
 def _import_run(
     storage: Storage, run: EventRun, target: Storage, metadata: Mapping[str, Any], progress: bool, report: Report
 ) -> str | None:
-    """The URL of the run that was made; None where there was nothing to make it of."""
+    """Import one run and return its URL; None if it has nothing that could be imported."""
     source = url_below(storage.url, run.name)
     if source == target.url:
         raise ConfigurationError(f"{source} cannot be imported into itself: choose another target")
@@ -100,7 +113,7 @@ def _import_run(
     for sentence in (*reader.damage, *_left_out(reader, source)):
         report(sentence)
     if not reader.names and not reader.hyperparameters and earlier is None:
-        report(f"{source}: there is nothing in its event files that could be imported")
+        report(f"{source}: its event files have nothing that could be imported")
         return None
     importing = _Import(reader, run, target, report, earlier)
     importing.run(source, metadata, progress)
@@ -153,14 +166,14 @@ class _Import:
             writer.close(self._failure())
 
     def _done(self, global_step: Any) -> int:
-        """The last step that is imported. Steps are imported in their order: one that came later cannot be any more."""
+        """Return the last imported step. Steps are imported in their order, so earlier ones cannot be added."""
         published = np.array([step.global_step for step in published_steps(self._target, _WORKER)], np.int64)
         done = int(published.max(initial=-1))
         late = np.setdiff1d(global_step[global_step <= done], published)
         if len(late):
             self._report(
-                f"{self._target.url} has later steps already than {len(late)} that the source has got since: import it "
-                "to another target to have them"
+                f"{self._target.url} cannot take {len(late)} new steps of the source, as it has later ones: import it "
+                "to another target to get them"
             )
         return done
 
@@ -169,13 +182,13 @@ class _Import:
         return f"{len(damage)} events of the source could not be read: {damage[0]}" if damage else None
 
     def _global_steps(self, columns: Columns) -> Any:
-        """Count through the modes of a step. The values of one step of one mode follow each other in `columns`."""
+        """Return the global steps, which count through the modes of a step."""
         rank = np.zeros(1 + max(mode.value for mode in ModeKeys), np.int64)
         rank[[mode.value for mode in self._modes]] = np.arange(len(self._modes))
         return columns.step * len(self._modes) + rank[columns.mode]
 
     def _claim(self, source: str, metadata: Mapping[str, Any], columns: Columns) -> int:
-        """Gives the number of the first flush."""
+        """Claim the run. Return the number of the first flush."""
         times = columns.saved_at[columns.saved_at > 0]
         began = (datetime.fromtimestamp(times.min() / 1e9, UTC) if len(times) else datetime.now(UTC)).isoformat()
         run = RunInfo(
@@ -192,10 +205,10 @@ class _Import:
         names = self._reader.names
         kinds = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
         of = {kind: [name for index, name in enumerate(names) if kind in self._collections(index)] for kind in kinds}
-        told = WorkerInfo(_WORKER, 1, began, [{"name": kind, "tensor_names": of[kind]} for kind in kinds], [*kinds])
+        worker = WorkerInfo(_WORKER, 1, began, [{"name": kind, "tensor_names": of[kind]} for kind in kinds], [*kinds])
         if self._earlier is not None:
-            return claim_again(self._target, run, told)
-        claim(self._target, run, told)
+            return claim_again(self._target, run, worker)
+        claim(self._target, run, worker)
         return 0
 
     def _collections(self, name: int) -> tuple[str, ...]:
@@ -209,11 +222,11 @@ class _Import:
         return Plan(self._reader.names[name], self._collections(name), raw)
 
     def _write(self, writer: Writer, columns: Columns, global_step: Any, start: int, end: int) -> None:
-        """Hand over the values from `start` to `end`, which are whole steps."""
-        places = columns.place[start:end].tolist()
+        """Pass the values from `start` to `end`, which are whole steps, to the writer."""
+        locations = columns.location[start:end].tolist()
         plans = [self._plans[name] for name in columns.name[start:end].tolist()]
         saved_at, numbers = columns.saved_at[start:end].tolist(), columns.number[start:end].tolist()
-        large = [place for place in places if place >= 0]
+        large = [location for location in locations if location >= 0]
         events = dict(zip(large, self._reader.fetch(large), strict=True))
         steps = global_step[start:end]
         bounds = np.flatnonzero(np.diff(steps, prepend=-1, append=-1)).tolist()
@@ -221,10 +234,10 @@ class _Import:
             row = start + first
             step = Step(ModeKeys(int(columns.mode[row])), int(columns.step[row]), int(steps[first]))
             records: list[Record | ScalarBatch | ValueBatch] = []
-            if max(places[first:last]) < 0:
+            if max(locations[first:last]) < 0:
                 records.append(ScalarBatch(plans[first:last], numbers[first:last], saved_at[first:last]))
             else:
-                records += self._records(range(first, last), plans, numbers, saved_at, places, events)
+                records += self._records(range(first, last), plans, numbers, saved_at, locations, events)
             writer.put(step, records, closes=True)
 
     def _records(
@@ -233,29 +246,31 @@ class _Import:
         plans: Sequence[Plan],
         numbers: Sequence[float],
         saved_at: Sequence[int],
-        places: Sequence[int],
+        locations: Sequence[int],
         events: Mapping[int, bytes | bytearray],
     ) -> Iterator[Record | ScalarBatch]:
-        """The values of a step of which some are larger than a number."""
+        """Yield the records of a step of which some values are larger than a number."""
         together = ScalarBatch([], [], [])
         for row in rows:
-            if places[row] < 0:
+            if locations[row] < 0:
                 together.add(plans[row], numbers[row], saved_at[row])
-            elif (record := self._larger(plans[row], saved_at[row], places[row], events[places[row]])) is not None:
+                continue
+            event = events[locations[row]]
+            if (record := self._larger(plans[row], saved_at[row], locations[row], event)) is not None:
                 yield record
         if together.plans:
             yield together
 
-    def _larger(self, plan: Plan, saved_at: int, place: int, event: bytes | bytearray) -> Record | None:
+    def _larger(self, plan: Plan, saved_at: int, location: int, event: bytes | bytearray) -> Record | None:
         try:
-            value = self._reader.value_at(place, event)
+            value = self._reader.value_at(location, event)
             if plan.raw:
                 array = tensor_of(value)
-                dtype_name(array.dtype)  # refuses what a run cannot hold
+                dtype_name(array.dtype)  # raises for a dtype that a run cannot hold
                 return Record(plan, array, saved_at)
             histogram = histogram_of(value)
         except (ValueError, TypeError, IndexError, UnsupportedValue) as exc:
-            self._report(f"{plan.name!r}, at byte {self._reader.places[place].record.start}: {exc}")
+            self._report(f"{plan.name!r}, at byte {self._reader.locations[location].record.start}: {exc}")
             return None
         if histogram is None:
             return None
@@ -264,15 +279,15 @@ class _Import:
 
 
 def _modes(run: EventRun, earlier: RunInfo | None, target: Storage) -> list[ModeKeys]:
-    """The modes that global steps count through. They stay those with which the import began."""
+    """Return the modes that global steps count through: always those with which the import began."""
     if earlier is None:
         return run.modes
     began = [ModeKeys.parse(name) for name in earlier.metadata.get(_MODES, [])]
     new = [mode.name for mode in run.modes if mode not in began]
     if new:
         raise ConfigurationError(
-            f"{target.url} was imported when the source had no steps of {', '.join(new)}, and its global steps leave "
-            "no room for them: choose another target"
+            f"{target.url} was imported when the source had no steps of {', '.join(new)}, which its global steps "
+            "do not count: choose another target"
         )
     return began
 
@@ -282,13 +297,13 @@ def _ends(target: Storage) -> set[str]:
 
 
 def _batches(global_step: Any, columns: Columns, begin: int) -> Iterator[tuple[int, int]]:
-    """Where batches of whole steps begin and end."""
+    """Yield where batches of whole steps begin and end."""
     if begin == len(global_step):
         return
     firsts = np.flatnonzero(np.diff(global_step, prepend=-1))
     firsts = firsts[firsts >= begin]
     # A value that has to be fetched counts for as many as may be fetched at once.
-    weight = np.cumsum(np.where(columns.place >= 0, _BATCH // _BATCH_PLACES, 1))
+    weight = np.cumsum(np.where(columns.location >= 0, _BATCH // _BATCH_LOCATIONS, 1))
     batch = (weight[firsts] - weight[begin]) // _BATCH
     starts = firsts[np.flatnonzero(np.diff(batch, prepend=-1))].tolist()
     yield from zip(starts, [*starts[1:], len(global_step)], strict=True)

@@ -46,7 +46,7 @@ class KnownScalars:
         self._count = 0
 
     def add(self, name: int, event: bytes, value: float) -> None:
-        """Recognise later events like this one, if the place of its value is certain.
+        """Recognise later events like this one, if the position of its value is certain.
 
         Args:
             name: What `find` returns for such events.

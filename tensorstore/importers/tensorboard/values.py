@@ -1,4 +1,4 @@
-"""One value of an event: of what kind it is, and what a run keeps of it."""
+"""One value of an event: its kind, and what a run keeps of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Kind(Enum):
-    """What of a value is kept."""
+    """The kind of what is kept of a value."""
 
     NUMBER = "number"
     HISTOGRAM = "histogram"
@@ -29,7 +29,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Which part of TensorBoard shows a tag, and what it is told for that. Only a tag's first value must say it."""
+    """The plugin of TensorBoard that shows a tag, with its data. Only the first value of a tag must name it."""
 
     name: str = ""
     content: bytes = b""
@@ -37,24 +37,27 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
+    """A histogram, whose bin i lies between edges i and i + 1."""
+
     edges: list[float]
     counts: list[int]
     statistics: Mapping[str, float]
 
 
 def values_of(summary: memoryview) -> Iterator[dict[int, Value]]:
-    """The values of a Summary, each as its fields."""
+    """Yield the values of a Summary, each as its fields."""
     for field, value in fields(summary):
         if field == 1:
             yield dict(fields(message(value)))
 
 
 def tag_of(value: Mapping[int, Value]) -> str:
+    """Return the tag of a value."""
     return str(message(value.get(_TAG, memoryview(b""))), "utf-8")
 
 
 def plugin_of(value: Mapping[int, Value]) -> Plugin | None:
-    """None where the value does not say it."""
+    """Return the plugin that a value names, if any."""
     if _METADATA not in value:
         return None
     metadata = dict(fields(message(value[_METADATA])))
@@ -63,7 +66,7 @@ def plugin_of(value: Mapping[int, Value]) -> Plugin | None:
 
 
 def kind_of(value: Mapping[int, Value], plugin: Plugin) -> Kind | str:
-    """What is kept of the value; in words what it is, if nothing can be."""
+    """Return the kind of what is kept of a value, or its name in words if nothing is kept."""
     if _SIMPLE in value:
         return Kind.NUMBER
     if _HISTOGRAM in value:
@@ -80,30 +83,31 @@ def kind_of(value: Mapping[int, Value], plugin: Plugin) -> Kind | str:
 
 
 def number_of(value: Mapping[int, Value]) -> float:
-    """Raises ValueError for what is no number."""
+    """Return the number of a value. Raises ValueError if it is not one."""
     if _SIMPLE in value:
         return float(np.frombuffer(message(value[_SIMPLE]), "<f4")[0])
     return float(tensor(message(value[_TENSOR])).item())
 
 
 def is_single(value: Mapping[int, Value]) -> bool:
-    """Whether it is in single precision."""
+    """Return whether a number is in single precision."""
     return _SIMPLE in value or (_TENSOR in value and dict(fields(message(value[_TENSOR]))).get(1) == _FLOAT)
 
 
 def tensor_of(value: Mapping[int, Value]) -> Array:
+    """Return the tensor of a value. Raises ValueError."""
     return tensor(message(value[_TENSOR]))
 
 
 def histogram_of(value: Mapping[int, Value]) -> Histogram | None:
-    """None for a histogram of nothing. Raises ValueError for what is no histogram."""
+    """Return the histogram of a value, or None for an empty one. Raises ValueError if it is not one."""
     if _TENSOR in value:
         return _of_tensor(tensor(message(value[_TENSOR])))
     return _of_message(message(value[_HISTOGRAM]))
 
 
 def _of_tensor(buckets: Array) -> Histogram | None:
-    """Of a row (left, right, count) for each bucket."""
+    """Return the histogram of a tensor with a row (left, right, count) for each bucket."""
     if buckets.ndim != 2 or buckets.shape[1] != 3:
         raise ValueError(f"a histogram of shape {buckets.shape}, where each bucket has left, right and count")
     lefts, rights, counts = buckets.astype(np.float64).T
@@ -120,7 +124,7 @@ def _of_message(histogram: memoryview) -> Histogram | None:
     low, high, count, total, squares = (
         float(np.frombuffer(found[field][-1], "<f8")[0]) if field in found else 0.0 for field in range(1, 6)
     )
-    # A repeated field that is not packed comes number by number.
+    # A repeated field that is not packed has one entry for each number.
     limits, counts = (np.frombuffer(b"".join(found.get(field, [])), "<f8") for field in (6, 7))
     if len(limits) != len(counts):
         raise ValueError(f"a histogram with {len(limits)} limits for {len(counts)} buckets")
@@ -149,7 +153,7 @@ def _made(edges: Floats, counts: Floats, statistics: Mapping[str, float]) -> His
 
 
 def hyperparameters(plugin: Plugin) -> dict[str, Any]:
-    """What the plugin `hparams` was told of a run."""
+    """Return the hyperparameters of a run out of the data of the plugin `hparams`."""
     start = dict(fields(memoryview(plugin.content))).get(3)
     found = {}
     for field, entry in fields(message(start)) if start is not None else ():
@@ -160,7 +164,7 @@ def hyperparameters(plugin: Plugin) -> dict[str, Any]:
 
 
 def _json_value(value: memoryview) -> Any:
-    """A google.protobuf.Value that is a number, a text or a bool."""
+    """Return the number, text or bool of a google.protobuf.Value."""
     for field, found in fields(value):
         if field == 2:
             return float(np.frombuffer(message(found), "<f8")[0])

@@ -206,7 +206,7 @@ class TestAgain:
         trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
         assert values(trial, "loss") == {0: 1, 5: 2, 6: 3}
         (sentence,) = told
-        assert "has later steps already than 1 that the source has got since" in sentence
+        assert "cannot take 1 new steps of the source" in sentence
 
     def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "logs", numbers("loss", {step: step for step in range(100)}))
