@@ -34,7 +34,7 @@ def write(out: str, flushes: int) -> None:
     values = np.random.default_rng(0).standard_normal((97, 2)).tolist()
     writer = Writer(storage, "worker_0", flush_seconds=3600)
     for number in range(flushes):
-        saved = [dict(zip(("mean", "l2"), values[(number + place) % 97], strict=True)) for place in range(PER_STEP)]
+        saved = [dict(zip(("mean", "l2"), values[(number + index) % 97], strict=True)) for index in range(PER_STEP)]
         records = [
             Record(plan, np.full(8, number, np.float32), number * 10**9, statistics=each)
             for plan, each in zip(plans, saved, strict=True)

@@ -1,4 +1,4 @@
-"""What an export costs beside what the target itself takes for the same rows.
+"""What an export costs compared with the target's own time for the same rows.
 
 PostgreSQL is compared with a COPY, in binary, of the same bytes from a file on the server; a DuckDB file with DuckDB's
 own `create table as` from the index files; Parquet, Delta Lake, Iceberg and CSV with pyarrow's writers, which have the
@@ -42,24 +42,24 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rows", type=int, default=1_000_000)
     arguments.add_argument("--postgres", help="the URL of a database whose superuser this may be")
-    given = arguments.parse_args()
-    header(f"Export of {given.rows:,} rows of the index, {REPEAT} times each, the best of them")
+    options = arguments.parse_args()
+    header(f"Export of {options.rows:,} rows of the index, {REPEAT} times each, the best of them")
     with scratch() as folder:
         run = folder / "run"
-        write(str(run), given.rows)
-        with server(given.postgres) as url:
+        write(str(run), options.rows)
+        with server(options.postgres) as url:
             compare("PostgreSQL, to COPY of the same bytes", "1.5", *to_postgres(run, url))
         compare("DuckDB file, to DuckDB's own", "", *to_duckdb(run, folder))
-        compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder, given.rows))
+        compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder, options.rows))
         compare(
-            "Delta Lake, to Parquet of pyarrow's own", "1", *to_lake(run, folder, f"delta:{folder}/out", given.rows)
+            "Delta Lake, to Parquet of pyarrow's own", "1", *to_lake(run, folder, f"delta:{folder}/out", options.rows)
         )
         compare(
             "Iceberg, to Parquet of pyarrow's own",
             "1",
-            *to_lake(run, folder, f"iceberg:sqlite:///{folder}/out/lake.db", given.rows),
+            *to_lake(run, folder, f"iceberg:sqlite:///{folder}/out/lake.db", options.rows),
         )
-        compare("CSV, to pyarrow's own", "", *to_csv(run, folder, given.rows))
+        compare("CSV, to pyarrow's own", "", *to_csv(run, folder, options.rows))
         line("the same again, nothing being new", f"{seconds(lambda: export(run, f'csv:{folder}/out')):.2f} s")
 
 
@@ -76,21 +76,21 @@ def export(run: Path, target: str) -> None:
 
 def to_postgres(run: Path, url: str) -> tuple[Callable[[], float], Callable[[], float]]:
     def fresh() -> None:
-        ask(url, "drop schema if exists bench cascade", "checkpoint")
+        query(url, "drop schema if exists bench cascade", "checkpoint")
 
     def ours() -> float:
         fresh()
         took = seconds(lambda: export(run, f"{url}?schema=bench"))
-        ((folder,),) = ask(url, "select current_setting('data_directory')")
+        ((folder,),) = query(url, "select current_setting('data_directory')")
         if not made:
-            ask(url, f"copy bench.tensors to '{folder}/copied' (format binary)")
+            query(url, f"copy bench.tensors to '{folder}/copied' (format binary)")
             made.append(f"{folder}/copied")
-        ask(url, "drop table if exists peer", "create table peer (like bench.tensors)")
+        query(url, "drop table if exists peer", "create table peer (like bench.tensors)")
         return took
 
     def theirs() -> float:
         fresh()
-        return seconds(lambda: ask(url, f"copy peer from '{made[0]}' (format binary)"))
+        return seconds(lambda: query(url, f"copy peer from '{made[0]}' (format binary)"))
 
     made: list[str] = []
     return ours, theirs
@@ -161,7 +161,7 @@ def server(url: str | None) -> Iterator[str]:
         yield started.url()
 
 
-def ask(url: str, *statements: str) -> list[tuple[str, ...]]:
+def query(url: str, *statements: str) -> list[tuple[str, ...]]:
     with dbapi.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)

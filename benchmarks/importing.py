@@ -46,7 +46,7 @@ def mixed() -> Iterator[bytes]:
 
 
 def write(path: Path, events: Iterator[bytes]) -> int:
-    """Write a file of MEGABYTES; gives the number of its events."""
+    """Write a file of MEGABYTES; return the number of its events."""
     count = 0
     with path.open("wb") as file:
         file.write(framed([first_event(BEGAN)]))

@@ -78,7 +78,7 @@ class Requests:
     gets: int
     heads: int
     twice: int
-    """Parts of objects that were asked for more than once."""
+    """How many requests were for parts of objects that were requested before."""
 
     def __str__(self) -> str:
         kinds = {"LIST": self.lists, "GET": self.gets, "HEAD": self.heads, "of them again": self.twice}
@@ -86,7 +86,7 @@ class Requests:
 
 
 def requests(proxy: str) -> Requests:
-    """What was asked since the last look."""
+    """Return the requests since the last call."""
     with urllib.request.urlopen(f"{proxy}/_requests") as answer:
         seen: dict[str, int] = json.load(answer)
     gets = {kind: count for kind, count in seen.items() if kind.startswith("GET ")}

@@ -64,7 +64,7 @@ class Failed(Exception):
 
 
 class Comparison:
-    """Starts the processes of the peers that are there. What fails is kept in `failed`, and the rest goes on."""
+    """The processes of the installed peers. Failures are kept in `failed`, and the rest goes on."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.failed: list[str] = []
@@ -78,8 +78,8 @@ class Comparison:
         self._scalars = Scalars(_PER_STEP, arguments.scalars // _PER_STEP)
 
     def versions(self) -> dict[str, str]:
-        asked = "from peers import adapter; import sys; print(adapter(sys.argv[1]).versions())"
-        return {name: self._python(name, "-c", asked, name).strip() for name in self.peers}
+        code = "from peers import adapter; import sys; print(adapter(sys.argv[1]).versions())"
+        return {name: self._python(name, "-c", code, name).strip() for name in self.peers}
 
     def round(self, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"limits": {}, "peers": {name: {} for name in self.peers}}
@@ -111,7 +111,7 @@ class Comparison:
         os.sync()
         for action in ("discover", "read"):
             found[action] = self._work(name, action, folder / name, work)
-        if name == "tensortrial":  # mean and l2 are saved beside the values when asked for
+        if name == "tensortrial":  # mean and l2 are saved beside the values when code for
             _clear(folder / name)
             found["write with statistics"] = self._work(name, "write-statistics", folder / name, work)
         found["statistics"] = self._work(name, "statistics", folder / name, work)

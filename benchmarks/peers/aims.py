@@ -1,4 +1,4 @@
-"""What the project wants of itself, beside what was measured. An aim that is missed is said, and fails nothing."""
+"""The project's aims next to the measurements. A missed aim is reported, and nothing fails."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _POINTS = 200
 
 
 def copying(work: Tensors) -> dict[str, float]:
-    """Copies of all tensors, one after the other, into memory that is there."""
+    """Copies of all tensors, one after the other, into existing memory."""
     target = np.empty(work.floats, np.float32)
     arrays = [work.array(layer, step) for step in range(work.steps) for layer in range(work.per_step)]
 
@@ -37,7 +37,7 @@ def copying(work: Tensors) -> dict[str, float]:
 
 
 def one_file(folder: Path, work: Tensors) -> dict[str, float]:
-    """All tensors written to one plain file, a call each, and read again into memory that is there."""
+    """All tensors written to one plain file, a call each, and read again into existing memory."""
     path = folder / "plain"
     arrays = [work.array(layer, step) for step in range(work.steps) for layer in range(work.per_step)]
     begun = time.perf_counter()
@@ -81,15 +81,15 @@ def mapped(folder: Path, work: Tensors) -> dict[str, float]:
     del made
     numbers = iter(range(10 * _POINTS))
 
-    def place() -> tuple[int, int]:
+    def position() -> tuple[int, int]:
         number = next(numbers)
         return number * 104_729 % work.steps, number * 7919 % work.per_step
 
     array = np.load(path, mmap_mode="r")
-    found = {"mapped": median_seconds(lambda array=array: np.array(array[place()]), _POINTS)}
-    found["load and map"] = median_seconds(lambda: np.array(np.load(path, mmap_mode="r")[place()]), _POINTS)
+    found = {"mapped": median_seconds(lambda array=array: np.array(array[position()]), _POINTS)}
+    found["load and map"] = median_seconds(lambda: np.array(np.load(path, mmap_mode="r")[position()]), _POINTS)
     del array
-    found["load and map cold"] = _cold(path, lambda: np.array(np.load(path, mmap_mode="r")[place()]))
+    found["load and map cold"] = _cold(path, lambda: np.array(np.load(path, mmap_mode="r")[position()]))
     return found
 
 

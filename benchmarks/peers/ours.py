@@ -14,7 +14,7 @@ class Tensortrial(Peer):
     title = "tensortrial"
     usage = (
         "the PyTorch hook's `save_tensor` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
-        "beside the values, and the run is compacted"
+        "with the values, and the run is compacted"
     )
     keeps = ("tensors", "scalars")
 
@@ -33,8 +33,8 @@ class Tensortrial(Peer):
         from tensortrial.hooks.pytorch import Hook, ReductionConfig
 
         os.environ["TENSORTRIAL_STRICT"] = "1"  # an error ends the measurement, not the hook
-        asked = ReductionConfig(reductions=["mean"], norms=["l2"], save_raw_tensor=True) if statistics else None
-        self._hook = Hook(self.folder / "run", reduction_config=asked)
+        config = ReductionConfig(reductions=["mean"], norms=["l2"], save_raw_tensor=True) if statistics else None
+        self._hook = Hook(self.folder / "run", reduction_config=config)
 
     def save_tensors(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
         with self._hook.step():

@@ -60,8 +60,8 @@ class Peer:
     # The way in.
 
     def begin(self, work: Tensors | None, statistics: bool = False) -> None:
-        """Start a run. `work` says what is to come, for peers that have to know; `statistics` asks for the mean and
-        the l2 norm of each tensor beside it."""
+        """Start a run. `work` describes the data, for peers that need it; `statistics` also saves the mean and
+        the l2 norm of each tensor."""
 
     def save_tensors(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
         raise NotOffered

@@ -63,7 +63,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         )
     kinds = [*sizes, *(["scalars"] if any("scalars" in each for each in peers.values()) else [])]
     yield from _table(
-        "(d) Which tensors and steps are there, in a fresh process: without and with imports, and when nothing is new",
+        "(d) Listing tensors and steps in a new process: without and with imports, and when nothing is new",
         [f"{kind}, {what}" for kind in kinds for what in ("first", "with imports", "again")],
         peers,
         [_found(kind, what) for kind in kinds for what in ("first", "imports", "again")],

@@ -18,7 +18,7 @@ class TorchSave(Peer):
         self._torch = torch
 
     def save_tensors(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
-        # A view would be saved with all of the memory that it looks at.
+        # A view would be saved with all memory of its base.
         copies = {name: self._torch.tensor(array) for name, array in tensors.items()}
         self._torch.save(copies, self.folder / f"{step:08}.pt")
 

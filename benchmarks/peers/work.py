@@ -1,4 +1,4 @@
-"""What every peer is given to save: the same tensors and the same scalars, made again wherever they are checked."""
+"""The data that every peer saves: the same tensors and scalars, created again where they are checked."""
 
 from __future__ import annotations
 

@@ -56,20 +56,20 @@ def write_scalars(peer: Peer, work: Scalars) -> dict[str, Any]:
 
 
 def discover(peer: Peer, work: Tensors | Scalars) -> dict[str, Any]:
-    """Which tensors and steps are there: the first answer, and again when nothing is new."""
+    """List tensors and steps: the first time, and again when nothing is new."""
 
-    def ask() -> tuple[list[str], list[int]]:
+    def listing() -> tuple[list[str], list[int]]:
         return peer.names(), peer.steps()
 
     begun = time.perf_counter()
     peer.load()
     loaded = time.perf_counter()
     peer.open()
-    names, steps = ask()
+    names, steps = listing()
     first = time.perf_counter()
     assert [name for name in names if name in set(work.names)] == work.names, names[:5]
     assert list(steps) == list(range(work.steps)), steps[:5]
-    again = median_seconds(ask, 21)
+    again = median_seconds(listing, 21)
     return {"import": loaded - begun, "first": first - loaded, "again": again}
 
 

@@ -84,7 +84,7 @@ class FolderConformance(ExportConformance):
         self.export(run, target)
         self.check(run, target, "tensors")
 
-    def test_a_place_that_is_no_folder_is_named(self, tmp_path: Path, target: str) -> None:
+    def test_a_target_that_is_not_a_folder_is_named(self, tmp_path: Path, target: str) -> None:
         self.path(target).write_text("a file")
         with pytest.raises(ExportError, match=f"^{re.escape(target)}: .*") as caught:
             self.export(write_run(tmp_path / "a", 1), target)
@@ -193,13 +193,13 @@ def _read_csv(path: Path, schema: pa.Schema) -> pa.Table:
     )
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
     table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
-    for place, field in enumerate(schema if table.column_names == schema.names else ()):
+    for index, field in enumerate(schema if table.column_names == schema.names else ()):
         cells = table[field.name].to_pylist()
         if field.name in nested:
             cells = [cell and json.loads(cell) for cell in cells]
         if _is_raw(field):
             cells = [bytes.fromhex(cell) for cell in cells]
-        table = table.set_column(place, field.name, pa.array(cells, field.type))
+        table = table.set_column(index, field.name, pa.array(cells, field.type))
     return table
 
 

@@ -34,8 +34,8 @@ class IcebergConformance(ExportConformance):
         return self.catalogue(target).load_table(("tensortrial", table)).scan().to_arrow()
 
     def files(self, target: str, table: str) -> list[Path]:
-        place = urlsplit(self.catalogue(target).load_table(("tensortrial", table)).location()).path
-        return list(Path(place).rglob("*.parquet"))
+        location = urlsplit(self.catalogue(target).load_table(("tensortrial", table)).location()).path
+        return list(Path(location).rglob("*.parquet"))
 
     def parquet_files(self, target: str, table: str) -> list[Path]:
         return self.files(target, table)
@@ -194,10 +194,10 @@ def test_a_catalogue_may_be_in_postgresql(tmp_path: Path, postgres: Any) -> None
         assert done.rows["steps"] == rows
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("select table_namespace, table_name, metadata_location from iceberg_tables")
-        ((namespace, table, place),) = cursor.fetchall()
+        ((namespace, table, location),) = cursor.fetchall()
     assert (namespace, table) == ("tensortrial", "steps")
-    assert place.startswith(f"{warehouse}/tensortrial/steps/metadata/")
-    assert len(StaticTable.from_metadata(place).scan().to_arrow()) == 2
+    assert location.startswith(f"{warehouse}/tensortrial/steps/metadata/")
+    assert len(StaticTable.from_metadata(location).scan().to_arrow()) == 2
 
 
 def test_postgresql_without_its_driver_names_the_extra(
@@ -211,7 +211,7 @@ def test_postgresql_without_its_driver_names_the_extra(
 
 
 @pytest.mark.parametrize(
-    ("place", "reason"),
+    ("location", "reason"),
     [
         ("nowhere", "iceberg:nowhere: pyiceberg's configuration has no catalogue 'nowhere'"),
         ("sqlite://", "names no file; write iceberg:sqlite:///lake/catalogue.db"),
@@ -220,14 +220,14 @@ def test_postgresql_without_its_driver_names_the_extra(
         ("nodatabase://me:hunter2@127.0.0.1:1/x", "say where the files of new tables go"),
     ],
 )
-def test_a_catalogue_that_cannot_be_is_refused(tmp_path: Path, place: str, reason: str) -> None:
+def test_a_catalogue_that_cannot_be_is_refused(tmp_path: Path, location: str, reason: str) -> None:
     with pytest.raises(ExportError, match=reason) as caught:
-        tensortrial.export(write_run(tmp_path / "a", 1), f"iceberg:{place}", progress=False)
+        tensortrial.export(write_run(tmp_path / "a", 1), f"iceberg:{location}", progress=False)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("place", "reason"),
+    ("location", "reason"),
     [
         ("postgresql://me:hunter2@127.0.0.1:1/x", "Connection refused"),
         ("postgres://me:hunter2@127.0.0.1:1/x", "Connection refused"),
@@ -239,11 +239,11 @@ def test_a_catalogue_that_cannot_be_is_refused(tmp_path: Path, place: str, reaso
         ("nodatabase://me:hunter2@127.0.0.1:1/x", "nodatabase"),
     ],
 )
-def test_a_server_that_refuses_is_said_without_a_password(tmp_path: Path, place: str, reason: str) -> None:
+def test_a_server_that_refuses_is_said_without_a_password(tmp_path: Path, location: str, reason: str) -> None:
     with pytest.raises(ExportError, match=reason) as caught:
         tensortrial.export(
-            write_run(tmp_path / "a", 1), f"iceberg:{place}", warehouse=tmp_path.as_uri(), progress=False
+            write_run(tmp_path / "a", 1), f"iceberg:{location}", warehouse=tmp_path.as_uri(), progress=False
         )
-    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)
-    assert "hunter2" not in told.replace(place, "")
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)
+    assert "hunter2" not in shown.replace(location, "")
     assert "hunter2" not in str(caught.value)

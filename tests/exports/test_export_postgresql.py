@@ -99,11 +99,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "postgresqll://me:hunter2-secret@127.0.0.1:1/x",
     ],
 )
-def test_a_refusal_tells_no_password(run: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_shows_no_password(run: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ExportError) as caught:
         tensortrial.export(run, url, progress=False)
-    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__) + caplog.text
-    assert "hunter2" not in told.replace(url, "")
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__) + caplog.text
+    assert "hunter2" not in shown.replace(url, "")
     assert "hunter2" not in str(caught.value)
 
 
@@ -134,7 +134,7 @@ def _same_names(found: pa.Table, expected: pa.Table) -> bool:
 def _with_structs(table: pa.Table) -> pa.Table:
     if "histogram" not in table.column_names:
         return table
-    place = table.column_names.index("histogram")
+    index = table.column_names.index("histogram")
     cells = [cell and json.loads(cell) for cell in table["histogram"].to_pylist()]
     kind = pa.struct([("edges", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64()))])
-    return table.set_column(place, "histogram", pa.array(cells, kind))
+    return table.set_column(index, "histogram", pa.array(cells, kind))

@@ -60,11 +60,11 @@ class Cursor:
 
 
 class Connection:
-    given: dict[str, str]
+    settings: dict[str, str]
 
     def __init__(self, folder: Path, db_kwargs: dict[str, str], autocommit: bool) -> None:
         assert autocommit
-        type(self).given = db_kwargs
+        type(self).settings = db_kwargs
         if db_kwargs["username"] == "stranger":
             raise Refused(f"390100 (08004): Incorrect username or password: {db_kwargs['password']}")
         self._patch = fakesnow.patch(db_path=folder)
@@ -81,12 +81,12 @@ class Connection:
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Modules of the driver's names, which is not installed beside the emulator."""
+    """Modules of the driver's names, which is not installed with the emulator."""
     manager, driver, dbapi = (ModuleType(name) for name in ("adbc_driver_manager", "adbc_driver_snowflake", "dbapi"))
     manager.Error = Refused  # type: ignore[attr-defined]
     driver.dbapi = dbapi  # type: ignore[attr-defined]
     (tmp_path / "emulator").mkdir()
-    dbapi.connect = lambda **given: Connection(tmp_path / "emulator", **given)  # type: ignore[attr-defined]
+    dbapi.connect = lambda **settings: Connection(tmp_path / "emulator", **settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "adbc_driver_manager", manager)
     monkeypatch.setitem(sys.modules, "adbc_driver_snowflake", driver)
     monkeypatch.delitem(sys.modules, "tensortrial.exports.snowflake", raising=False)
@@ -101,7 +101,7 @@ class TestSnowflake(ExportConformance):
         self.folder = tmp_path / "emulator"
         return f"snowflake://me:very-secret@org-account/lake/runs_{secrets.token_hex(4)}?warehouse=small"
 
-    def ask(self, target: str, *statements: str) -> pa.Table:
+    def query(self, target: str, *statements: str) -> pa.Table:
         schema = target.partition("?")[0].rpartition("/")[2].upper()
         connection = Connection(self.folder, {"adbc.snowflake.sql.db": "LAKE", "username": "me"}, True)
         try:
@@ -114,14 +114,14 @@ class TestSnowflake(ExportConformance):
             connection.close()
 
     def read(self, target: str, table: str) -> pa.Table:
-        found = self.ask(target, f"from {table}")
+        found = self.query(target, f"from {table}")
         found = found.rename_columns([name.lower() for name in found.column_names])
         schema = SCHEMAS[table] if len(found.column_names) == len(SCHEMAS[table]) else found.schema
         columns = [_read(found[field.name], field.type) for field in schema]
         return pa.table(columns, names=schema.names)
 
     def make_other(self, target: str) -> None:
-        self.ask(target, 'create table STEPS ("RUN" varchar, "COLOUR" varchar)')
+        self.query(target, 'create table STEPS ("RUN" varchar, "COLOUR" varchar)')
 
     @pytest.mark.skip(reason="the stand-in of the driver is in this process only")
     def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None: ...
@@ -141,7 +141,7 @@ class TestSnowflake(ExportConformance):
             patch.setattr(Cursor, "execute", broken)
             with pytest.raises(ExportError, match="the line is cut"):
                 self.export(run, target, tables=["steps"])
-        assert self.ask(target, "select count(*) as n from exports")["n"].to_pylist() == [0]
+        assert self.query(target, "select count(*) as n from exports")["n"].to_pylist() == [0]
         self.export(run, target, tables=["steps"])
         self.check(run, target, "steps")
 
@@ -151,11 +151,11 @@ class TestSnowflake(ExportConformance):
             assert self.export(run, target).rows["steps"] == rows
         self.check(run, target, "steps", "tensors", "runs")
 
-    def test_the_driver_is_told_what_the_url_says(self, tmp_path: Path, target: str) -> None:
+    def test_the_driver_gets_the_settings_of_the_url(self, tmp_path: Path, target: str) -> None:
         self.export(write_run(tmp_path / "a", 1), target, role="loader")
-        given = {name.rpartition(".")[2]: value for name, value in Connection.given.items()}
+        settings = {name.rpartition(".")[2]: value for name, value in Connection.settings.items()}
         expected = {"account": "org-account", "db": "LAKE", "warehouse": "small", "role": "loader"}
-        assert given == expected | {"username": "me", "password": "very-secret"}
+        assert settings == expected | {"username": "me", "password": "very-secret"}
 
     def test_a_refused_connection_shows_no_password(self, tmp_path: Path) -> None:
         url = f"snowflake://stranger:{'-'.join(['very', 'secret'])}@account/db/s"  # not as the traceback would show it

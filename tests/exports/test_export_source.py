@@ -94,10 +94,10 @@ def test_a_chunk_that_was_deleted_is_said(tmp_path: Path) -> None:
 
 
 def test_a_trial_is_exported_with_the_options_that_opened_it(tmp_path: Path, moto_s3: Any) -> None:
-    place = f"{moto_s3.new_bucket()}/a"
-    with Job(place, storage_options=moto_s3.storage_options) as job:
+    url = f"{moto_s3.new_bucket()}/a"
+    with Job(url, storage_options=moto_s3.storage_options) as job:
         write_step(job)
-    trial = tensortrial.create_trial(place, storage_options=moto_s3.storage_options)
+    trial = tensortrial.create_trial(url, storage_options=moto_s3.storage_options)
     assert tensortrial.export(trial, tmp_path / "x.duckdb", progress=False).rows["tensors"] == 5
     assert tensortrial.open_runs([trial]).names == ["a"]
 

@@ -106,7 +106,7 @@ def test_a_killed_export_is_finished_by_the_next(tmp_path: Path) -> None:
     job.close()
 
 
-def test_steps_that_were_written_and_not_noted_make_room(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_export_are_replaced(tmp_path: Path) -> None:
     with Job(tmp_path / "a", flush_seconds=0) as job:
         write_step(job)
         job.writer.flush()
@@ -159,7 +159,7 @@ def test_an_interrupted_part_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("noted", ["{", "[]", '{"identity": "x", "last_step": {"worker_0": "seven"}}'])
-def test_notes_that_make_no_sense(tmp_path: Path, noted: str) -> None:
+def test_a_damaged_ledger_is_named(tmp_path: Path, noted: str) -> None:
     run = write_run(tmp_path / "a", 1)
     (tmp_path / "shown" / "a").mkdir(parents=True)
     (tmp_path / "shown" / "a" / "exported.json").write_text(noted)
@@ -167,7 +167,7 @@ def test_notes_that_make_no_sense(tmp_path: Path, noted: str) -> None:
         export(run, tmp_path / "shown")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_raw_values_and_an_empty_url_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", 1)
     with pytest.raises(ExportError, match="no raw values"):
         export(run, tmp_path / "shown", tables=["tensor_values"])

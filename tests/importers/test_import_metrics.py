@@ -34,10 +34,10 @@ def _values(run: str | Path, name: str) -> dict[int, float]:
 
 
 class TestATableOfCsv:
-    def test_gives_a_scalar_for_each_column_of_numbers(self, tmp_path: Path) -> None:
+    def test_becomes_a_scalar_for_each_column_of_numbers(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,train loss,accuracy,ok,note\n0,2.5,,true,a\n10,1.5,0.25,false,b\n")
-        told = list[str]()
-        run = import_run(source, tmp_path / "run", progress=False, report=told.append)
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
         trial = tensortrial.create_trial(run)
         assert trial.tensor_names() == ["accuracy", "ok", "train loss"]
         assert trial.tensor_names(collection="losses") == ["train loss"]
@@ -45,7 +45,7 @@ class TestATableOfCsv:
         assert _values(run, "accuracy") == {10: 0.25}
         assert _values(run, "ok") == {0: 1.0, 10: 0.0}
         assert trial.loaded_all_steps()
-        assert told == [f"{source}: columns that hold no numbers: 'note'"]
+        assert reported == [f"{source}: columns that hold no numbers: 'note'"]
 
     def test_keeps_numbers_that_are_no_finite_ones(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n0,nan\n1,inf\n2,-inf\n3,\n")
@@ -63,7 +63,7 @@ class TestATableOfCsv:
         ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
         assert first == _NOON.replace(tzinfo=None)
 
-    def test_of_long_form_gives_a_scalar_for_each_name(self, tmp_path: Path) -> None:
+    def test_in_long_form_becomes_a_scalar_for_each_name(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n")
         run = import_run(source, tmp_path / "run", step="when", name="what", value="number", progress=False)
         assert _values(run, "a") == {3: 1.0, 4: 5.0}
@@ -73,7 +73,7 @@ class TestATableOfCsv:
         run = import_run(_write(tmp_path / "log.csv", "loss\n5\n4\n3\n"), tmp_path / "run", progress=False)
         assert _values(run, "loss") == {0: 5.0, 1: 4.0, 2: 3.0}
 
-    def test_that_has_grown_gives_its_later_steps(self, tmp_path: Path) -> None:
+    def test_that_has_grown_adds_its_later_steps(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n0,1\n1,2\n")
         run = import_run(source, tmp_path / "run", progress=False)
         before = (Path(run) / "index").stat().st_mtime_ns
@@ -128,11 +128,11 @@ class TestATableOfCsv:
 
     def test_keeps_the_numbers_of_a_column_with_some_texts(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n0,n/a\n1, 2.5\n2,-1e-3\n3,\n4,nan\n5,.5\n")
-        told = list[str]()
-        values = _values(import_run(source, tmp_path / "run", progress=False, report=told.append), "loss")
+        reported = list[str]()
+        values = _values(import_run(source, tmp_path / "run", progress=False, report=reported.append), "loss")
         assert list(values) == [1, 2, 4, 5]
         assert (values[1], values[2], values[5]) == (2.5, -0.001, 0.5)
-        assert told == [f"{source}: 1 cells of 'loss' that hold no number, such as 'n/a'"]
+        assert reported == [f"{source}: 1 cells of 'loss' that hold no number, such as 'n/a'"]
 
     @pytest.mark.parametrize("sign", [";", "\t"])
     def test_takes_other_signs_between_cells(self, tmp_path: Path, sign: str) -> None:
@@ -147,10 +147,10 @@ class TestATableOfCsv:
         source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
         run = import_run(source, tmp_path / "run", progress=False)
         _write(source, "step,loss\n3,3\n5,1\n9,2\n")
-        told = list[str]()
-        import_run(source, run, progress=False, report=told.append)
+        reported = list[str]()
+        import_run(source, run, progress=False, report=reported.append)
         assert _values(run, "loss") == {5: 1.0, 9: 2.0}
-        (sentence,) = told
+        (sentence,) = reported
         assert sentence.startswith(f"{run} cannot take 1 new steps of the source")
 
     def test_refuses_a_multiplier_and_metadata_that_are_none(self, tmp_path: Path) -> None:
@@ -163,16 +163,16 @@ class TestATableOfCsv:
 
     def test_with_times_that_are_none_says_so(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,time,loss\n0,yesterday,1\n")
-        told = list[str]()
-        import_run(source, tmp_path / "run", progress=False, report=told.append)
-        assert told == [f"{source}: the times, because its column 'time' holds string"]
+        reported = list[str]()
+        import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        assert reported == [f"{source}: the times, because its column 'time' holds string"]
 
     def test_takes_fractions_of_steps_multiplied(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "epoch,loss\n0.25,1\n0.5,2\n")
         run = import_run(source, tmp_path / "run", step_multiplier=100, progress=False)
         assert _values(run, "loss") == {25: 1.0, 50: 2.0}
 
-    def test_asked_for_what_it_lacks_says_what_it_has(self, tmp_path: Path) -> None:
+    def test_without_a_wanted_column_names_its_columns(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n0,1\n")
         with pytest.raises(ConfigurationError, match=r"no column 'stp' to be the step; it has 'step', 'loss'"):
             import_run(source, tmp_path / "run", step="stp", progress=False)
@@ -205,15 +205,15 @@ class TestHistoriesOfWandb:
         folder = tmp_path / "run-ab-history:v0"
         _history(folder / "0000.parquet", range(2), loss=[3.0, None], media=["x", None])
         _history(folder / "0001.parquet", range(2, 4), loss=[2.0, 1.0], **{"val/acc": [0.5, None]})
-        told = list[str]()
-        runs = wandb.import_runs(folder, tmp_path / "run", progress=False, report=told.append)
+        reported = list[str]()
+        runs = wandb.import_runs(folder, tmp_path / "run", progress=False, report=reported.append)
         assert runs == [str(tmp_path / "run")]
         trial = tensortrial.create_trial(runs[0])
         assert trial.info.framework == "wandb"
         assert datetime.fromisoformat(trial.info.created_at) == _NOON
         assert trial.tensor_names() == ["loss", "val/acc"]
         assert _values(runs[0], "loss") == {0: 3.0, 2: 2.0, 3: 1.0}
-        assert told == [f"{folder}/0000.parquet: columns that hold no numbers: 'media'"]
+        assert reported == [f"{folder}/0000.parquet: columns that hold no numbers: 'media'"]
 
     def test_of_folders_below_are_runs_in_folders(self, tmp_path: Path) -> None:
         for name in ("one", "two"):
@@ -311,9 +311,9 @@ def _exported(path: Path) -> Path:
 class TestExportsOfNeptune:
     def test_of_its_exporter_are_runs_with_their_parameters(self, tmp_path: Path) -> None:
         _exported(tmp_path / "data/ann_work_1a2b/R-1_part_0.parquet")
-        told = list[str]()
+        reported = list[str]()
         runs = neptune.import_runs(
-            tmp_path / "data", tmp_path / "runs", step_multiplier=10, progress=False, report=told.append
+            tmp_path / "data", tmp_path / "runs", step_multiplier=10, progress=False, report=reported.append
         )
         assert [Path(run).name for run in runs] == ["R-1", "R-2"]
         assert _values(runs[0], "metrics/loss") == {5: 2.0, 10: 1.0}
@@ -321,7 +321,7 @@ class TestExportsOfNeptune:
         metadata = tensortrial.create_trial(runs[0]).info.metadata
         assert metadata["parameters/lr"] == 0.1
         assert metadata["sys/owner"] == "ann"
-        assert [sentence.rpartition(": ")[2] for sentence in told] == [
+        assert [sentence.rpartition(": ")[2] for sentence in reported] == [
             "1 rows of string_series",
             "1 rows of histogram_series",
         ]
@@ -329,7 +329,7 @@ class TestExportsOfNeptune:
         drawn = tensortrial.create_trial(runs[0]).sql(sql).fetchall()
         assert drawn == [(10, {"edges": [0.0, 1.0, 2.0], "counts": [4, 5]})]
 
-    def test_with_fractions_of_steps_ask_for_a_multiplier(self, tmp_path: Path) -> None:
+    def test_with_fractional_steps_need_a_multiplier(self, tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match=r"0\.5 is no step.*step_multiplier"):
             neptune.import_runs(_exported(tmp_path / "x.parquet"), tmp_path / "runs", progress=False)
 

@@ -62,7 +62,7 @@ def write_step(job: Job) -> None:
 
 
 def same(found: pa.Table, expected: pa.Table) -> bool:
-    """Whether two tables hold the same rows, whatever their order; NaN is NaN."""
+    """Return whether two tables hold the same rows, in any order; NaN equals NaN."""
     return repr(_sorted(found).to_pylist()) == repr(_sorted(expected).to_pylist())
 
 
@@ -116,7 +116,7 @@ class ExportConformance(ABC):
         return tensortrial.open_runs(runs).sql(f"select * from {table}").to_arrow_table()
 
     def options(self, target: str) -> dict[str, Any]:
-        """What an export needs to be told beside the URL."""
+        """The options of an export in addition to the URL."""
         return {}
 
     def export(self, runs: Any, target: str, **options: Any) -> tensortrial.Export:
@@ -165,7 +165,7 @@ class ExportConformance(ABC):
         assert done.rows["steps"] == 10
         assert not done.damaged
 
-    def test_raw_values_come_when_asked_for(self, tmp_path: Path, target: str) -> None:
+    def test_raw_values_are_exported_on_request(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a")
         assert "tensor_values" not in self.export(run, target).rows
         self.export(run, target, tables=["tensor_values"])
@@ -318,8 +318,8 @@ class ExportConformance(ABC):
         run = write_run(tmp_path / "a", 4)
         with Job(run, resume=True, flush_seconds=0) as job:
             write_step(job)
-        torn = sorted((run / "index").rglob("*.parquet"), key=lambda path: path.name)[-1]
-        torn.write_bytes(torn.read_bytes()[:-20])
+        damaged_file = sorted((run / "index").rglob("*.parquet"), key=lambda path: path.name)[-1]
+        damaged_file.write_bytes(damaged_file.read_bytes()[:-20])
         done = self.export(run, target)
-        assert [Path(path).name for path in done.damaged] == [torn.name]
+        assert [Path(path).name for path in done.damaged] == [damaged_file.name]
         assert done.rows["steps"] == 4

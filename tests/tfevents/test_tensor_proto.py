@@ -65,7 +65,7 @@ def test_elements_in_fields_of_their_own(code: int, elements: bytes, expected: n
     np.testing.assert_array_equal(found, expected)
 
 
-def test_an_element_given_once_stands_for_all_that_follow() -> None:
+def test_a_last_element_is_repeated() -> None:
     assert tensor(proto(3, (2, 2), text(7, varint(1) + varint(7)))).tolist() == [[1, 7], [7, 7]]
     assert tensor(proto(1, (2,), b"")).tolist() == [0, 0]
 

@@ -1,4 +1,4 @@
-"""The framing of records, whole and torn."""
+"""The framing of records, complete and damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_all(data: bytes, resume_at: Sequence[int] = ()) -> list[tuple[int, byte
 
 
 @given(st.lists(st.binary(max_size=100)), st.sampled_from([16, 30, 64, 1 << 20]))
-def test_records_come_back_whatever_the_block(contents: list[bytes], block: int) -> None:
+def test_records_are_read_back_with_any_size_of_blocks(contents: list[bytes], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord, "BLOCK", block)
         data, starts = b"", []
@@ -32,7 +32,7 @@ def test_records_come_back_whatever_the_block(contents: list[bytes], block: int)
 
 
 @given(st.lists(st.binary(max_size=600)))
-def test_what_is_framed_comes_back(contents: list[bytes]) -> None:
+def test_framed_records_are_read_back(contents: list[bytes]) -> None:
     data = tfrecord.framed(contents)
     assert data == b"".join(framed(content, None) for content in contents)
     assert [record for _, record in read_all(data)] == contents
@@ -41,9 +41,9 @@ def test_what_is_framed_comes_back(contents: list[bytes]) -> None:
 def test_a_record_with_a_wrong_checksum_does_not_hide_those_behind_it() -> None:
     bad = bytearray(tfrecord.framed([b"first", b"second", b"third"]))
     bad[len(framed(b"first")) + 12] ^= 1
-    (_, one), (_, torn), (_, three) = read_all(bytes(bad))
+    (_, one), (_, damaged), (_, three) = read_all(bytes(bad))
     assert (one, three) == (b"first", b"third")
-    assert "a record of 6 bytes" in str(torn)
+    assert "a record of 6 bytes" in str(damaged)
 
 
 def test_after_a_bad_record_reading_goes_on_where_the_next_is_known_to_be() -> None:
@@ -51,31 +51,31 @@ def test_after_a_bad_record_reading_goes_on_where_the_next_is_known_to_be() -> N
     bad = bytearray(first + second + third)
     bad[len(first)] ^= 1  # the length of the second
     starts = [0, len(first), len(first + second)]
-    (_, one), (at, torn), (_, three) = read_all(bytes(bad), starts)
+    (_, one), (at, damaged), (_, three) = read_all(bytes(bad), starts)
     assert (one, at, three) == (b"first", len(first), b"third")
-    assert isinstance(torn, DamagedRecord)
-    assert "checksum" in str(torn)
+    assert isinstance(damaged, DamagedRecord)
+    assert "checksum" in str(damaged)
     assert len(read_all(bytes(bad))) == 2
 
 
 def test_a_wrong_checksum_of_a_record_is_seen_where_there_is_a_real_one() -> None:
-    ((_, torn),) = read_all(framed(b"content", b"\1\2\3\4"))
-    assert isinstance(torn, DamagedRecord)
+    ((_, damaged),) = read_all(framed(b"content", b"\1\2\3\4"))
+    assert isinstance(damaged, DamagedRecord)
 
 
 @pytest.mark.parametrize("cut", [1, 8, 12, 15, 18])
-def test_a_torn_end(cut: int) -> None:
+def test_an_incomplete_end_is_damaged(cut: int) -> None:
     whole = framed(b"one")
-    (_, one), (at, torn) = read_all(whole + framed(b"two")[:cut])
+    (_, one), (at, damaged) = read_all(whole + framed(b"two")[:cut])
     assert (one, at) == (b"one", len(whole))
-    assert isinstance(torn, DamagedRecord)
-    assert "ends within" in str(torn)
+    assert isinstance(damaged, DamagedRecord)
+    assert "ends within" in str(damaged)
 
 
-def test_a_length_that_nothing_has() -> None:
+def test_an_impossible_length_is_damaged() -> None:
     length = (1 << 60).to_bytes(8, "little")
-    ((_, torn),) = read_all(length + masked_crc(length) + b"x" * 50)
-    assert "claims" in str(torn)
+    ((_, damaged),) = read_all(length + masked_crc(length) + b"x" * 50)
+    assert "claims" in str(damaged)
 
 
 def test_the_checksum_is_that_of_the_standard() -> None:

@@ -27,10 +27,10 @@ from tensortrial.tfevents.wire import bytes_field, double_field, doubles_field, 
 NAME = "events.out.tfevents.1700000000.host"
 
 
-def write(folder: Path, events: Sequence[bytes], name: str = NAME, torn: bytes = b"") -> Path:
+def write(folder: Path, events: Sequence[bytes], name: str = NAME, rest: bytes = b"") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    path.write_bytes(framed([summary.first_event(1.0), *events]) + torn)
+    path.write_bytes(framed([summary.first_event(1.0), *events]) + rest)
     return path
 
 
@@ -94,11 +94,11 @@ class TestWhatPyTorchWrites:
         writer.add_pr_curve("curve", np.array([0, 1, 1]), np.array([0.1, 0.6, 0.9]), 2, num_thresholds=5)
         writer.add_image("digit", np.zeros((1, 8, 8), np.uint8), 2)
         writer.close()
-        told: list[str] = []
-        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        reported: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
         assert trial.tensor("note/text_summary").value(2).tolist() == ["learning rate lowered"]
         assert trial.tensor("curve").value(2).shape == (6, 5)
-        assert told == [f"{tmp_path / 'logs'}: 1 images"]
+        assert reported == [f"{tmp_path / 'logs'}: 1 images"]
 
     def test_hyperparameters_and_runs_below(self, writer: Any, tmp_path: Path) -> None:
         writer.add_scalar("loss", 1.0, 0)
@@ -202,10 +202,10 @@ class TestAgain:
         write(tmp_path / "logs", numbers("loss", {0: 1, 5: 2}))
         import_one(tmp_path / "logs", tmp_path / "run")
         write(tmp_path / "logs", numbers("loss", {0: 1, 5: 2, 3: 4, 6: 3}))
-        told: list[str] = []
-        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        reported: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
         assert values(trial, "loss") == {0: 1, 5: 2, 6: 3}
-        (sentence,) = told
+        (sentence,) = reported
         assert "cannot take 1 new steps of the source" in sentence
 
     def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +247,12 @@ class TestAgain:
 
 
 class TestBadInput:
-    def test_the_torn_end_of_a_job_that_was_killed(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2}), torn=framed(numbers("loss", {2: 3}))[:-7])
-        told: list[str] = []
-        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+    def test_the_incomplete_end_of_a_killed_job_is_reported(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2}), rest=framed(numbers("loss", {2: 3}))[:-7])
+        reported: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
         assert values(trial, "loss") == {0: 1, 1: 2}
-        (sentence,) = told
+        (sentence,) = reported
         assert sentence.startswith(f"{path}, the record at byte ")
         assert "the file ends within a record" in sentence
 
@@ -261,9 +261,9 @@ class TestBadInput:
         data = bytearray(path.read_bytes())
         data[data.index(numbers("loss", {1: 2})[0]) + 3] ^= 1
         path.write_bytes(data)
-        told: list[str] = []
-        assert values(import_one(tmp_path / "logs", tmp_path / "run", report=told.append), "loss") == {0: 1, 2: 3}
-        assert "does not match its checksum" in told[0]
+        reported: list[str] = []
+        assert values(import_one(tmp_path / "logs", tmp_path / "run", report=reported.append), "loss") == {0: 1, 2: 3}
+        assert "does not match its checksum" in reported[0]
 
     @pytest.mark.parametrize(
         ("event", "words"),
@@ -276,9 +276,9 @@ class TestBadInput:
     )
     def test_events_that_make_no_sense(self, tmp_path: Path, event: bytes, words: str) -> None:
         write(tmp_path / "logs", [event, *numbers("loss", {0: 1})])
-        told: list[str] = []
-        assert values(import_one(tmp_path / "logs", tmp_path / "run", report=told.append), "loss") == {0: 1}
-        assert words in told[0]
+        reported: list[str] = []
+        assert values(import_one(tmp_path / "logs", tmp_path / "run", report=reported.append), "loss") == {0: 1}
+        assert words in reported[0]
 
     def test_histograms_that_make_no_sense(self, tmp_path: Path) -> None:
         def drawn(*limits: float) -> bytes:
@@ -286,17 +286,17 @@ class TestBadInput:
             return summary.event(1, 5, bytes_field(1, b"bad") + bytes_field(5, message))
 
         write(tmp_path / "logs", [drawn(2, 1), drawn(1), *numbers("loss", {0: 1})])
-        told: list[str] = []
-        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        reported: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
         assert trial.tensor_names() == ["loss"]
-        assert "1 limits for 2 buckets" in told[0]
+        assert "1 limits for 2 buckets" in reported[0]
 
     def test_steps_below_0(self, tmp_path: Path) -> None:
         write(tmp_path / "logs", numbers("loss", {-1: 9, 0: 1, -2: 3, 5: 6}))
-        told: list[str] = []
-        trial = import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
+        reported: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
         assert values(trial, "loss") == {0: 1, 5: 6}
-        assert told == [f"{tmp_path / 'logs'}: 2 values at steps below 0"]
+        assert reported == [f"{tmp_path / 'logs'}: 2 values at steps below 0"]
 
     def test_no_event_files(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("tfevents are elsewhere")
@@ -308,20 +308,20 @@ class TestBadInput:
     def test_a_file_that_is_none(self, tmp_path: Path) -> None:
         (tmp_path / "logs").mkdir()
         (tmp_path / "logs" / NAME).write_bytes(b"a text that only has the name of an event file")
-        told: list[str] = []
+        reported: list[str] = []
         with pytest.raises(CorruptFile, match="nothing in its event files"):
-            import_one(tmp_path / "logs", tmp_path / "run", report=told.append)
-        assert "the length of a record does not match its checksum" in told[0]
+            import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
+        assert "the length of a record does not match its checksum" in reported[0]
         assert not (tmp_path / "run").exists()
 
-    def test_a_run_of_nothing_is_left_out_beside_others(self, tmp_path: Path) -> None:
+    def test_an_empty_run_is_left_out_and_others_are_imported(self, tmp_path: Path) -> None:
         write(tmp_path / "logs/a", numbers("loss", {0: 1}))
         write(tmp_path / "logs/b", [])
-        told: list[str] = []
-        assert import_runs(tmp_path / "logs", tmp_path / "runs", progress=False, report=told.append) == [
+        reported: list[str] = []
+        assert import_runs(tmp_path / "logs", tmp_path / "runs", progress=False, report=reported.append) == [
             str(tmp_path / "runs/a")
         ]
-        assert told == [f"{tmp_path}/logs/b: there is nothing in its event files that could be imported"]
+        assert reported == [f"{tmp_path}/logs/b: its event files have nothing that could be imported"]
 
     def test_into_itself(self, tmp_path: Path) -> None:
         write(tmp_path / "logs", numbers("loss", {0: 1}))
@@ -337,7 +337,7 @@ def test_a_tag_of_two_kinds_is_two_tensors(tmp_path: Path) -> None:
     assert trial.tensor("w/histogram").histogram(0)[1].tolist() == [3]
 
 
-def test_times_that_cannot_be_told(tmp_path: Path) -> None:
+def test_unknown_times_are_those_of_the_import(tmp_path: Path) -> None:
     loss = summary.scalar("loss", 1)
     write(tmp_path / "logs", [summary.event(time, step, loss) for step, time in enumerate((math.nan, -5, 1e300))])
     assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 1, 2: 1}
@@ -355,7 +355,7 @@ def test_from_and_to_an_object_store(tmp_path: Path) -> None:
 
 
 def test_at_the_command_line(tmp_path: Path) -> None:
-    write(tmp_path / "logs", numbers("loss", {0: 1}), torn=b"xyz")
+    write(tmp_path / "logs", numbers("loss", {0: 1}), rest=b"xyz")
     arguments = ["import", "tensorboard", str(tmp_path / "logs"), str(tmp_path / "run"), "--metadata", "lr=0.1"]
     done = CliRunner().invoke(main, [*arguments, "--no-progress"])
     assert done.exit_code == 0, done.output

@@ -14,8 +14,8 @@ from tensortrial import modes  # noqa: E402
 from tensortrial.importers.tensorboard import import_runs  # noqa: E402
 
 
-def import_one(source: Path, target: Path, told: list[str]) -> Any:
-    (path,) = import_runs(source, target, progress=False, report=told.append)
+def import_one(source: Path, target: Path, reported: list[str]) -> Any:
+    (path,) = import_runs(source, target, progress=False, report=reported.append)
     return tensortrial.create_trial(path)
 
 
@@ -30,8 +30,8 @@ def test_tf_summary(tmp_path: Path) -> None:
         tf.summary.write("matrix", tf.constant([[1.5, 2.5]], tf.bfloat16), 3)
         tf.summary.write("note", tf.constant("lowered"), 3, metadata=_metadata("text"))
         tf.summary.write("image", tf.constant(["8", "8", "png"]), 3, metadata=_metadata("images"))
-    told: list[str] = []
-    trial = import_one(tmp_path / "logs", tmp_path / "run", told)
+    reported: list[str] = []
+    trial = import_one(tmp_path / "logs", tmp_path / "run", reported)
     assert {step: float(value) for step, value in trial.tensor("loss").values().items()} == dict(enumerate(losses))
     edges, counts = trial.tensor("buckets").histogram(3)
     expected = np.histogram(data, 30)
@@ -41,7 +41,7 @@ def test_tf_summary(tmp_path: Path) -> None:
     assert trial.tensor("matrix").value(3).dtype == "bfloat16"
     assert trial.tensor("note").value(3).tolist() == "lowered"
     assert not trial.has_tensor("no bucket")
-    assert told == [f"{tmp_path / 'logs'}: 1 images"]
+    assert reported == [f"{tmp_path / 'logs'}: 1 images"]
 
 
 def test_the_writer_of_tf1_with_its_histograms(tmp_path: Path) -> None:
@@ -52,15 +52,15 @@ def test_the_writer_of_tf1_with_its_histograms(tmp_path: Path) -> None:
         )
         with tf.compat.v1.summary.FileWriter(str(tmp_path / "logs"), session.graph) as writer:
             writer.add_summary(session.run(summaries), 7)
-    told: list[str] = []
-    trial = import_one(tmp_path / "logs", tmp_path / "run", told)
+    reported: list[str] = []
+    trial = import_one(tmp_path / "logs", tmp_path / "run", reported)
     assert trial.tensor("loss").value(7) == 0.25
     tensor = trial.tensor("weights")
     edges, counts = tensor.histogram(7)
     assert (edges[0], edges[-1]) == (data.min(), data.max())
     np.testing.assert_array_equal(np.cumsum(counts), [(data <= edge).sum() for edge in edges[1:]])
     assert tensor.reduction_value(7, "sum") == pytest.approx(data.sum(), rel=1e-5)
-    assert told == [f"{tmp_path / 'logs'}: 2 graphs"]
+    assert reported == [f"{tmp_path / 'logs'}: 2 graphs"]
 
 
 def test_the_callback_of_keras(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ def run(tmp_path: Path, other: Path) -> Path:
 
 
 def link(run: Path, other: Path, path: str) -> None:
-    place = run / path
-    shutil.rmtree(place) if place.is_dir() else place.unlink()
-    place.symlink_to(other / path)
+    entry = run / path
+    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    entry.symlink_to(other / path)
 
 
 @pytest.mark.parametrize("path", LINKED.values(), ids=LINKED)

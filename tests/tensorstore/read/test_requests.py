@@ -1,4 +1,4 @@
-"""What is asked of an object store: how much, and nothing twice."""
+"""The requests to an object store: how many, and none twice."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def run(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dic
 
 
 @pytest.fixture
-def asked(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Requests]:
-    """What was asked of the store since the last look."""
+def new_requests(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Requests]:
+    """Return the requests since the last call."""
     from fsspec.asyn import sync_wrapper
     from s3fs import S3FileSystem
 
@@ -67,15 +67,15 @@ def asked(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> C
 
 
 @pytest.fixture
-def trial(run: tuple[str, dict[str, Any]], asked: Callable[[], Requests]) -> Trial:
+def trial(run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests]) -> Trial:
     url, options = run
     trial = tensortrial.create_trial(url, storage_options=options)
     assert trial.steps() == list(range(FLUSHES))
     return trial
 
 
-def test_opening_a_run_reads_each_file_once(trial: Trial, asked: Callable[[], Requests]) -> None:
-    opened = asked()
+def test_opening_a_run_reads_each_file_once(trial: Trial, new_requests: Callable[[], Requests]) -> None:
+    opened = new_requests()
     assert opened.count("list_objects_v2") == 4
     # run.json, the claim of the worker, and its index files.
     assert opened.count("get_object") == 2 + FLUSHES
@@ -83,46 +83,48 @@ def test_opening_a_run_reads_each_file_once(trial: Trial, asked: Callable[[], Re
     assert opened.twice() == []
 
 
-def test_a_value_is_one_request(trial: Trial, asked: Callable[[], Requests]) -> None:
-    asked()
+def test_a_value_is_one_request(trial: Trial, new_requests: Callable[[], Requests]) -> None:
+    new_requests()
     assert trial.tensor("w3").value(7)[0, 0] == 3
-    assert [method for method, _, part in asked() if part] == ["get_object"]
+    assert [method for method, _, part in new_requests() if part] == ["get_object"]
 
 
-def test_what_the_index_answers_is_known_already(trial: Trial, asked: Callable[[], Requests]) -> None:
-    asked()
+def test_queries_of_the_index_make_no_request(trial: Trial, new_requests: Callable[[], Requests]) -> None:
+    new_requests()
     assert trial.sql("select avg(value) from scalars").fetchall() == [(1.5,)]
     assert len(trial.tensor("loss").steps()) == FLUSHES
-    assert asked().count("get_object") == 0
+    assert new_requests().count("get_object") == 0
 
 
-def test_all_steps_of_a_tensor_are_one_request_each(trial: Trial, asked: Callable[[], Requests]) -> None:
-    asked()
+def test_all_steps_of_a_tensor_are_one_request_each(trial: Trial, new_requests: Callable[[], Requests]) -> None:
+    new_requests()
     assert len(trial.tensor("w3").values()) == FLUSHES
-    requests = asked()
+    requests = new_requests()
     assert requests.count("get_object") == FLUSHES
     assert requests.twice() == []
     assert requests.count("head_object") == 0
 
 
-def test_values_by_sql_ask_for_no_size(trial: Trial, asked: Callable[[], Requests]) -> None:
-    asked()
+def test_values_by_sql_request_no_size(trial: Trial, new_requests: Callable[[], Requests]) -> None:
+    new_requests()
     assert trial.sql("select count(value) from tensor_values where name = 'w3'").fetchall() == [(FLUSHES,)]
-    requests = asked()
+    requests = new_requests()
     assert requests.count("head_object") == 0
     assert requests.twice() == []
 
 
-def test_a_large_index_file_is_fetched_whole_and_once(moto_s3: ObjectStore, asked: Callable[[], Requests]) -> None:
+def test_a_large_index_file_is_fetched_whole_and_once(
+    moto_s3: ObjectStore, new_requests: Callable[[], Requests]
+) -> None:
     url = f"{moto_s3.new_bucket()}/run"
     with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
         random = np.random.default_rng(0)
         for _ in range(20):
             job.step({f"layer{number}": random.normal(size=1) for number in range(1000)})
-    asked()
+    new_requests()
     trial = tensortrial.create_trial(url, storage_options=moto_s3.storage_options)
     assert trial.sql("select count(*) from scalars").fetchall() == [(20_000,)]
     assert len(trial.tensor("layer7").steps()) == 20
-    index = Counter(key for method, key, _ in asked().elements() if method == "get_object" and "/index/" in key)
-    # Its end when the run is opened, and the rest when it is asked.
+    index = Counter(key for method, key, _ in new_requests().elements() if method == "get_object" and "/index/" in key)
+    # Its end when the run is opened, and the rest when it is queried.
     assert list(index.values()) == [2]

@@ -1,4 +1,4 @@
-"""Every kind of storage keeps the same contract; what only one of them can do wrong is tested beside it."""
+"""The contract of every kind of storage, and tests of what only one kind can do wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _two_level = st.tuples(_names, _names).map("/".join)
 
 
 def _in_child(act: Callable[[], object]) -> int:
-    """Whether `act` succeeds in a forked child: its exit status."""
+    """Call `act` in a forked child and return its exit status."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -58,7 +58,7 @@ def _creates(storage: Storage, path: str, data: bytes) -> bool:
 
 
 def _race(acts: list[Callable[[], bool]]) -> list[bool]:
-    """What each gives when all start at once."""
+    """Return the result of each, when all start at once."""
     start = threading.Barrier(len(acts))
 
     def run(act: Callable[[], bool]) -> bool:
@@ -70,18 +70,18 @@ def _race(acts: list[Callable[[], bool]]) -> list[bool]:
 
 
 class StorageContract:
-    """Subclassed for each place a run can be in."""
+    """The contract, subclassed for each kind of storage."""
 
     @pytest.fixture
     def reopen(self) -> Callable[[], Storage]:
-        """Opens the same new, empty place anew at each call."""
+        """Return a function that opens the same new, empty folder."""
         raise NotImplementedError
 
     @pytest.fixture
     def storage(self, reopen: Callable[[], Storage]) -> Storage:
         return reopen()
 
-    def test_an_empty_place_has_nothing(self, storage: Storage) -> None:
+    def test_an_empty_folder_has_nothing(self, storage: Storage) -> None:
         assert not storage.exists_any()
         assert storage.list("") == storage.list("index") == storage.list_after("index") == []
         storage.remove("index/a")
@@ -113,7 +113,7 @@ class StorageContract:
             assert reopen().read(path) == contents[won.index(True)]
         assert reopen().list("a") == [str(attempt) for attempt in range(5)]
 
-    def test_replace_and_remove(self, storage: Storage) -> None:
+    def test_files_are_replaced_and_removed(self, storage: Storage) -> None:
         for data in (b"one", b"two!"):
             storage.replace("collections/w", data)
             assert storage.read("collections/w") == data
@@ -138,7 +138,7 @@ class StorageContract:
         with pytest.raises((FileNotFoundError, CorruptFile)):
             storage.read("a")
 
-    def test_tails(self, storage: Storage) -> None:
+    def test_tails_are_read_with_the_size(self, storage: Storage) -> None:
         storage.create("t/empty", b"")
         storage.create("t/short", b"abc")
         storage.create("t/long", bytes(range(256)))
@@ -152,7 +152,7 @@ class StorageContract:
         assert missing.filename == "t/nope"
         assert storage.read_tails([], 2) == []
 
-    def test_ranges_come_in_the_order_asked_for(self, storage: Storage) -> None:
+    def test_ranges_are_returned_in_the_order_of_the_call(self, storage: Storage) -> None:
         data = secrets.token_bytes(400_000)
         storage.create("v/a", data)
         storage.create("v/b", data[::-1])
@@ -162,7 +162,7 @@ class StorageContract:
         assert storage.read_ranges(ranges) == expected
         assert storage.read_ranges([]) == []
 
-    def test_ranges_are_read_into_memory_that_is_there(self, storage: Storage) -> None:
+    def test_ranges_are_read_into_existing_memory(self, storage: Storage) -> None:
         data = secrets.token_bytes(3_000_000)
         storage.create("v/a", data)
         storage.create("v/b", data[::-1])
@@ -328,7 +328,7 @@ class TestLocal(StorageContract):
     def reopen(self, tmp_path: Path) -> Callable[[], Storage]:
         return lambda: open_storage(tmp_path / "runs" / "a")
 
-    def test_spellings_of_a_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_all_spellings_of_a_folder_are_one_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "link").symlink_to(tmp_path / "run")
         wanted = str(tmp_path / "run")
@@ -355,7 +355,7 @@ class TestLocal(StorageContract):
             storage.create("a/1", b"3")
         assert [each.name for each in (tmp_path / "runs/a/a").iterdir()] == ["1"]
 
-    def test_a_file_in_the_place_of_the_run(self, tmp_path: Path) -> None:
+    def test_a_file_in_place_of_the_run_is_no_run(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("not a folder")
         storage = open_storage(tmp_path / "file")
         assert storage.exists_any()
@@ -389,7 +389,7 @@ class TestLocal(StorageContract):
         gc.collect()
         assert len(os.listdir("/proc/self/fd")) <= before + 3
 
-    def test_a_process_short_of_descriptors_gives_its_own_back(self, tmp_path: Path, storage: Storage) -> None:
+    def test_a_process_short_of_descriptors_closes_its_own(self, tmp_path: Path, storage: Storage) -> None:
         import resource
 
         for number in range(40):
@@ -449,7 +449,7 @@ class TestMemory(StorageContract):
         return lambda: open_storage(name)
 
 
-def test_credentials_in_a_url_of_s3_are_refused_and_not_told() -> None:
+def test_credentials_in_a_url_of_s3_are_refused_and_not_shown() -> None:
     with pytest.raises(ConfigurationError, match="must not contain credentials") as caught:
         open_storage("s3://KEY:hunter2@bucket/run")
     assert "hunter2" not in str(caught.value)
@@ -463,7 +463,7 @@ def test_an_error_of_the_file_system_says_where(tmp_path: Path) -> None:
 
 @pytest.mark.s3
 class S3Contract(StorageContract):
-    """What every object store must do besides."""
+    """The contract of object stores."""
 
     @pytest.fixture
     def server(self) -> ObjectStore:
@@ -479,7 +479,7 @@ class S3Contract(StorageContract):
 
     @pytest.fixture
     def requests(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """The requests made, by name."""
+        """Collect the names of the requests."""
         from fsspec.asyn import sync
 
         made: list[str] = []
@@ -505,9 +505,9 @@ class S3Contract(StorageContract):
             requests.clear()
             act()
             assert requests == ["get_object"]
-        for ask in (lambda: storage.list_after("i", "s/1"), storage.exists_any, lambda: storage.list("i")):
+        for act in (lambda: storage.list_after("i", "s/1"), storage.exists_any, lambda: storage.list("i")):
             requests.clear()
-            ask()
+            act()
             assert requests == ["list_objects_v2"]
 
     def test_the_whole_bucket_may_be_the_run(self, server: ObjectStore, bucket: str) -> None:
@@ -526,7 +526,7 @@ class S3Contract(StorageContract):
         assert storage.list_after("i", "s/00000002") == [f"i/s/{number:08}" for number in range(3, 1100)]
         assert len(storage.list("i/s")) == 1100
 
-    def test_no_bucket(self, server: ObjectStore) -> None:
+    def test_a_missing_bucket_is_named(self, server: ObjectStore) -> None:
         storage = open_storage("s3://no-such-bucket-here/run", server.storage_options)
         assert not storage.exists_any()
         assert storage.list("") == storage.list_after("i") == []
@@ -547,7 +547,7 @@ class S3Contract(StorageContract):
         storage.create("a/1", b"once")
         assert storage.read("a/1") == b"once"
 
-    def test_nobody_answers(self) -> None:
+    def test_an_unreachable_server_is_named(self) -> None:
         options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "geheim"}
         storage = open_storage("s3://bucket/run", {**options, "config_kwargs": {"retries": {"max_attempts": 0}}})
         for act in (lambda: storage.create("a", b""), lambda: storage.read("a"), lambda: storage.list("a")):
@@ -567,7 +567,7 @@ class TestCeph(S3Contract):
     def server(self, ceph_s3: ObjectStore) -> ObjectStore:
         return ceph_s3
 
-    def test_a_bucket_that_refuses_writes(self, server: ObjectStore, bucket: str) -> None:
+    def test_a_bucket_that_refuses_writes_is_named(self, server: ObjectStore, bucket: str) -> None:
         storage = open_storage(f"{bucket}/run", server.storage_options)
         storage.create("a", b"before")
         name = bucket.removeprefix("s3://")
@@ -583,7 +583,7 @@ class TestCeph(S3Contract):
         assert storage.read("a") == b"before"
         assert storage.list("") == ["a"]
 
-    def test_a_wrong_secret(self, server: ObjectStore, bucket: str) -> None:
+    def test_a_wrong_secret_is_not_shown(self, server: ObjectStore, bucket: str) -> None:
         storage = open_storage(f"{bucket}/run", {**server.storage_options, "secret": "wrong-one"})
         with pytest.raises(StorageError, match="the bucket refuses the read") as caught:
             storage.read("a")
@@ -592,11 +592,11 @@ class TestCeph(S3Contract):
 
 class TestOpening:
     @pytest.mark.parametrize("url", ["", b"bytes", "nosuch://x/y", "simplecache::s3://b/k", "s3://", "memory:///"])
-    def test_places_that_cannot_be(self, url: Any) -> None:
+    def test_urls_that_cannot_hold_a_run_are_refused(self, url: Any) -> None:
         with pytest.raises(ConfigurationError):
             open_storage(url)
 
-    def test_s3_without_s3fs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_s3_without_s3fs_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         registry = importlib.import_module("fsspec.registry")  # fsspec.registry is also a mapping's name
         monkeypatch.setitem(sys.modules, "s3fs", None)
         monkeypatch.delitem(registry._registry, "s3", raising=False)
@@ -612,7 +612,7 @@ class TestOpening:
     @pytest.mark.parametrize(
         "options", [{"no_such": 1}, {"config_kwargs": {"no_such": 1}}, {"endpoint_url": "no url"}], ids=str
     )
-    def test_options_that_cannot_be(self, options: dict[str, Any]) -> None:
+    def test_unknown_options_are_refused(self, options: dict[str, Any]) -> None:
         storage = open_storage("s3://bucket/run", options)
         for act in (lambda: storage.read("a"), lambda: storage.create("a", b""), storage.exists_any):
             with pytest.raises(ConfigurationError, match="storage_options"):
@@ -630,8 +630,8 @@ def test_merged_reads_serve_every_range(ranges: list[ByteRange], near: int, long
     merged = merge(ranges, near, longest)
     for read in merged:
         data = files[read.span.path][read.span.start : read.span.start + read.span.length]
-        for place, part in read.cut(data):
-            found[place] = part
+        for index, part in read.cut(data):
+            found[index] = part
     assert found == [files[r.path][r.start : r.start + r.length] for r in ranges]
     assert all(len(read.serves) == 1 or read.span.length <= longest for read in merged)
 

@@ -9,7 +9,7 @@ from tensortrial.storage.tail_cache import TailCache
 
 
 @given(st.binary(max_size=50), st.data())
-def test_the_cache_gives_what_the_file_holds(file: bytes, data: st.DataObject) -> None:
+def test_the_cache_returns_the_bytes_of_the_file(file: bytes, data: st.DataObject) -> None:
     cache = TailCache(max_bytes=60)
     assert cache.read("a", 0, 1) is None
     for _ in range(3):
@@ -33,7 +33,7 @@ def test_the_cache_forgets_what_was_unused_longest() -> None:
     assert [cache.size(name) for name in "abc"] == [4, None, 4]
 
 
-def test_more_of_a_file_takes_the_place_of_less() -> None:
+def test_more_of_a_file_replaces_less() -> None:
     cache = TailCache()
     cache.keep("a", b"cd", 4)
     cache.keep("a", b"abcd", 4)
