@@ -130,7 +130,7 @@ def test_no_damage_stops_an_import(data: st.DataObject) -> None:
 def test_damaged_collections_are_named(three: OldRun, new: str) -> None:
     (three.folder / "collections/000000000/worker_0_collections.json").write_bytes(b"{}}")
     trial, (error,) = damage_of(three, new)
-    assert "what a worker saves" in str(error)
+    assert "the collections of a worker are damaged" in str(error)
     assert trial.collections() == {}
 
 
