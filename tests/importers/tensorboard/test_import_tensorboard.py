@@ -309,7 +309,7 @@ class TestBadInput:
         (tmp_path / "logs").mkdir()
         (tmp_path / "logs" / NAME).write_bytes(b"a text that only has the name of an event file")
         reported: list[str] = []
-        with pytest.raises(CorruptFile, match="nothing in its event files"):
+        with pytest.raises(CorruptFile, match="its event files have nothing"):
             import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
         assert "the length of a record does not match its checksum" in reported[0]
         assert not (tmp_path / "run").exists()
