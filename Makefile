@@ -324,6 +324,7 @@ lint-style: env
 .PHONY: lint-types
 lint-types: env
 	$(VENV)/bin/mypy | sed -E 's,^build/__editable__[^/]*/tensortrial/,tensorstore/,; s,^tensorstore/(hooks|queries)/,\1/,'
+	$(VENV)/bin/mypy --config-file tests/mypy.ini tests
 
 .PHONY: lint-rooms
 lint-rooms: env

@@ -243,7 +243,9 @@ def foreign(run: Path, rng: Random) -> str:
     if file is None:
         return ""
     name = rng.choice([file.name, "77777777.parquet"])
-    columns = rng.choice([{"a": [1]}, {"name": [1], "global_step": ["x"]}, {"name": ["w"], "global_step": [0]}, {}])
+    choices: list[dict[str, list[object]]]
+    choices = [{"a": [1]}, {"name": [1], "global_step": ["x"]}, {"name": ["w"], "global_step": [0]}, {}]
+    columns = rng.choice(choices)
     pq.write_table(pa.table(columns), file.parent / name)
     return f"puts a foreign file with the columns {list(columns)} at {file.parent.relative_to(run)}/{name}"
 

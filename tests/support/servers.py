@@ -156,14 +156,18 @@ def _start_postgres(bin_folder: Path, folder: Path, server: PostgreSQLServer) ->
     make = ["-D", data, "-U", server.user, "--pwfile", folder / "password", "-A", "scram-sha-256", "-E", "UTF8"]
     settings = f"-p {server.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
     start = ["start", "-D", data, "-l", folder / "log", "-w", "-o", settings]
-    for command in ([bin_folder / "initdb", "--no-sync", "--locale=C", *make], [bin_folder / "pg_ctl", *start]):
+    commands: list[list[Any]] = [
+        [bin_folder / "initdb", "--no-sync", "--locale=C", *make],
+        [bin_folder / "pg_ctl", *start],
+    ]
+    for command in commands:
         if _as_postgres(command, folder):
             pytest.fail(f"{command[0].name} failed:\n{(folder / 'output').read_text(errors='replace')[-2000:]}")
 
 
 def _as_postgres(command: list[Any], folder: Path) -> int:
     # To a file, not a pipe: the server inherits it and would keep a pipe open.
-    user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    user: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
     with (folder / "output").open("ab") as output:
         words = [str(word) for word in command]
         return subprocess.run(

@@ -110,11 +110,11 @@ import pickle, reader
 assert not [name for name in sys.modules if name.startswith("tensortrial")]
 sys.stdout.buffer.write(pickle.dumps(list(reader.read_run({str(run)!r}))))
 """
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    printed = subprocess.run([sys.executable, "-c", check], capture_output=True, check=False)
+    assert printed.returncode == 0, printed.stderr.decode()
     import pickle
 
-    rows = pickle.loads(done.stdout)
+    rows = pickle.loads(printed.stdout)
     found = {(row["worker"], row["global_step"], row["name"]): (row, value) for row, value in rows}
     assert len(found) == len(rows) == 13 * 7 + 2 * (14 + 2 + 6)
     for rank, worker in enumerate(golden.WORKERS):

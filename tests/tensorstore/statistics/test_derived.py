@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.statistics.derived import DERIVATIONS, Derivation, derive, expression
 from tensortrial.statistics.single import statistic, statistics
 
-VALUES = {
+VALUES: dict[str, Any] = {
     "plain": np.linspace(-3, 2, 12, dtype=np.float32).reshape(3, 4),
     "positive": np.arange(1, 9, dtype=np.int64),
     "one": np.array([-2.5]),
