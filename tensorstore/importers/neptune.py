@@ -56,7 +56,7 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import Neptune's export at `source`, a file or a folder, and return the paths of the imported runs.
+    """Import Neptune's export at `source`, a file or a folder.
 
     - The Parquet files that neptune-exporter writes: each of their runs becomes a run in a folder of `target`. Series
       of numbers become scalars, histograms of counts stay histograms, parameters become metadata of the run.
@@ -75,6 +75,9 @@ def import_runs(
         storage_options: The options of the storage of source and target.
         progress: Show a progress bar on a terminal.
         report: Receives a sentence about each thing that was left out. By default it is logged.
+
+    Returns:
+        The paths of the imported runs.
 
     Raises:
         RunNotFound: The source is missing.

@@ -31,7 +31,7 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import W&B's export at `source`, a file or a folder, and return the paths of the imported runs.
+    """Import W&B's export at `source`, a file or a folder.
 
     - The history of a run, with its columns `_step` and `_timestamp`: the Parquet files of its artifact `…-history`, or
       `run.history()` as CSV. The files of one folder are one run, made at `target`; those of folders below it are
@@ -49,6 +49,9 @@ def import_runs(
         storage_options: The options of the storage of source and target.
         progress: Show a progress bar on a terminal.
         report: Receives a sentence about each thing that was left out. By default it is logged.
+
+    Returns:
+        The paths of the imported runs.
 
     Raises:
         RunNotFound: The source is missing.

@@ -59,6 +59,7 @@ def import_run(
         RunNotFound: The source is missing.
         NotARun: The source is not a run of smdebug.
         RunExists: The target holds another run.
+        ConfigurationError: Source and target are the same.
     """
     old = open_storage(source, storage_options, follow_links=True)
     new = open_storage(target, storage_options)

@@ -52,7 +52,7 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import the event files in `source`, a folder tree or one file, and return the paths of the imported runs.
+    """Import the event files in `source`, a folder tree or one file.
 
     A folder with event files is a run, together with those of its folders that are called train, validation, eval,
     test, predict and the like, which are its modes. The run of `source` itself goes to `target`, one in a folder below
@@ -72,6 +72,9 @@ def import_runs(
         storage_options: The options of the storage of source and target.
         progress: Show a progress bar on a terminal.
         report: Receives a sentence about each thing that was left out. By default it is logged.
+
+    Returns:
+        The paths of the imported runs.
 
     Raises:
         RunNotFound: The source is missing.
