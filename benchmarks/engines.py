@@ -1,6 +1,6 @@
 """The same questions to DuckDB and to Apache Spark: 1, 10 and, with --full, 100 million rows of a compacted index.
 
-Every answer counts from a warm session, whose start is told by itself; a question is asked three times, and the best
+Every answer counts from a warm session, whose start is printed separately; a query runs three times, and the best
 time counts.
 
     python benchmarks/engines.py [--full] [--master 'local-cluster[2,1,4096]']
@@ -74,11 +74,11 @@ def main() -> None:
         with scratch() as folder:
             out = folder / "run"
             in_fresh_process(GROWTH, "--write", out, "--rows", rows)
-            told = [
+            printed = [
                 in_fresh_process(__file__, "--read", engine, "--out", out, "--master", arguments.master)
                 for engine in ENGINES
             ]
-        duckdb, spark = (json.loads(each.splitlines()[-1]) for each in told)
+        duckdb, spark = (json.loads(each.splitlines()[-1]) for each in printed)
         print(f"{rows // 1_000_000} million rows: DuckDB, Spark")
         for what in ORDER:
             line(what, f"{duckdb[what] * 1e3:>9.1f} ms {spark[what] * 1e3:>9.1f} ms")

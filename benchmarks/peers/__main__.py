@@ -111,7 +111,7 @@ class Comparison:
         os.sync()
         for action in ("discover", "read"):
             found[action] = self._work(name, action, folder / name, work)
-        if name == "tensortrial":  # mean and l2 are saved beside the values when code for
+        if name == "tensortrial":  # mean and l2 are saved next to the values when code for
             _clear(folder / name)
             found["write with statistics"] = self._work(name, "write-statistics", folder / name, work)
         found["statistics"] = self._work(name, "statistics", folder / name, work)

@@ -82,20 +82,20 @@ def test_snowflake_finds_names_in_capitals(name: str, asked: tuple[Path, Answers
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_columns_that_a_query_tells_are_those_it_has(name: str, asked: tuple[Path, Answers]) -> None:
     relation = tensortrial.query(asked[0], name, **asked[1][name][0])
-    told = tensortrial.list_queries()[name]
+    described = tensortrial.list_queries()[name]
     position = -1
     for column in relation.columns:
-        found = told.columns.find(column, position + 1)
-        assert found > position, f"{column} is not told, or not in its place: {told.columns}"
+        found = described.columns.find(column, position + 1)
+        assert found > position, f"{column} is not described, or not in its place: {described.columns}"
         position = found
-    assert told.question.endswith("?")
+    assert described.question.endswith("?")
 
 
 def test_the_documentation_has_them_all() -> None:
     page = (Path(__file__).parents[2] / "docs" / "queries.md").read_text()
-    for name, told in tensortrial.list_queries().items():
-        assert f"| `{name}` | {told.question} |" in page
-        assert all(f"`{parameter.name}`" in page for parameter in told.parameters)
+    for name, described in tensortrial.list_queries().items():
+        assert f"| `{name}` | {described.question} |" in page
+        assert all(f"`{parameter.name}`" in page for parameter in described.parameters)
 
 
 def test_a_trial_and_opened_runs_can_be_asked(asked: tuple[Path, Answers]) -> None:

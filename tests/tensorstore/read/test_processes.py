@@ -1,4 +1,4 @@
-"""A run that is open in one process is read in others: forked beside a thread that reads, spawned, and by copies."""
+"""A run that is open in one process is read in others: forked next to a thread that reads, spawned, and by copies."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ def test_one_value_of_many_that_is_not_where_the_index_says(tmp_path: Path) -> N
     (chunk,) = tmp_path.glob("tensors/**/*.parquet")
     data = bytearray(chunk.read_bytes())
     place = data.index(np.full(10, 3.0).tobytes())
-    for spoilt in (data[: place - 4] + b"\x51" + data[place - 3 :], data[: place + 79]):
-        chunk.write_bytes(spoilt)
+    for damaged in (data[: place - 4] + b"\x51" + data[place - 3 :], data[: place + 79]):
+        chunk.write_bytes(damaged)
         tensor = tensortrial.create_trial(tmp_path).tensor("a")
         with pytest.raises(CorruptFile, match="'a' at step 3"):
             tensor.values()
