@@ -29,8 +29,8 @@ def write(folder: Path, runs: int, steps: int) -> None:
         recorder.close()
 
 
-def ask(folder: Path) -> None:
-    """Print the milliseconds to open, to ask of all runs, and to ask of one."""
+def query_runs(folder: Path) -> None:
+    """Print the milliseconds to open, to query all runs, and to query one."""
     import tensortrial
 
     opened = []
@@ -45,17 +45,17 @@ def ask(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ask", type=Path)
+    parser.add_argument("--query", type=Path)
     parser.add_argument("--runs", type=int, default=300)
     arguments = parser.parse_args()
-    if arguments.ask:
-        ask(arguments.ask)
+    if arguments.query:
+        query_runs(arguments.query)
         return
     with scratch() as folder:
         write(folder, arguments.runs, 200)
         files = list(folder.glob("*/index/*/*/*.parquet"))
         header(f"{arguments.runs} runs of 200 steps and 20 scalars each, {len(files)} index files")
-        opened, of_all, of_one, runs = map(float, in_fresh_process(__file__, "--ask", folder).split())
+        opened, of_all, of_one, runs = map(float, in_fresh_process(__file__, "--query", folder).split())
         footers = 1e3 * seconds(lambda: [pq.read_metadata(file) for file in files])
     line("open them, imports and all", f"{opened:.0f} ms", f"footers by pyarrow: {footers:.0f} ms")
     line("a mean of each run", f"{of_all:.0f} ms")

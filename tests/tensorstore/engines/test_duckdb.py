@@ -1,4 +1,4 @@
-"""DuckDB keeps what an engine promises, and what Spark is asked is looked at before."""
+"""DuckDB keeps the contract of an engine, and queries are checked before Spark runs them."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class TestDuckDB(EngineContract):
         "",
     ],
 )
-def test_what_spark_is_never_asked(query: str) -> None:
+def test_what_is_no_select_on_the_views_never_reaches_spark(query: str) -> None:
     spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     for dialect in ("duckdb", "spark"):
         with pytest.raises((QueryRefused, QueryError)):
             spark_sql.select(query, {"tensors"}, dialect)
 
 
-def test_what_spark_is_asked() -> None:
+def test_queries_are_translated_for_spark() -> None:
     spark_sql = pytest.importorskip("tensortrial.engines.spark_sql", exc_type=ImportError)
     query = "with t as (from tensors) select name, epoch_us(saved_at) from t where list_contains(collections, $c)"
     found = spark_sql.select(query, {"Tensors"}, "duckdb")

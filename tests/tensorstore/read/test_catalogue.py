@@ -210,7 +210,7 @@ def test_an_index_file_that_vanishes_is_named(run: Path) -> None:
     assert trial.tensor("w").value(0).tolist() == [0, 1, 2, 3]
 
 
-def test_an_index_file_whose_rows_are_torn_is_named(run: Path) -> None:
+def test_an_index_file_with_damaged_rows_is_named(run: Path) -> None:
     bad = index_files(run)[1]
     data = bytearray(bad.read_bytes())
     data[4:400] = b"\xff" * 396
@@ -245,7 +245,7 @@ def test_a_missing_chunk_is_named(run: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "foreign"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_torn_chunk_is_named(tmp_path: Path, damage: str, codec: str) -> None:
+def test_a_damaged_chunk_is_named(tmp_path: Path, damage: str, codec: str) -> None:
     with Job(tmp_path, codec=codec, flush_seconds=3600) as job:
         job.step({"w": np.random.default_rng(0).normal(size=1000)})
         job.flush()
@@ -264,7 +264,7 @@ def test_a_torn_chunk_is_named(tmp_path: Path, damage: str, codec: str) -> None:
 FORGED: dict[str, dict[str, Any]] = {
     "a chunk outside": {"chunk": "../../../../etc/passwd"},
     "an absolute chunk": {"chunk": "/etc/passwd"},
-    "a chunk in another room": {"chunk": "collections/worker_0.json"},
+    "a chunk in another folder": {"chunk": "collections/worker_0.json"},
     "a huge value": {"nbytes": 1 << 50, "shape": [1 << 47]},
     "a negative size": {"nbytes": -5},
     "a negative offset": {"offset": -5},
@@ -403,7 +403,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("query", REFUSED)
-def test_sql_that_does_anything_but_ask_is_refused(run: Path, trial: Trial, query: str) -> None:
+def test_sql_that_is_not_one_select_is_refused(run: Path, trial: Trial, query: str) -> None:
     (run.parent / "secret.txt").write_text("secret")
     before = sorted(run.rglob("*"))
     with pytest.raises(QueryRefused) as caught:
@@ -432,7 +432,7 @@ def test_sql_that_is_wrong_says_what_is_wrong(trial: Trial, query: str) -> None:
 @pytest.mark.parametrize(
     "query", ["from tensors", "show tables", "describe tensors", "with x as (from steps) from x", "values (1)"]
 )
-def test_all_that_asks_is_run(trial: Trial, query: str) -> None:
+def test_all_that_only_reads_is_run(trial: Trial, query: str) -> None:
     assert trial.sql(query).fetchall()
 
 
@@ -503,7 +503,7 @@ def test_polars(trial: Trial) -> None:
 # ------------------------------------------------------------------------------------------------------- queries
 
 
-def test_every_question_says_what_it_asks() -> None:
+def test_every_query_states_its_question_and_columns() -> None:
     for name in (f"{folder}/{name}" for folder in ("catalogue", "views") for name in queries.names(folder)):
         text = queries.load(name)
         assert text.startswith("-- "), name

@@ -1,4 +1,4 @@
-"""Many runs opened together: found, named, asked by SQL, and one that is broken left out."""
+"""Many runs opened together: found, named, queried by SQL, and a damaged one left out."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunNotFound
+from tensortrial.read.views import OF_ONE_RUN
 from tensortrial.rules import VanishingGradient, watch
 
 
@@ -129,26 +130,24 @@ def test_what_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_broken_is_listed_and_left_out(tmp_path: Path) -> None:
-    for name in ("good", "torn", "foreign"):
+    for name in ("good", "halved", "foreign"):
         write(tmp_path / name, 0)
     (tmp_path / "foreign" / "run.json").write_text("{}")
-    (index,) = (tmp_path / "torn" / "index").rglob("*.parquet")
+    (index,) = (tmp_path / "halved" / "index").rglob("*.parquet")
     index.write_bytes(index.read_bytes()[:-20])
     runs = tensortrial.open_runs(tmp_path)
-    assert runs.names == ["good", "torn"]
+    assert runs.names == ["good", "halved"]
     assert sorted(runs.damaged) == [str(tmp_path / "foreign"), str(index)]
     assert "not a run" in str(runs.damaged[str(tmp_path / "foreign")])
     assert runs.sql("select run, count(*) from scalars group by run").fetchall() == [("good", 4)]
-    assert runs.sql("select steps from runs where run = 'torn'").fetchall() == [(0,)]
+    assert runs.sql("select steps from runs where run = 'halved'").fetchall() == [(0,)]
     (chunk,) = (tmp_path / "good" / "tensors").rglob("*.parquet")
     chunk.unlink()
     assert runs.sql("select count(*) from tensor_values").fetchall() == [(0,)]
     assert isinstance(runs.damaged[str(chunk)], MissingChunk)
 
 
-def test_a_folder_that_cannot_be_looked_into_is_listed_and_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_named_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("open", "shut"):
         write(tmp_path / name, 0)
     scandir = os.scandir
@@ -189,3 +188,12 @@ def test_a_query_reads_the_runs_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="nothing_here"):
         runs.sql("select * from nothing_here")
     assert runs.sql("select count(*) from scalars where value = $v", {"v": 2}).fetchall() == [(1,)]
+
+
+def test_the_views_of_one_run_have_its_rows_of_the_views_of_many(tmp_path: Path) -> None:
+    for number, name in enumerate(("a", "b")):
+        write(tmp_path / name, number)
+    trial, runs = tensortrial.create_trial(tmp_path / "b"), tensortrial.open_runs(tmp_path)
+    for view in OF_ONE_RUN:
+        expected = [row[1:] for row in runs.sql(f"select * from {view} where run = 'b'").fetchall()]
+        assert sorted(map(repr, trial.sql(f"select * from {view}").fetchall())) == sorted(map(repr, expected)), view
