@@ -99,8 +99,8 @@ class FsspecStorage(Storage):
         merged = merge(ranges)
         found: Blocks = [b""] * len(ranges)
         for read, data in zip(merged, self._read_spans([each.span for each in merged]), strict=True):
-            for place, part in read.cut(data):
-                found[place] = part
+            for index, part in read.cut(data):
+                found[index] = part
         return found
 
     def _read_spans(self, spans: Sequence[ByteRange]) -> Blocks:

@@ -258,21 +258,21 @@ class _LocalSink(Sink):
 
 def _refuse_links(folder: str, path: str) -> None:
     """Raise StorageError if any part of a path below a folder is a symbolic link. The folder itself may be one."""
-    place = folder
+    entry = folder
     for part in path.split("/"):
-        place = f"{place}/{part}"
+        entry = f"{entry}/{part}"
         try:
-            mode = os.lstat(place).st_mode
+            mode = os.lstat(entry).st_mode
         except OSError:
             return  # a missing file cannot be followed
         if stat.S_ISLNK(mode):
-            raise _link_error(path, place)
+            raise _link_error(path, entry)
 
 
-def _link_error(path: str, place: str) -> StorageError:
+def _link_error(path: str, entry: str) -> StorageError:
     return StorageError(
         path,
-        f"{place!r} is a symbolic link, and nothing in a run is read or written through one, as it could lead into "
+        f"{entry!r} is a symbolic link, and nothing in a run is read or written through one, as it could lead into "
         "another run; replace the link by a copy of its target",
     )
 
