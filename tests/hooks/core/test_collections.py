@@ -128,7 +128,7 @@ class TestRefused:
     def test_a_value_that_is_not_a_module_or_a_collection_is_refused(self, make_hook: Any) -> None:
         hook = make_hook()
         for method in (hook.register_module, hook.register_hook, hook.register_loss):
-            with pytest.raises(ConfigurationError, match=r"torch\.nn\.Module, not str"):
+            with pytest.raises(ConfigurationError, match=r"torch\.nn\.Module, got a str"):
                 method("net")
         with pytest.raises(ConfigurationError, match="takes a Collection"):
             hook.add_collection("weights")
