@@ -167,7 +167,7 @@ OLDEST = {"duckdb": "1.5.5", "fsspec": "2023.1.0", "google-crc32c": "1.5.0", "nu
     ("extra", "installed"),
     [
         ("", {}),
-        ("[tensorflow,torch,xgboost]", {"tensorflow": "2.15.0", "torch": "2.6.0", "xgboost": "3.2.0"}),
+        ("[tensorflow,torch,xgboost]", {"tensorflow": "2.15.0", "torch": "2.7.0", "xgboost": "3.2.0"}),
         ("[mxnet]", {"mxnet": "1.9.1"}),
     ],
 )
