@@ -417,6 +417,8 @@ class RunReader:
             self._log.update(catalogue)
             return self._log
 
+        if self._closed:
+            raise RunClosed
         catalogue = self.catalogue
         return catalogue.derived(("log",), updated)
 
