@@ -280,9 +280,9 @@ def test_a_closed_trial(trial: Trial) -> None:
         assert opened.steps()
     assert "run" in repr(trial)
     trial.close()  # twice is fine
-    for ask in (lambda: trial.tensor_names(step=0), lambda: trial.sql("select 1")):
-        with pytest.raises(RunClosed, match="open it again by create_trial"):
-            ask()
+    for read in (lambda: trial.tensor_names(step=0), lambda: trial.sql("select 1")):
+        with pytest.raises(RunClosed, match="open it again with create_trial"):
+            read()
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
