@@ -186,8 +186,10 @@ class RunInUse(RunError, FileExistsError):
 
 
 class RunTakenOver(RunError, PermissionError):
-    """This process may not write to the run any more: `process` resumed it with force=True, or after this process had
-    not renewed its lease for too long."""
+    """This process may not write to the run any more.
+
+    `process` has resumed the run: with `force=True`, or after this process had not renewed its lease for too long.
+    """
 
     def __init__(self, path: str, worker: str, process: str) -> None:
         self.worker, self.process = worker, process
@@ -351,8 +353,10 @@ class TableMismatch(ExportError, ValueError):
 
 
 class StatisticsNotSaved(TensorTrialError, LookupError):
-    """The named query `query` needs `statistic` of `tensors`, and none of their `rows` has it; `raw` of them have a raw
-    value."""
+    """A named query needs a statistic that was not saved.
+
+    The query `query` needs `statistic` of `tensors`. None of their `rows` rows has it; `raw` of them have a raw value.
+    """
 
     def __init__(self, query: str, statistic: str, tensors: str, rows: int, raw: int) -> None:
         lacks = f"none of {rows} rows has it" if rows else "none were saved"

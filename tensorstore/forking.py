@@ -1,5 +1,8 @@
-"""Repairs objects in a forked child: locks that another thread may have held at the fork, and objects with threads,
-which a child does not have."""
+"""Repair of objects in a forked child.
+
+Another thread may have held a lock at the moment of the fork, and the child has no thread but the one that forked. So
+objects with locks or threads register here, and this module calls them in the child.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Columns of Arrow from numpy and from Python, buffer by buffer, and back: `pyarrow.array` would do, but imports pandas
-where there is one, and neither a job that trains for a second nor the first answer of a run has 0.2 s for that."""
+"""Conversion of numpy and Python values to Arrow columns and back, buffer by buffer.
+
+`pyarrow.array` would do the same, but imports pandas if it is installed. That takes 0.2 s, too much for a job that
+trains for a second, and for the first query of a run.
+"""
 
 from __future__ import annotations
 

@@ -195,8 +195,10 @@ class _Decoder:
             ) from exc
 
     def _parts(self, row: SavedTensor) -> Iterator[pa.Buffer]:
-        """Yield the parts of a value, which are consecutive rows of one row group or several, each of which is decoded
-        when the one before it is no longer needed."""
+        """Yield the parts of a value, which are consecutive rows of one or more row groups.
+
+        Each row group is decoded when the one before it is no longer needed.
+        """
         chunk, group, first = _row_group(row)
         wanted = row.parts or 1
         while wanted > 0:

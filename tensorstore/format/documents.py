@@ -112,8 +112,11 @@ def _field(name: str, value: Any, expected: Any) -> Any:
 
 
 def check_value(name: str, value: Any, expected: Any) -> None:
-    """Raise ValueError, naming `name`, unless a value of parsed JSON is of the `expected` type: str, int, float, bool,
-    None, a union, a list, a mapping, or any of them annotated with what has a `check`."""
+    """Raise ValueError, naming `name`, unless a value of parsed JSON is of the `expected` type.
+
+    The type is str, int, float, bool, None, a union, a list or a mapping. Each may be `Annotated` with objects that
+    have a method `check`.
+    """
     origin, arguments = get_origin(expected), get_args(expected)
     if origin is Annotated:
         check_value(name, value, arguments[0])

@@ -38,6 +38,7 @@ def range_path(first: str, last: str) -> str:
 
 
 def folder_of(path: str) -> str:
+    """Return the folder of a path, or an empty string if it has none."""
     return path.rpartition("/")[0]
 
 

@@ -48,6 +48,7 @@ def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
 
 
 def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
+    """Return the key-value metadata of an index file: its format and its summary as JSON."""
     return {
         FOOTER_FORMAT: str(FORMAT).encode(),
         FOOTER_NAMES: json.dumps(summary.name_sets, separators=(",", ":")).encode(),

@@ -38,8 +38,11 @@ Cells = Callable[[Positions], list[Any]]
 
 
 def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
-    """Return all rows of the index file whose bytes are `data`. Raises CorruptFile, also for a column that is unknown
-    and would be lost."""
+    """Return all rows of the index file whose bytes are `data`.
+
+    Raises:
+        CorruptFile: The file is damaged, or has an unknown column, which would be lost.
+    """
     return pa.concat_tables([INDEX_SCHEMA.empty_table(), *read_batches(path, data, exact=True)])
 
 

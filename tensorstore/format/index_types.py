@@ -63,6 +63,8 @@ class IndexedStep:
 
 
 class StepSummary(NamedTuple):
+    """One step in the footer of an index file."""
+
     mode: str
     mode_step: int
     global_step: int
@@ -73,6 +75,8 @@ class StepSummary(NamedTuple):
 
 
 class NamedTensor(NamedTuple):
+    """The name of a tensor and the collections that it is part of."""
+
     name: str
     collections: tuple[str, ...]
 

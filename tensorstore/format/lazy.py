@@ -9,8 +9,11 @@ _T = TypeVar("_T")
 
 
 class lazy(Generic[_T]):  # noqa: N801  # used as a decorator, like property
-    """`functools.cached_property` without its lock, which until Python 3.12 all objects of a class share, and which a
-    forked child may find held forever. Two threads may compute the value twice."""
+    """`functools.cached_property` without its lock.
+
+    Before Python 3.12 all objects of a class share that lock, and a forked child may find it held forever. Without it,
+    two threads may both compute the value.
+    """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
         self._compute = compute

@@ -40,6 +40,8 @@ Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class File(Protocol):
+    """A file to which bytes are appended."""
+
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write pieces one after another, from where they lie."""
 
@@ -110,8 +112,12 @@ class ParquetWriter:
     def write_row_group(
         self, rows: Sequence[Cells], page: Sequence[bytes | memoryview], sizes: Sizes
     ) -> Positions | None:
-        """Write one row group: for each column but the last its cells; of the last its page in pieces, in which each
-        value stands after its length, and the lengths of the values.
+        """Write one row group.
+
+        Args:
+            rows: The cells of each column but the last.
+            page: The page of the last column, in pieces. Each value comes after its length.
+            sizes: The lengths of the values of the last column, in bytes.
 
         Returns:
             The byte offset of each value in the file; None if they are compressed.
@@ -242,8 +248,10 @@ def _plain(column: Column, cells: Sequence[Any]) -> bytes:
 
 
 def _bit_packed(numbers: np.ndarray[Any, Any], width: int) -> bytes:
-    """Numbers of `width` bits in the hybrid encoding: as one run of the same number, where it is one, or else as one
-    bit-packed run, which holds a multiple of eight."""
+    """Return numbers of `width` bits in the hybrid encoding.
+
+    Equal numbers become one run-length run. Others become one bit-packed run, padded to a multiple of eight numbers.
+    """
     if len(numbers) and (numbers == numbers[0]).all():
         return varint(len(numbers) << 1) + int(numbers[0]).to_bytes(-(-width // 8), "little")
     groups = -(-len(numbers) // 8)

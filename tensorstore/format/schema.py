@@ -111,6 +111,7 @@ FINDINGS_SCHEMA = pa.schema(
 
 
 def chunk_folder(mode: str, directory: str, worker: str) -> str:
+    """Return the folder of a worker's chunks. `directory` is a range of steps, such as `step=000000001000`."""
     return f"{TENSORS}/mode={mode}/{directory}/worker={path_component(worker)}"
 
 
@@ -133,6 +134,7 @@ def is_chunk_of(path: str, worker: str) -> bool:
 
 
 def index_folder(worker: str) -> str:
+    """Return the folder of a worker's index, relative to the run."""
     return f"{INDEX}/worker={path_component(worker)}"
 
 
@@ -142,10 +144,12 @@ def index_path(worker: str, global_step: int, flush: int, width: int = STEPS_PER
 
 
 def collections_path(worker: str) -> str:
+    """Return the path of a worker's claim, which lists its collections."""
     return f"{COLLECTIONS}/{path_component(worker)}.json"
 
 
 def end_path(worker: str) -> str:
+    """Return the path of the file that says that a worker has ended."""
     return f"{END}/{path_component(worker)}.json"
 
 

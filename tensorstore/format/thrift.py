@@ -103,8 +103,10 @@ def read_binary(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def read_field(data: bytes, position: int, last: int) -> tuple[int, int, int]:
-    """Return the number and the kind of the next field of a struct, whose `last` field was before it, and the position
-    of its value. A kind of 0 ends the struct."""
+    """Return the number and the kind of the next field of a struct, and the position of its value.
+
+    `last` is the number of the field before it. A kind of 0 ends the struct.
+    """
     head = data[position]
     position += 1
     if not head:

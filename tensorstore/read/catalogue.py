@@ -132,8 +132,10 @@ class Catalogue:
             return self._rows.of_tensors(names)
 
     def rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
-        """Return the rows of the same tensors as they are now, after a chunk was found missing: their values may be in
-        another one meanwhile."""
+        """Return the current rows of the same tensors, after a chunk was found missing.
+
+        Compaction may have moved their values to another chunk.
+        """
         with self._lock:
             self.recover()
             by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
@@ -200,8 +202,11 @@ class Catalogue:
     # The files of the views.
 
     def _find_compacted(self) -> None:
-        """Find the files that replaced others before an engine reads them: they are deleted after a while, and an
-        engine cannot recover. Remote folders are not listed for each query."""
+        """Find the files that have superseded others, before an engine reads the superseded ones.
+
+        Superseded files are deleted after a while, and an engine cannot recover from that. Remote folders are not
+        listed for each query.
+        """
         now = time.monotonic()
         if self._storage.is_local or now - self._listed_at > _LISTED_SECONDS:
             self.recover()

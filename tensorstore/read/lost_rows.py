@@ -38,8 +38,11 @@ class LostRows:
         ]
 
     def check(self, rows: Iterable[SavedTensor]) -> None:
-        """Raise CorruptFile, naming the file, if a worker that comes before the one of a row may have saved its tensor
-        at its step, too."""
+        """Raise CorruptFile if a damaged file may hold a row that comes before one of `rows`.
+
+        That is a row of the same tensor and step, of a worker that comes before the row's own. The error names the
+        file.
+        """
         if self._lost:
             for row in rows:
                 self._check(row)

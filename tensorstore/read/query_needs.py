@@ -60,8 +60,11 @@ def check(runs: Runs, query: str, needs: Sequence[Need], values: Mapping[str, An
 
 
 def from_raw(runs: Runs, sql: str, needs: Sequence[Need], values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the query, and its parameters, over tensors with what it needs computed from raw values where it was not
-    saved. Raises ConfigurationError for an engine other than DuckDB."""
+    """Return the query and its parameters, with statistics that were not saved computed from raw values.
+
+    Raises:
+        ConfigurationError: The engine is not DuckDB.
+    """
     if not isinstance(runs.database, DuckDBDatabase):
         raise ConfigurationError("from_raw computes for queries on DuckDB; open the runs without engine=")
     names = tuple(dict.fromkeys(need.statistic for need in needs))

@@ -88,8 +88,10 @@ class RunReader:
         self._inherited = False
 
     def after_fork(self) -> None:
-        """Open the run again when it is next read: the catalogue of a forked process has lost its threads, and another
-        thread may have been in the middle of a change."""
+        """Open the run again when it is next read.
+
+        The catalogue of a forked process has lost its threads, and another thread may have been changing it.
+        """
         self._lock = threading.RLock()
         self._inherited = True
 
@@ -302,8 +304,11 @@ class RunReader:
         return [step for (step,) in saved if show_incomplete_steps or step <= last]
 
     def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
-        """Return the rows of a tensor at a step, in natural order of the workers. Raises UnavailableError if there are
-        none."""
+        """Return the rows of a tensor at a step, in natural order of the workers.
+
+        Raises:
+            UnavailableError: There are none.
+        """
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         global_step = self._global_step(step, mode)
@@ -432,8 +437,10 @@ class RunReader:
         return StepUnavailable(step, mode)
 
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
-        """Return whether the calling thread writes this run and has not reached a step. Once it has, the step may still
-        wait for other workers."""
+        """Return whether the calling thread writes this run and has not reached a step.
+
+        Once it has, the step may still wait for other workers.
+        """
         steps, _ = self._states(mode)
         return (not steps or step > steps[-1]) and self.storage.is_written_here()
 
@@ -513,8 +520,10 @@ class RunReader:
         return self.catalogue.derived(("complete_steps", ModeKeys.parse(mode)), select)
 
     def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
-        """Return the steps of a mode of which nothing can change any more, unless what was held for certain no longer
-        is."""
+        """Return the settled steps of a mode, which stay complete.
+
+        There are none yet if the session, or the number of rows up to the last settled step, has changed.
+        """
         session = self.workers.num_workers, self.workers.session_start
         known = self._settled.get(mode)
         if known is not None and known.session == session:

@@ -115,8 +115,9 @@ class Tensor:
     def reduction_value(
         self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
     ) -> Array:
-        """Return one statistic at a step: the saved one, or else computed from the raw value or from other saved
-        statistics.
+        """Return one statistic at a step.
+
+        If it was not saved, it is computed from the raw value or from other saved statistics.
 
         Args:
             step_num: The step.

@@ -46,8 +46,10 @@ class Workers:
         return sorted(self._files.values(), key=lambda info: natural(info.worker))
 
     def collections(self) -> Iterator[Collection]:
-        """Yield the collections that workers claim, by worker in natural order. One that cannot be read is logged and
-        skipped."""
+        """Yield the collections that workers claim, by worker in natural order.
+
+        A collection that cannot be read is logged and skipped.
+        """
         for name, info in sorted(self._files.items(), key=lambda item: natural(item[1].worker)):
             for document in info.collections:
                 try:
@@ -127,8 +129,10 @@ class Workers:
         return self._read_ends() or changed
 
     def _read_ends(self) -> bool:
-        """Read the session of an end mark, where a worker had several: a process that was taken over may have written
-        the mark last. Return whether anything changed."""
+        """Read the sessions of the end marks of workers that had several, and return whether anything changed.
+
+        A process that was taken over may have written the mark last.
+        """
         before = dict(self._end_sessions)
         self._end_sessions = {name: session for name, session in before.items() if name in self._ended_files}
         for name, info in self._files.items():

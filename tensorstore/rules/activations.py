@@ -16,8 +16,11 @@ _BATCH = 0  # the axis of the examples; each position of the other axes is a uni
 
 
 class DeadRelu(BuiltinRule):
-    """Fires if too many units of a ReLU layer are dead: hardly any example of the batch activates them. Axis 0 is the
-    batch, and each position of the other axes is a unit. Needs raw values."""
+    """Fires if too many units of a ReLU layer are dead.
+
+    A unit is dead if hardly any example of the batch activates it. Axis 0 is the batch, and each position of the other
+    axes is a unit. Needs raw values.
+    """
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of ReLU layers")
     threshold_inactivity: float = number(1.0, "a unit active for less than this % of the batch is dead", 0, 100)
@@ -36,9 +39,11 @@ class DeadRelu(BuiltinRule):
 
 
 class SaturatedActivation(BuiltinRule):
-    """Fires if too many nodes of a tanh or sigmoid layer get inputs at which the function is flat. A name that contains
-    `tanh` has the tanh range, any other the sigmoid range. Axis 0 is the batch. The statistics `min` and `max` suffice
-    where they are inside the range; outside it raw values are needed."""
+    """Fires if too many nodes of a tanh or sigmoid layer get inputs at which the function is flat.
+
+    The range of tanh applies to tensors with `tanh` in their name, the range of sigmoid to all others. Axis 0 is the
+    batch. The statistics `min` and `max` suffice while both are inside the range. Otherwise raw values are needed.
+    """
 
     collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
     tensor_regex: tuple[str, ...] = regexes(
@@ -88,8 +93,10 @@ class SaturatedActivation(BuiltinRule):
 
 
 class DeadFeatures(BuiltinRule):
-    """Fires if a layer has too many units that no example activates in a whole window of steps: capacity that is never
-    used. Axis 0 is the batch. Needs raw values."""
+    """Fires if a layer has too many units that no example activates in a whole window of steps.
+
+    The layer never uses this part of its capacity. Axis 0 is the batch. Needs raw values.
+    """
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of layers whose inactive units are 0 or less")
     window: int = integer(10, "steps of a window", least=1)

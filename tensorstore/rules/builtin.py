@@ -88,8 +88,11 @@ class BuiltinRule(Rule):
     # Reading.
 
     def rows(self, view: StepView, selector: Selector) -> list[SavedTensor]:
-        """Return the selected rows of a step. Raises TensorUnavailableForStep, which says how to save them, if there
-        are none."""
+        """Return the selected rows of a step.
+
+        Raises:
+            TensorUnavailableForStep: There are none. The message says how to save them.
+        """
         rows = view.select(selector)
         if not rows:
             raise self.nothing(view, selector)

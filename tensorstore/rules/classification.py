@@ -15,9 +15,11 @@ from .reader import Selector, StepView
 
 
 class ClassImbalance(BuiltinRule):
-    """Fires if the classes of the labels have very different sizes, or one of them is mostly mispredicted. Labels are
-    counted over all steps, and evaluated from `samples` labels on. Predictions are optional; they are paired with the
-    labels of the same step in the order of their names. Needs raw values."""
+    """Fires if the classes of the labels have very different sizes, or one of them is mostly mispredicted.
+
+    Labels are counted over all steps, and evaluated once there are `samples` of them. Predictions are optional. They
+    are paired with the labels of the same step, in the order of their names. Needs raw values.
+    """
 
     threshold_imbalance: float = number(
         10.0, "fires if the largest class has more than this many times the labels of the smallest", least=1
@@ -65,9 +67,12 @@ class ClassImbalance(BuiltinRule):
 
 
 class Confusion(BuiltinRule):
-    """Fires if the confusion matrix of a step has an element below `min_diag` on the diagonal, or one above
-    `max_off_diag` off it. Each row of the matrix, the examples of one class, is divided by its sum; rows without
-    examples are skipped. Of predictions with one axis more than the labels the argmax is used. Needs raw values."""
+    """Fires if the confusion matrix of a step shows that classes are confused.
+
+    That is an element below `min_diag` on the diagonal, or above `max_off_diag` off the diagonal. Each row of the
+    matrix holds the examples of one class, and is divided by its sum. Rows without examples are skipped. If the
+    predictions have one axis more than the labels, their argmax is used. Needs raw values.
+    """
 
     category_no: int | None = integer(None, "the number of classes; by default the number in the step", least=1)
     labels: str = text("labels", "regular expression for the names of labels")
@@ -95,8 +100,10 @@ class Confusion(BuiltinRule):
         return Selector(patterns=(pattern,)) if by_name else Selector((collection,))
 
     def _matrix(self, true: Array, predicted: Array) -> Array:
-        """Return the share of each predicted class (columns) in each true class (rows); NaN in rows without
-        examples."""
+        """Return the share of each predicted class (columns) in each true class (rows).
+
+        Rows without examples are NaN.
+        """
         size = self.category_no or 1 + int(max(true.max(), predicted.max(), 0))
         known = (true >= 0) & (true < size) & (predicted >= 0) & (predicted < size)
         matrix = np.zeros((size, size))
@@ -124,8 +131,10 @@ def _is_one_hot(true: Array, predicted: Array) -> bool:
 
 
 def _classes(value: Array, argmax: bool) -> Array:
-    """Return the class numbers of a batch, of shape (examples,): by argmax over the last axis, or rounded, so that a
-    probability is 0 or 1."""
+    """Return the class numbers of a batch, of shape (examples,).
+
+    They are the argmax over the last axis, or the rounded values, so that a probability becomes 0 or 1.
+    """
     if argmax and value.ndim:
         return np.asarray(np.argmax(np.asarray(value, np.float64), axis=-1)).reshape(-1)
     rounded = np.rint(np.asarray(value, np.float64)).reshape(-1)

@@ -50,6 +50,7 @@ def _default(value: Any) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    """Rewrite the generated part of the page that `arguments` names, and return the exit status."""
     if len(arguments) != 1:
         print(f"usage: python -m {__spec__.name} docs/rules.md", file=sys.stderr)
         return 2

@@ -15,8 +15,10 @@ _GRADIENTS = Selector(("gradients",))
 
 
 class VanishingGradient(BuiltinRule):
-    """Fires if a gradient is so small on average that its layer hardly learns. Evaluates the mean absolute value of
-    every tensor of the collection `gradients`."""
+    """Fires if a gradient is so small on average that its layer hardly learns.
+
+    Evaluates the mean absolute value of every tensor of the collection `gradients`.
+    """
 
     threshold: float = number(1e-7, "fires below this mean absolute value", least=0)
 
@@ -27,9 +29,11 @@ class VanishingGradient(BuiltinRule):
 
 
 class GradientNormSpike(BuiltinRule):
-    """Fires if the norm of all gradients of a worker together rises above its recent range. Its distance from the
-    median of the last `window` steps is measured in units of their median absolute deviation, on the logarithm of the
-    norm."""
+    """Fires if the norm of all gradients of a worker together rises above its recent range.
+
+    The rule compares the logarithm of the norm with the median of the last `window` steps. It measures the distance in
+    units of their median absolute deviation.
+    """
 
     window: int = integer(50, "steps that the norm is compared with", least=3)
     minimum: int = integer(10, "steps before the first comparison", least=3)

@@ -17,9 +17,12 @@ _IMAGES = r"^[A-Z]\w*_input_0$,hybridsequential0_input_0,(^|/)images?$"
 
 
 class CheckInputImages(BuiltinRule):
-    """Fires if images are not normalised: after `threshold_samples` images, the mean of a channel over all of them is
-    too far from 0. Evaluates tensors with four axes, of which axis 0 is the batch. The statistic `mean` suffices for
-    images with one channel; others need raw values."""
+    """Fires if images are not normalised.
+
+    That is, after `threshold_samples` images, the mean of a channel over all of them is too far from 0. Evaluates
+    tensors with four axes, of which axis 0 is the batch. The statistic `mean` suffices for images with one channel.
+    Others need raw values.
+    """
 
     threshold_mean: float = number(0.2, "fires if |mean| of a channel is above this", least=0)
     threshold_samples: int = integer(500, "images before the first evaluation", least=1)
@@ -70,8 +73,10 @@ class CheckInputImages(BuiltinRule):
 
 
 class NLPSequenceRatio(BuiltinRule):
-    """Fires if a token, such as the padding, makes up too much of the sequences. There is one threshold for each token.
-    The statistic `zero_count` suffices for token 0; others need raw values."""
+    """Fires if a token, such as the padding, makes up too much of the sequences.
+
+    There is one threshold for each token. The statistic `zero_count` suffices for token 0. Others need raw values.
+    """
 
     tensor_regex: tuple[str, ...] = regexes(r"(?i)embedding\w*_input_0,input_ids,token", "names of tensors of tokens")
     token_values: tuple[float, ...] = numbers("0", "tokens to count")

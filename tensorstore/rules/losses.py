@@ -21,8 +21,11 @@ Key = tuple[str, str]
 
 
 class LossNotDecreasing(SelectingRule):
-    """Fires if a loss does not fall. Every `num_steps` it is compared with the newest loss at least `num_steps` before:
-    it must have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode."""
+    """Fires if a loss does not fall.
+
+    Every `num_steps` steps, the loss is compared with the newest one that is at least `num_steps` steps older. It must
+    have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode.
+    """
 
     use_losses_collection: bool = flag(True, "evaluate the collection `losses` in addition to the selected tensors")
     num_steps: int = integer(10, "steps between the two losses, and between evaluations", least=1)
@@ -76,12 +79,15 @@ class LossNotDecreasing(SelectingRule):
 
 
 class Overfit(BuiltinRule):
-    """Fires if the validation loss is too far above the training loss: (validation - training) / training >
-    `ratio_threshold`, in `patience` evaluations in a row. At the end of an evaluation, the means of the losses of EVAL
-    and of TRAIN steps since the last evaluation are compared.
+    """Fires if the validation loss is too far above the training loss.
+
+    That is, (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the end of an
+    evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
+    evaluation.
 
     Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
-    `validation-rmse`, are compared at that step."""
+    `validation-rmse`, are compared at that step.
+    """
 
     tensor_regex: tuple[str, ...] | None = regexes(None, "names of losses, instead of the collection `losses`")
     training_regex: tuple[str, ...] = regexes(
@@ -161,8 +167,10 @@ class Overfit(BuiltinRule):
 
 
 class Overtraining(BuiltinRule):
-    """Fires if the training loss or the validation loss has no new optimum, better by more than `delta`, for too many
-    saved losses in a row. After that it counts from zero."""
+    """Fires if the training loss or the validation loss has no new optimum for too many saved losses in a row.
+
+    A new optimum is better than the last one by more than `delta`. After firing, the rule counts from zero.
+    """
 
     patience_train: int = integer(5, "saved training losses without a new optimum", least=1)
     patience_validation: int = integer(10, "saved validation losses without a new optimum", least=1)
@@ -188,9 +196,11 @@ class Overtraining(BuiltinRule):
 
 
 class LossSpike(SelectingRule):
-    """Fires if a training loss jumps far above its recent values. Its distance from the median of the last `window`
-    losses is measured in units of their median absolute deviation. Evaluates the collection `losses`, unless tensors
-    are selected."""
+    """Fires if a training loss jumps far above its recent values.
+
+    Its distance from the median of the last `window` losses is measured in units of their median absolute deviation.
+    Evaluates the collection `losses`, unless tensors are selected.
+    """
 
     window: int = integer(50, "losses that the newest is compared with", least=3)
     minimum: int = integer(10, "losses before the first comparison", least=3)

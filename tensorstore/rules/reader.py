@@ -182,16 +182,20 @@ class Reader:
         return log.info(max(before)) if before else None
 
     def earlier(self, row: SavedTensor) -> Iterator[SavedTensor]:
-        """Yield the rows of the same tensor, worker and mode before `row`, newest first. Each is read when it is
-        taken."""
+        """Yield the rows of the same tensor, worker and mode before `row`, newest first.
+
+        Each is read when the iterator reaches it.
+        """
         for info in self._steps_before(row):
             found = self._row(row.name, info.global_step, row.worker)
             if found is not None:
                 yield found
 
     def since(self, row: SavedTensor, first_mode_step: int) -> SavedTensor | None:
-        """Return the earliest row of the same tensor, worker and mode at a mode step of at least `first_mode_step`,
-        before `row`."""
+        """Return the earliest row of the same tensor, worker and mode between a mode step and `row`.
+
+        Its mode step is at least `first_mode_step`, and before that of `row`.
+        """
         within = [info for info in self._steps_before(row) if info.mode_step >= first_mode_step]
         return self._row(row.name, within[-1].global_step, row.worker) if within else None
 

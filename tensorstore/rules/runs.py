@@ -23,9 +23,12 @@ _RTOL, _ATOL = 1e-5, 1e-8
 
 
 class SimilarAcrossRuns(SelectingRule):
-    """Fires if tensors of two runs differ at a step: by `numpy.allclose` with rtol 1e-5 and atol 1e-8, or, where a raw
-    value is missing, in a statistic that both saved. A name that only one run has at the step is a finding. Evaluates
-    all tensors, unless some are selected. `other_trials` is the other run: a trial or a path."""
+    """Fires if tensors of two runs differ at a step.
+
+    Raw values are compared by `numpy.allclose`, with rtol 1e-5 and atol 1e-8. If one is missing, the statistics that
+    both runs saved are compared. A name that only one run has at the step is a finding, too. Evaluates all tensors,
+    unless some are selected. `other_trials` is the other run: a trial or a path.
+    """
 
     def __init__(self, base_trial: Trial, other_trials: Any = None, *args: Any, **parameters: Any) -> None:
         super().__init__(base_trial, *args, other_trials=_opened(other_trials), **parameters)
@@ -72,10 +75,13 @@ class SimilarAcrossRuns(SelectingRule):
 
 
 class RankDivergence(BuiltinRule):
-    """Fires if a worker diverges from the others: the norm of one of its replicated weights differs from the median
-    over all workers by more than `tolerance_percent`, or a gradient's norm is more than `factor` times the median or
-    less than its inverse. For data parallel training that saves every worker (`include_workers="all"`); not for sharded
-    parameters. The statistic `l2` suffices."""
+    """Fires if a worker diverges from the others.
+
+    The norm of each of its tensors is compared with the median over all workers. The norm of a replicated weight must
+    not differ from the median by more than `tolerance_percent` %. The norm of a gradient must not be more than `factor`
+    times the median, or less than the median divided by `factor`. The rule is for data parallel training that saves
+    every worker (`include_workers="all"`), not for sharded parameters. The statistic `l2` suffices.
+    """
 
     collection_names: tuple[str, ...] = words("weights,biases", "tensors that must be equal in all workers")
     tensor_regex: tuple[str, ...] | None = regexes(None, "names of further tensors that must be equal")

@@ -13,8 +13,11 @@ from .reader import StepView
 
 
 class StalledTraining(BuiltinRule):
-    """Fires if no new step comes for `threshold` seconds, and the job has not ended. After twice that time the
-    evaluation ends. In a run that has ended, it fires if so much time lies between two saved steps."""
+    """Fires if no new step is saved for `threshold` seconds although the job has not ended.
+
+    After twice that time the evaluation ends. In a run that has ended, the rule fires if two consecutive saved steps
+    are that far apart.
+    """
 
     threshold: float = number(1800.0, "seconds without a new step after which it fires", least=0)
     stop_training_on_fire: bool = flag(False, "stop training, as the action StopTraining does")

@@ -24,8 +24,11 @@ _LOW_PRECISION = ("float16", "bfloat16")
 
 
 class ExplodingTensor(SelectingRule):
-    """Fires if a tensor contains NaN or an infinity. Evaluates all tensors, unless some are selected. Uses the
-    statistics `nan_count` and `inf_count`, or `abs_max`, `abs_mean`, `l1` or `l2`, which are then not finite."""
+    """Fires if a tensor contains NaN or an infinity.
+
+    Evaluates all tensors, unless some are selected. Uses the statistics `nan_count` and `inf_count`, or `abs_max`,
+    `abs_mean`, `l1` or `l2`, which are then not finite.
+    """
 
     only_nan: bool = flag(False, "fire for NaN only")
 
@@ -62,8 +65,10 @@ class ExplodingTensor(SelectingRule):
 
 
 class TensorVariance(SelectingRule):
-    """Fires if the variance of a tensor is above `max_threshold` or below `min_threshold`. At least one of them, and
-    the tensors, must be set."""
+    """Fires if the variance of a tensor is above `max_threshold` or below `min_threshold`.
+
+    At least one of the two must be set, and the tensors must be selected.
+    """
 
     max_threshold: float | None = number(None, "fires above this variance")
     min_threshold: float | None = number(None, "fires below this variance")
@@ -101,10 +106,12 @@ class AllZero(SelectingRule):
 
 
 class UnchangedTensor(SelectingRule):
-    """Fires if the last `num_steps` saved values of a tensor are all close to one another, by `numpy.allclose`: |a - b|
-    <= atol + rtol |b|. Values of one mode are compared; weights, biases and buffers are skipped in EVAL and PREDICT,
-    where they do not change. Statistics can only show that a tensor changed; to show that it did not, raw values are
-    needed. The tensors must be selected."""
+    """Fires if the last `num_steps` saved values of a tensor are all close to one another.
+
+    Two values are close by `numpy.allclose` if |a - b| <= atol + rtol |b|. Only values of the same mode are compared.
+    Weights, biases and buffers are skipped in EVAL and PREDICT, where they do not change. Statistics can show only that
+    a tensor changed; raw values are needed to show that it did not. The tensors must be selected.
+    """
 
     num_steps: int = integer(3, "number of values to compare", least=2)
     rtol: float = number(1e-5, "relative tolerance", least=0)
@@ -146,8 +153,10 @@ class UnchangedTensor(SelectingRule):
         return False
 
     def _most(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> float:
-        """Return the largest difference of two close values; infinite if the statistics do not show how large the
-        values are."""
+        """Return the largest difference that two close values can have.
+
+        It is infinite if the statistics do not show how large the values are.
+        """
         extremes = [view.saved(each, name) for each in (row, newest) for name in ("abs_max", "min", "max")]
         magnitudes = [abs(each) for each in extremes if each is not None and math.isfinite(each)]
         complete = view.saved(newest, "abs_max") is not None or (
@@ -167,10 +176,13 @@ class UnchangedTensor(SelectingRule):
 
 
 class LowPrecisionSaturation(SelectingRule):
-    """Fires if too many values of a 16-bit or 8-bit float tensor are at the limits of its dtype: at its largest number
-    (or infinite), or flushed to zero. Evaluates all tensors of such dtypes, unless some are selected; others are
-    skipped. For zeros the statistic `zero_count` suffices; for the largest number raw values are needed, unless
-    `abs_max` shows that no value reaches it."""
+    """Fires if too many values of a 16-bit or 8-bit float tensor are at the limits of its dtype.
+
+    At the limits are values that equal its largest number or are infinite, and values that were flushed to zero.
+    Evaluates all tensors of such dtypes, unless some are selected. Tensors of other dtypes are skipped. For zeros the
+    statistic `zero_count` suffices. For the largest number raw values are needed, unless `abs_max` shows that no value
+    reaches it.
+    """
 
     threshold: float = number(0.1, "fires above this % of values at the dtype's largest", 0, 100)
     threshold_zero: float = number(50.0, "fires above this % of zeros", 0, 100)

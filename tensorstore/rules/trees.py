@@ -16,8 +16,10 @@ _TREES = Selector(("trees",))
 
 
 class FeatureImportanceOverweight(BuiltinRule):
-    """Fires if the `nfeatures` most important features have too much of the total importance. Features that the model
-    does not use have none."""
+    """Fires if the `nfeatures` most important features have too much of the total importance.
+
+    Features that the model does not use have no importance.
+    """
 
     threshold: float = number(0.8, "fires above this share of the most important features", 0, 1)
     nfeatures: int = integer(3, "number of most important features", least=1)
@@ -39,8 +41,10 @@ class FeatureImportanceOverweight(BuiltinRule):
 
 
 class TreeDepth(BuiltinRule):
-    """Fires if a tree is too deep: floor(log2(largest node id)) > `depth`. Evaluates the node ids in the collection
-    `trees`. The statistic `max` suffices."""
+    """Fires if a tree is too deep: floor(log2(largest node id)) > `depth`.
+
+    Evaluates the node ids in the collection `trees`. The statistic `max` suffices.
+    """
 
     depth: int = integer(4, "fires above this depth", least=0)
 

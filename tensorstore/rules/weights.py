@@ -17,9 +17,11 @@ _CENTRAL = (5.0, 95.0)  # percentiles
 
 
 class WeightUpdateRatio(BuiltinRule):
-    """Fires if weights change too much or too little from one save to the next: mean |update| / (mean |weight| +
-    epsilon), for each tensor of the collection `weights`, in TRAIN steps if there are any, else GLOBAL. Needs raw
-    values."""
+    """Fires if weights change too much or too little from one save to the next.
+
+    The rule computes mean |update| / (mean |weight| + epsilon) for each tensor of the collection `weights`. It
+    evaluates the TRAIN steps, or the GLOBAL steps if there are none. Needs raw values.
+    """
 
     num_steps: int | None = integer(
         None,
@@ -70,10 +72,16 @@ class WeightUpdateRatio(BuiltinRule):
 
 
 class PoorWeightInitialization(BuiltinRule):
-    """Fires if one of these is true in the first `steps` steps that have what the rule needs: the variances of the
-    activation inputs of two layers differ by more than a factor `threshold`; the central 90 % of a gradient's values
-    are within `distribution_range`; the loss has not fallen for `patience` steps. The finding says which. Variances and
-    losses need statistics, percentiles need raw values or histograms."""
+    """Fires if activations, gradients or losses suggest that the weights were badly initialised.
+
+    Evaluates the first `steps` steps that have the tensors that it needs. It fires if one of these is true:
+
+    - The variances of the activation inputs of two layers differ by more than a factor of `threshold`.
+    - The central 90 % of a gradient's values are within `distribution_range`.
+    - The loss has not fallen for `patience` steps.
+
+    The finding says which. Variances and losses need statistics. Percentiles need raw values or histograms.
+    """
 
     activation_inputs_regex: tuple[str, ...] = regexes(INPUTS_OF_RELU, "names of inputs of activation functions")
     threshold: float = number(10.0, "fires if the largest variance is more than this many times the smallest", least=1)

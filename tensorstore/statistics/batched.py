@@ -1,5 +1,7 @@
-"""The statistics of many small arrays at once: a model has a hundred, and numpy's calls for each of them would take
-longer than the computation itself."""
+"""The statistics of many small arrays at once.
+
+A model has a hundred of them, and calling numpy for each would take longer than the computation itself.
+"""
 
 from __future__ import annotations
 

@@ -93,8 +93,10 @@ def derive(name: str, saved: Mapping[str, float], shape: Sequence[int]) -> float
 
 
 def _derived(name: str, known: Mapping[str, float], open_names: frozenset[str]) -> float | None:
-    """Return a statistic by the first formula whose needs are known or follow themselves; `open_names` are being
-    derived already, further up."""
+    """Return a statistic by the first formula whose needs are known or can be derived; None if there is none.
+
+    `open_names` are the statistics that callers are deriving already.
+    """
     for derivation in _BY_NAME.get(name, ()):
         found = [
             known[need] if need in known else None if need in open_names else _derived(need, known, open_names | {need})

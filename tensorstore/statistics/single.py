@@ -111,8 +111,10 @@ def _plan(names: tuple[str, ...]) -> _Plan:
 
 @dataclass(slots=True)
 class _Partial:
-    """The quantities of a part of a tensor, from which all statistics come. Those that the plan does not need stay
-    unset."""
+    """The quantities of a part of a tensor, from which all statistics are computed.
+
+    Those that the plan does not need stay unset.
+    """
 
     sqrt = staticmethod(math.sqrt)
 

@@ -144,8 +144,11 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, path: str, data: bytes | memoryview) -> None:
-        """Publish a new file, whole. Raises AlreadyPublished if the name is taken; of several racing, exactly one
-        succeeds."""
+        """Publish a new file, whole. If several processes create the same file, exactly one succeeds.
+
+        Raises:
+            AlreadyPublished: The name is taken.
+        """
 
     @abstractmethod
     def replace(self, path: str, data: bytes | memoryview) -> None:
@@ -161,8 +164,10 @@ class Storage(ABC):
 
     @abstractmethod
     def written_at(self, path: str) -> tuple[float, float]:
-        """Return when the file was last written or touched, and what time it is now, by the storage's own clock as far
-        as there is one. Both in seconds since 1970."""
+        """Return when the file was last written or touched, and what time it is now, in seconds since 1970.
+
+        Both are by the storage's own clock, if it has one.
+        """
 
     @contextmanager
     def locked(self, path: str, seconds: float) -> Iterator[None]:

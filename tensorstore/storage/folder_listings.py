@@ -39,8 +39,10 @@ class FolderListings:
 
 
 def _is_listed(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a folder is a file, or a folder or link in place of one, which its reader then names
-    as damaged."""
+    """Return whether an entry of a folder is a file, or a folder or link in place of one.
+
+    The reader of such a folder or link reports it as a damaged file.
+    """
     return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
 
 

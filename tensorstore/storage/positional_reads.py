@@ -24,8 +24,10 @@ def read_at(number: int, start: int, length: int) -> bytes:
 
 
 def read_owned(number: int, start: int, length: int) -> bytearray:
-    """Return the same in memory that belongs to the caller, of no more bytes than the file has: an index may claim any
-    length."""
+    """Return the same bytes as `read_at`, in memory that belongs to the caller.
+
+    An index may claim any length, so a large one is first limited to what the file holds.
+    """
     if length > _TRUSTED_LENGTH:
         length = max(0, min(length, os.fstat(number).st_size - start))
     data = bytearray(length)

@@ -41,8 +41,10 @@ class TailCache:
         self._lock = threading.Lock()
 
     def keep(self, path: str, data: bytes, size: int) -> None:
-        """Keep the last bytes of a file of `size` bytes, instead of what was kept of it, unless that was more of the
-        same file."""
+        """Keep the last bytes of a file of `size` bytes.
+
+        They replace the bytes that were kept before, unless those were more and the file had the same size.
+        """
         with self._lock:
             known = self._ends.get(path)
             if known is not None and known.size == size and len(known.data) > len(data):

@@ -88,8 +88,10 @@ class LeaseInfo:
 
 
 def read_leases(storage: Storage) -> list[LeaseInfo]:
-    """Return all leases of a run, also those that were released or ran out. A damaged file is left out: it does
-    not prevent others from writing."""
+    """Return all leases of a run, also those that were released or ran out.
+
+    A damaged file is left out: it does not prevent others from writing.
+    """
     return list(_read_leases(storage))
 
 
@@ -205,15 +207,20 @@ class Lease:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep a process of this machine that takes over waiting while this one publishes something. Raises
-        RunTakenOver, as `check`."""
+        """Make a process on this machine that takes the run over wait until this block has published something.
+
+        Raises:
+            RunTakenOver: As for `check`.
+        """
         with self._storage.locked(self.info.path, _LOCK_SECONDS):
             self.check()
             yield
 
     def check(self, at_once: bool = False) -> None:
-        """Make sure that this process may still write. Costs a request only where the last renewal is too long ago, as
-        after the machine slept, or `at_once`; on a disk it costs next to nothing, and is done each time.
+        """Verify that this process may still write.
+
+        On a disk the lease is renewed at each call, which costs next to nothing. Elsewhere a renewal costs a request.
+        It is made only if the last one is too long ago, as after the machine slept, or if `at_once` is true.
 
         Raises:
             RunTakenOver: Another process has taken the run over.
@@ -273,8 +280,10 @@ class Lease:
 
 
 def wait_until_stopped(storage: Storage, leases: Iterable[LeaseInfo]) -> None:
-    """Wait until processes whose leases have been ended have noticed it, or would have. On a disk they notice it before
-    they publish anything more."""
+    """Wait until processes whose leases have been ended have noticed it, or would have.
+
+    On a disk there is no wait: they notice it before they publish anything more.
+    """
     waited = {session_end_path(each.worker, each.session).rpartition("/")[2]: each for each in leases}
     if storage.is_local or not waited:
         return

@@ -67,8 +67,10 @@ class _Stop:
 
 
 class Writer:
-    """Writes the steps of one worker. The training thread calls `put`, which only queues; a thread of the
-    writer's own computes statistics, encodes and publishes.
+    """The writer of the steps of one worker.
+
+    The training thread calls `put`, which only queues. A thread of the writer computes statistics, encodes and
+    publishes.
 
     A flush happens `flush_seconds` after a step has closed (0: as each step closes), when `flush_bytes` have gathered,
     on `flush()` and on `close()`. Chunks of values are published before the index file that names them, so a reader
@@ -337,8 +339,10 @@ class Writer:
         return found
 
     def _publish(self) -> None:
-        """Publish the values gathered so far, then the rows of the closed steps. Values of a step still open may be
-        among them; its rows follow once it has closed."""
+        """Publish the values gathered so far, then the rows of the closed steps.
+
+        The values may include some of a step that is still open. Its rows follow once it has closed.
+        """
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
             self._publish_all()
 
