@@ -30,8 +30,11 @@ _VARIABLES = frozenset({CollectionKeys.WEIGHTS, CollectionKeys.BIASES, Collectio
 
 
 class Capture:
-    """The capture of one hook. It names the tensors of a model, reads its variables, and chooses what runs each step:
-    the model's own function, or one that also collects the tensors that are due."""
+    """The capture of one hook.
+
+    It names the tensors of a model, reads its variables, and chooses what runs each step: the model's own function, or
+    one that also collects the tensors that are due.
+    """
 
     def __init__(self, recorder: LeadingRecorder) -> None:
         self.recorder = recorder
@@ -140,8 +143,10 @@ class Capture:
         self._capture_variables()
 
     def _build(self, function: StepFunction, source: Any) -> None:
-        """Create the variables that the model creates only in its first step, by tracing the step once without running
-        it."""
+        """Create the variables that a model creates only in its first step.
+
+        For this the step is traced once, without running it.
+        """
         if function.build_attempted:
             return
         function.build_attempted = True

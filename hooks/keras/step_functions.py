@@ -60,8 +60,10 @@ class StepFunction:
         return result
 
     def _show(self, step: CapturingStep) -> None:
-        """Show Keras 2 the function that ran, if its own was never traced: the TensorBoard callback reads the graph of
-        `train_tf_function` after the first step."""
+        """Show Keras 2 the function that ran, if its own was never traced.
+
+        The TensorBoard callback reads the graph of `train_tf_function` after the first step.
+        """
         original = getattr(self.model, "train_tf_function", None)
         if self.phase == "train" and isinstance(step, GraphStep) and original is not None and not _was_traced(original):
             self._hidden = original
@@ -181,7 +183,7 @@ class GraphStep(CapturingStep):
         """The `tf.function` that runs the step."""
 
     def trace(self, source: Any) -> None:
-        """Trace the step now: what may fail fails before the step runs."""
+        """Trace the step now, so that an error comes before the step runs."""
         with self.tensors.observing(self._optimizers):
             self.traced.get_concrete_function(source)
 

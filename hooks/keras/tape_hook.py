@@ -177,8 +177,10 @@ class TapeHook(ABC):
 
     @guarded
     def _save_here(self, save: Callable[[Recorder, Any], None], value: Any) -> None:
-        """Save a value of the replica that runs here, or the value of each replica outside of them. Inside a
-        `tf.function` it is saved at each execution."""
+        """Save a value of the replica that runs here, or outside of replicas the value of each one.
+
+        Inside a `tf.function` it is saved at each execution.
+        """
         building = graph()
         if building is not None and self._cannot_call_back():
             return

@@ -175,8 +175,10 @@ class Hook(BaseHook):
 
     @guarded
     def begin_step(self, root: Any, inputs: Any) -> None:
-        """Begin a step, unless another device has begun it, and capture the parameters of a model before its
-        forward."""
+        """Begin a step and capture the parameters of a model before its forward.
+
+        Where a batch is split over several devices, the first of them begins the step for all.
+        """
         if not self.recorder.active:
             return
         for collection in self.recorder.collections:
@@ -230,8 +232,10 @@ class Hook(BaseHook):
         observe_backward(self)
 
     def _refresh(self, root: Any) -> list[Any]:
-        """Register callbacks on new blocks of a model, which may have changed since the last step. Return its
-        parameters."""
+        """Register callbacks on the new blocks of a model, and return its parameters.
+
+        The model may have changed since the last step.
+        """
         root.apply(self._register_callbacks)
         parameters = list(root.collect_params().values())
         for parameter in parameters:
@@ -300,8 +304,10 @@ class Hook(BaseHook):
     # Capturing.
 
     def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
-        """Capture parameters before the step updates them. Return those that MXNet initialises only in the forward,
-        when it knows the shapes of the inputs."""
+        """Capture parameters before the step updates them, and return those that are not initialised.
+
+        MXNet initialises these in the forward, when it knows the shapes of the inputs.
+        """
         uninitialised = []
         for parameter in parameters:
             if parameter._data is None:

@@ -98,8 +98,9 @@ class DueTensors:
 
 
 class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
-    """A hook that saves the tensors of a job that runs a graph in sessions: pass it to a MonitoredSession as one of its
-    `hooks`, or a plain session to `wrap_session`.
+    """A hook that saves the tensors of a job that runs a graph in sessions.
+
+    Pass it to a MonitoredSession as one of its `hooks`, or pass a plain session to `wrap_session`.
 
     Each `session.run` that ends without an error is a step, also one that initialises variables. A variable is saved as
     it was before the run. Another tensor is saved at the runs that compute it, or could compute it without changing any

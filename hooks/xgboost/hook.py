@@ -100,8 +100,10 @@ class Options(HookOptions):
 
 
 class Hook(BaseHook, xgb.callback.TrainingCallback):
-    """A hook that saves what an XGBoost job learns: a callback of `xgboost.train`, of scikit-learn's estimators and of
-    `xgboost.cv`. Each boosting round is a step.
+    """A hook that saves what an XGBoost job learns.
+
+    It is a callback of `xgboost.train`, of scikit-learn's estimators and of `xgboost.cv`. Each boosting round is a
+    step.
 
     `help(Hook.__init__)` lists the arguments: those of every hook, and `hyperparameters`, `train_data` and
     `validation_data`. The metrics are always saved; by default every tenth step is. After construction no error of the
@@ -162,8 +164,10 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     @property
     def validation_data(self) -> xgb.DMatrix | None:
-        """The data whose predictions and labels are saved, as a DMatrix. It can be set to all that `validation_data`
-        accepts."""
+        """The data whose predictions and labels are saved, as a DMatrix.
+
+        It can be set to all that `validation_data` accepts.
+        """
         return self._validation.matrix if self._validation else None
 
     @validation_data.setter

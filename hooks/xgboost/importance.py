@@ -59,8 +59,10 @@ class Importances:
         self._names = {name: importance_names(name, features) for name in IMPORTANCE_TYPES}
 
     def _score(self, booster: Any, name: str) -> list[Any]:
-        """Return `booster.get_score` by XGBoost's C interface, because the method's Python takes two thirds of its
-        time."""
+        """Return the scores of `booster.get_score`, by XGBoost's C interface where possible.
+
+        The Python of that method takes two thirds of its time.
+        """
         function = _feature_score()
         if function is not None:
             count, groups = ctypes.c_uint64(), ctypes.c_uint64()

@@ -66,8 +66,10 @@ def _newest(booster: Any) -> tuple[list[Any], int]:
 
 
 def _newest_of_whole(booster: Any, refused: ValueError) -> tuple[list[Any], int]:
-    """Return the same from a model that cannot be sliced, such as one with process_type="update" before its last
-    round."""
+    """Return what `_newest` does, from a model that cannot be sliced.
+
+    Such a model is one with process_type="update" before its last round.
+    """
     found = _part_with_trees(_gradient_booster(booster))
     if "iteration_indptr" not in found["model"]:
         raise UnsupportedValue("the model has no trees: it is linear") from refused
