@@ -21,7 +21,7 @@ _FOLDED_WIDTH = 24
 
 
 def visible(text: str, keep: str = "\t\n") -> str:
-    """Return text with all characters that control a terminal, or are invisible, as escapes such as `\\x1b`.
+    r"""Return text with all characters that control a terminal, or are invisible, as escapes such as `\x1b`.
 
     The names of tensors, workers and collections come from a run, which may be a stranger's. ESC and the C1 controls
     move the cursor or set the title, CR overwrites the line, and marks of direction reorder the text.

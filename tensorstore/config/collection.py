@@ -214,8 +214,10 @@ class Collection:
 
 
 def check_collection_name(name: Any) -> None:
-    """Raise InvalidCollectionConfiguration for a collection's name that is no text, is blank, or holds control
-    characters or half a surrogate pair: no reader could show it or query for it."""
+    """Raise InvalidCollectionConfiguration for a name that no reader could show or query for.
+
+    Such a name is not text, is blank, or contains control characters or half a surrogate pair.
+    """
     if not isinstance(name, str):
         raise InvalidCollectionConfiguration(name, f"its name must be text, got {type(name).__name__}")
     if not name.strip():
@@ -228,7 +230,11 @@ def check_collection_name(name: Any) -> None:
 
 
 def compile_regex(text: str, collection: str) -> re.Pattern[str]:
-    """Raises InvalidCollectionConfiguration naming the collection and what is wrong with the expression."""
+    """Return a compiled regular expression of a collection.
+
+    Raises:
+        InvalidCollectionConfiguration: It is not a regular expression. The message names the collection.
+    """
     try:
         return re.compile(text)
     except (re.error, TypeError, OverflowError, RecursionError) as exc:
@@ -236,5 +242,5 @@ def compile_regex(text: str, collection: str) -> re.Pattern[str]:
 
 
 def regexes(value: Iterable[str] | str | None) -> list[str]:
-    """Regular expressions from a list or from a comma-separated string."""
+    """Return regular expressions as a list, from an iterable or a comma-separated string."""
     return names(value)

@@ -103,10 +103,11 @@ class DuckDBDatabase(Database):
                 self.execute(f"set {name} = {_text(value)}")
 
     def _lock_down(self) -> None:
-        """Let nothing be reached but the files of the runs: before the first of them is read, and any user's query.
+        """Allow access to nothing but the files of the runs.
 
-        Not earlier, because the filesystem needs fsspec, whose import takes 0.1 s; and DuckDB takes the name of a
-        directory for a local one until the filesystem is registered.
+        This comes before the first of them is read, and before any query of a user. It does not come earlier, because
+        the filesystem needs fsspec, whose import takes 0.1 s; and DuckDB takes the name of a directory for a local one
+        until the filesystem is registered.
         """
         if self._locked:
             return
@@ -241,8 +242,10 @@ class DuckDBDatabase(Database):
 
     @contextmanager
     def _in_use(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Have `close` stop what runs on a cursor inside the block. A result outlives the closing of its connection,
-        and a query that began after that could not be stopped."""
+        """Make `close` stop what runs on a cursor inside the block.
+
+        A result outlives the closing of its connection, and a query that began after that could not be stopped.
+        """
         with self._lock:
             if self._connection is None:
                 raise RunClosed
@@ -271,7 +274,7 @@ class DuckDBDatabase(Database):
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Never use nor close the connection that a forked child has inherited: its threads are not here."""
+        """Abandon the connection that a forked child has inherited, without closing it: its threads are not here."""
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None

@@ -15,8 +15,10 @@ _BYTES_OF_THREAD = 1 << 30
 
 
 def default_memory_limit() -> str:
-    """Return the value of the environment variable, such as '8GB', or else a quarter of the memory of this process,
-    4 GiB at most."""
+    """Return the memory limit of an engine as text with a unit, such as '8GB'.
+
+    It is the value of the environment variable, or else a quarter of the memory of this process, 4 GiB at most.
+    """
     limit = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     return limit or f"{min(_MOST_BYTES, memory_of_process() // _SHARE) >> 20}MiB"
 

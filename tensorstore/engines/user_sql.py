@@ -178,7 +178,7 @@ def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> C
 
 
 def _path(node: Tree) -> list[str]:
-    """The parts of a table's name: catalogue and schema, where they are written, and the name."""
+    """Return the parts of a table's name: catalogue and schema, where they are written, and the name."""
     named = node.get("qualified_name") or {}
     path = named.get("path") or [node.get("catalog_name"), node.get("schema_name"), node["table_name"]]
     return [str(part).lower() for part in path if part]

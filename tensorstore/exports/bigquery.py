@@ -1,4 +1,4 @@
-"""Export into BigQuery: `bigquery://project/dataset`."""
+"""The export into BigQuery: `bigquery://project/dataset`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export into a folder of CSV files: `csv:exports`, `csv:s3://bucket/exports`."""
+"""The export into a folder of CSV files: `csv:exports`, `csv:s3://bucket/exports`."""
 
 from __future__ import annotations
 

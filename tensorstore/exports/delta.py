@@ -1,4 +1,4 @@
-"""Export into Delta Lake: `delta:folder`, `delta:s3://bucket/folder`, each table in a folder below it."""
+"""The export into Delta Lake: `delta:folder`, `delta:s3://bucket/folder`, each table in a folder below it."""
 
 from __future__ import annotations
 

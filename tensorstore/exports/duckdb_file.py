@@ -1,4 +1,4 @@
-"""Export into a DuckDB file: `duckdb:///folder/runs.duckdb`, or the path alone."""
+"""The export into a DuckDB file: `duckdb:///folder/runs.duckdb`, or the path alone."""
 
 from __future__ import annotations
 

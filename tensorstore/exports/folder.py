@@ -1,4 +1,4 @@
-"""Export into a folder of plain files, on a disk or in an object store: what all kinds of files share."""
+"""The export into a folder of plain files, on a disk or in an object store: what all kinds of files share."""
 
 from __future__ import annotations
 
@@ -116,7 +116,10 @@ class Folder(Target):
                 raise self._is_under_way(run) from None
 
     def _check_alone(self, part: Part) -> None:
-        """Two exports at once would both move what is new, in files of other ranges."""
+        """Raise ExportError if another export has written rows of the same worker in the meantime.
+
+        Two exports at once would both move what is new, in files of other ranges.
+        """
         position = Position(part.table, part.worker)
         if dict(self._positions(part.table, part.run)).get(position, -1) != part.after:
             raise self._is_under_way(part.run)
@@ -135,12 +138,12 @@ class Folder(Target):
         return None
 
     def _stream(self, schema: pa.Schema) -> pa.Schema:
-        """The types with which rows of a table come to `_write`."""
+        """Return the schema with which rows of a table come to `_write`."""
         return schema
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Say of the folder what its storage says of a file."""
+        """Raise a StorageError of the block as an ExportError that names the target."""
         try:
             yield
         except StorageError as exc:

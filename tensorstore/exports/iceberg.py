@@ -1,4 +1,7 @@
-"""Export into Apache Iceberg: `iceberg:NAME`, a catalogue of pyiceberg's configuration, or `iceberg:sqlite:///catalogue.db`."""
+"""The export into Apache Iceberg.
+
+Its URL is `iceberg:NAME`, for a catalogue of pyiceberg's configuration, or `iceberg:sqlite:///catalogue.db`.
+"""
 
 from __future__ import annotations
 

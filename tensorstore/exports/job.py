@@ -163,8 +163,10 @@ class _Job:
         return held
 
     def _rename(self, source: Source, known: set[tuple[str, str]]) -> None:
-        """Keep the name that the run has in the target. Its own name depends on the runs that it is opened with, and
-        its rows must not be exported twice."""
+        """Keep the name that the run has in the target.
+
+        Its own name depends on the runs that it is opened with, and its rows must not be exported twice.
+        """
         for identity, name in sorted(known):
             if identity == source.identity:
                 known.remove((identity, name))

@@ -1,4 +1,4 @@
-"""Export into a folder of Parquet files: `parquet:exports`, `parquet:s3://bucket/exports`."""
+"""The export into a folder of Parquet files: `parquet:exports`, `parquet:s3://bucket/exports`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export into PostgreSQL: `postgresql://host/database?schema=runs`."""
+"""The export into PostgreSQL: `postgresql://host/database?schema=runs`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,12 @@ def _rows_at(at: ValueLocation, starts: Sequence[int]) -> range:
 
 
 def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) -> Iterator[pa.Table]:
-    """The rows of a chunk at these locations, a row group at a time. Raises CorruptFile, and FileNotFoundError."""
+    """Yield the rows of a chunk at these locations, one row group at a time.
+
+    Raises:
+        CorruptFile: The values cannot be read.
+        FileNotFoundError: The chunk is missing.
+    """
     try:
         reader = pq.ParquetFile(ChunkFile(storage, chunk))
         groups = row_groups(read_footer(storage, chunk, storage.size(chunk)))

@@ -1,4 +1,4 @@
-"""Export into Snowflake: `snowflake://USER@ACCOUNT/DATABASE/SCHEMA?warehouse=NAME`."""
+"""The export into Snowflake: `snowflake://USER@ACCOUNT/DATABASE/SCHEMA?warehouse=NAME`."""
 
 from __future__ import annotations
 

@@ -68,8 +68,10 @@ class Source:
                 self._stop_before(path)
 
     def _stop_before(self, path: str) -> None:
-        """Leave out a worker's files from one on that may be readable later: an export never returns to steps
-        before the last one that it has exported."""
+        """Skip a file that may be readable later, and the files of its worker that follow.
+
+        An export never returns to steps before the last one that it has exported.
+        """
         missing = flush_range_of(path)
         for worker, files in self._files.items():
             if missing and path.startswith(f"{index_folder(worker)}/"):

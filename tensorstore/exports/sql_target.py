@@ -77,8 +77,10 @@ class SQLTarget(Target):
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[None]:
-        """Raise errors of the driver inside the block as ExportError. Where a transaction may create tables, the block
-        is one."""
+        """Raise errors of the driver inside the block as ExportError.
+
+        Where a transaction may create tables, the block is one.
+        """
 
     @abstractmethod
     def _table(self, name: str) -> str:

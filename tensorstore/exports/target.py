@@ -50,8 +50,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one table that are exported together: those of one worker of one run, of the global steps after `after`
-    and up to `last_step`."""
+    """Rows of one table that are exported together.
+
+    They are those of one worker of one run, of the global steps after `after` and up to `last_step`.
+    """
 
     table: str
     run: str

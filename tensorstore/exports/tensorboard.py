@@ -1,4 +1,7 @@
-"""Export into event files for TensorBoard: `tensorboard:FOLDER`, where FOLDER may be a URL such as s3://bucket/shown."""
+"""The export into event files for TensorBoard: `tensorboard:FOLDER`.
+
+FOLDER may be a URL such as s3://bucket/shown.
+"""
 
 from __future__ import annotations
 

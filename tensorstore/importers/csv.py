@@ -1,4 +1,4 @@
-"""Make a run from a table of metrics, in CSV or Parquet.
+"""The import of a table of metrics, in CSV or Parquet.
 
 from tensortrial.importers.csv import import_run
 

@@ -1,5 +1,6 @@
-"""Make runs from what Neptune exports: the Parquet files of neptune-exporter, and the CSV of series or of a table of
-metrics.
+"""The import of what Neptune exports.
+
+That is the Parquet files of neptune-exporter, and the CSV of series or of a table of metrics.
 
 from tensortrial.importers.neptune import import_runs
 

@@ -1,4 +1,6 @@
-"""Make runs from what Weights & Biases exports: the history of a run, in Parquet or CSV, and the CSV of a chart.
+"""The import of what Weights & Biases exports.
+
+That is the history of a run, in Parquet or CSV, and the CSV of a chart.
 
 from tensortrial.importers.wandb import import_runs
 

@@ -324,8 +324,11 @@ class _Compactor:
         ]
 
     def _delete_unnamed(self, worker: str, merged: Sequence[str]) -> None:
-        """Delete chunks, listed before this, of compactions that died before they published rows that name them. Where
-        there is a file for all of those flushes by now, no such rows will be published, or none that are read."""
+        """Delete the merged chunks of compactions that died before they published rows that name them.
+
+        `merged` is listed before the rows are read. Once one file holds all the flushes of a chunk, no rows that name
+        the chunk will be published, or none that are read.
+        """
         if not merged:
             return
         paths = self._usable(worker)

@@ -1,4 +1,4 @@
-"""Import runs that smdebug wrote."""
+"""The import of runs that smdebug wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a run of this format from one that smdebug wrote.
+"""The import of a run that smdebug wrote.
 
 from tensortrial.importers.smdebug import import_run
 

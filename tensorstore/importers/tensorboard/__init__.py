@@ -1,4 +1,4 @@
-"""Import TensorBoard's event files."""
+"""The import of TensorBoard's event files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make runs of this format from TensorBoard's event files, without TensorFlow.
+"""The import of TensorBoard's event files, without TensorFlow.
 
 from tensortrial.importers.tensorboard import import_runs
 
