@@ -127,7 +127,7 @@ env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 wit
 
 build/packages-horovod: constraints/horovod.txt constraints/tf215.txt .venv-horovod/pyvenv.cfg
 	@mkdir -p build
-	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml setuptools wheel
+	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml 'setuptools>=77' wheel
 	env -u PYTHONSAFEPATH PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
 	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
 	    .venv-horovod/bin/python -m pip install $(call PINNED,horovod) --no-build-isolation --no-deps horovod
