@@ -35,7 +35,7 @@ def test_since_is_a_step_or_a_time(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", 3)
     assert export(run, f"csv:{tmp_path}/x", "--since", 2, "--table", "steps").stdout == "steps: 1 row\n"
     assert export(run, f"csv:{tmp_path}/y", "--since", "2030-01-01", "--table", "steps").stdout == "steps: 0 rows\n"
-    assert "neither a global step nor a time" in export(run, "csv:x", "--since", "soon", status=2).stderr
+    assert "must be a global step or a time" in export(run, "csv:x", "--since", "soon", status=2).stderr
 
 
 def test_the_password_comes_from_the_environment(tmp_path: Path, postgres: Any) -> None:

@@ -69,7 +69,7 @@ def test_a_hook_lives_as_long_as_its_model(out: str) -> None:
     net = prepared()
     tt.set_hook(None)
     gc.collect()
-    hook = next(iter(net._forward_pre_hooks.values())).listener
+    hook = next(iter(net._forward_pre_hooks.values())).receiver
     hook.save_scalar("x", 1)
     gone = weakref.ref(hook)
     hook.close()
