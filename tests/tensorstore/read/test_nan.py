@@ -101,7 +101,7 @@ def select(database: Any, query: str, parameters: dict[str, float] | None = None
     return database.run(UserQuery(query, frozenset()), parameters)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cells, st.sampled_from(NUMBERS), st.sampled_from(NUMBERS), st.booleans())
 def test_every_comparison_is_numpys(folder: Path, files: Files, a: float, b: float, many: bool) -> None:
     database = opened(folder, files, many)
