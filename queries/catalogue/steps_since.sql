@@ -8,4 +8,4 @@ select
 from catalogue.steps
 where file_id > $after
 group by mode, mode_step, global_step, name_set
-order by max(file_id), global_step
+order by 1, global_step  -- by position: Spark would take the column inside max(file_id) for the alias
