@@ -15,16 +15,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
-from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.base_hook import BaseHook, guarded
 from ..core.collections import ModuleCollection
 from ..core.counters import OccurrenceCounter
-from ..core.current_hook import del_hook, set_hook
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
 from ..core.recorder import Recorder, logger
@@ -40,21 +36,6 @@ from .arrays import arrays_in, device_of, host_copy, to_array
 from .backward import observe_backward, stop_observing_backward
 from .callbacks import BeginStep, EndForward, InputCallback, OutputCallback
 from .gradients import Gradient, fresh_gradients
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,

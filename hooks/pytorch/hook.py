@@ -14,15 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
-from tensortrial.mode import ModeKeys, modes
+from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.base_hook import BaseHook, guarded
 from ..core.collections import ModuleCollection
-from ..core.current_hook import del_hook, set_hook
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
 from ..core.recorder import Recorder
@@ -44,21 +41,6 @@ from .missed import MissedCapture
 from .models import Models
 from .names import Root
 from .scripting import hide_callbacks_from_scripting
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,

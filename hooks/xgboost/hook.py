@@ -15,16 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from tensortrial.config.collection import Collection, CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra, UnsupportedValue
-from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, create_trial, guarded
-from ..core.current_hook import del_hook, set_hook
+from ..core.base_hook import BaseHook, guarded
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, logger
@@ -41,21 +37,6 @@ from .metrics import is_loss, latest_metrics
 from .names import Names
 from .parameters import as_array, booster_parameters, check_parameters
 from .trees import newest_trees
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 SAVE_INTERVAL = 10
 
