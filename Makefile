@@ -250,7 +250,7 @@ demo-keras: env-tf  ## Train with Keras and show the run
 	$(PY) examples/digits_keras.py
 
 .PHONY: demo-xgboost
-demo-xgboost: env  ## Boost trees, and ask by SQL and by rules what they learnt
+demo-xgboost: env  ## Boost trees, and query the run by SQL and rules
 	$(PY) examples/breast_cancer_xgboost.py
 
 # Every test of a framework, slow ones too. tests/hooks/conftest.py leaves out what the environment has no package for.
@@ -313,7 +313,7 @@ test-emulators: env env-emulators  ## Run the tests of what emulators of Snowfla
 	.venv-fakesnow/bin/python -m pytest $(PYTEST_ARGS) tests/exports/test_export_snowflake_emulator.py
 
 .PHONY: lint
-lint: lint-style lint-types lint-rooms  ## Check style, format, types and which room imports which
+lint: lint-style lint-types lint-imports  ## Check style, format, types and imports
 
 .PHONY: lint-style
 lint-style: env
@@ -326,8 +326,8 @@ lint-types: env
 	$(VENV)/bin/mypy | sed -E 's,^build/__editable__[^/]*/tensortrial/,tensorstore/,; s,^tensorstore/(hooks|queries)/,\1/,'
 	$(VENV)/bin/mypy --config-file tests/mypy.ini tests
 
-.PHONY: lint-rooms
-lint-rooms: env
+.PHONY: lint-imports
+lint-imports: env
 	$(VENV)/bin/lint-imports
 
 .PHONY: format

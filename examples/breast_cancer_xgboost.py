@@ -1,4 +1,4 @@
-"""Boost trees on scikit-learn's breast-cancer data, and query the run for what they learnt.
+"""Boost trees on scikit-learn's breast-cancer data, and query the run for what they learned.
 
 python examples/breast_cancer_xgboost.py
 """

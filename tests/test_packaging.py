@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = {"tensorstore": "tensortrial", "hooks": "tensortrial/hooks", "queries": "tensortrial/queries"}
+PACKAGES = {"tensorstore": "tensortrial", "hooks": "tensortrial/hooks", "queries": "tensortrial/queries"}
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ names = ("tensortrial", "tensortrial.errors", "tensortrial.hooks", "tensortrial.
 return {name: importlib.import_module(name).__file__ for name in names}
 """
 LOADED = "import sys, tensortrial\nreturn [name for name in ('duckdb', 'torch', 'pyarrow') if name in sys.modules]"
-FOUND = f"import importlib.util\nreturn [name for name in {list(ROOMS)} if importlib.util.find_spec(name)]"
+FOUND = f"import importlib.util\nreturn [name for name in {list(PACKAGES)} if importlib.util.find_spec(name)]"
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what the build reads: a build leaves nothing in the working tree and finds nothing stale."""
     copy = tmp_path_factory.mktemp("source") / "tensortrial"
     copy.mkdir()
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in PACKAGES:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE", "README.md"):
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, copy)
@@ -108,12 +108,12 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", unpacked, tmp_path_factory.mktemp("wheel") / "out")
 
 
-def test_the_wheel_holds_every_file_of_the_rooms_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
     expected = set()
-    for room, package in ROOMS.items():
-        for path in (ROOT / room).rglob("*"):
+    for folder, package in PACKAGES.items():
+        for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".py", ".sql") or path.name == "py.typed":
-                expected.add(f"{package}/{path.relative_to(ROOT / room)}")
+                expected.add(f"{package}/{path.relative_to(ROOT / folder)}")
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
     assert any(name.endswith(".sql") for name in expected)
     assert "tensortrial/py.typed" in expected
@@ -199,9 +199,11 @@ def test_the_editable_install_adds_no_other_top_level_name(source: Path, tmp_pat
     venv = Venv(tmp_path / "venv")
     venv.install("--config-settings", "editable_mode=strict", "-e", tree, cwd=tmp_path)
 
-    # Asked from the root folder, where the rooms would be found if it were on the path.
+    # Run in the root folder, where the packages would be found if it were on the path.
     origins = venv.ask(ORIGINS, cwd=tree)
-    assert {str(Path(path).resolve().parent) for path in origins.values()} == {str(tree / room) for room in ROOMS}
+    assert {str(Path(path).resolve().parent) for path in origins.values()} == {
+        str(tree / folder) for folder in PACKAGES
+    }
     assert venv.ask(FOUND, cwd=tree) == []
 
     # The links are to the files: an edit is seen without a new install.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
-from typing import Any
 
 from .builtin import BuiltinRule
 from .parameter import Parameter
@@ -41,12 +40,10 @@ def _section(rule: type[BuiltinRule]) -> str:
 
 
 def _row(name: str, parameter: Parameter) -> str:
-    return f"| `{name}` | {parameter.type_name} | {_default(parameter.default)} | {parameter.text} |"
-
-
-def _default(value: Any) -> str:
+    default = "" if parameter.default is None else f"`{parameter.default}`"
+    cells = (f"`{name}`", parameter.type_name, default, parameter.text)
     # A bar ends a cell of a table, even inside backquotes.
-    return "" if value is None else f"`{value}`".replace("|", "\\|")
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def main(arguments: list[str]) -> int:

@@ -63,7 +63,7 @@ def ask(dialect: str, program: str, variable: str, folder: Path, asked: Answers)
 @pytest.mark.parametrize("name", QUERIES)
 def test_in_snowflake(name: str, asked: tuple[Path, Answers], in_fakesnow: dict[str, Any]) -> None:
     if name in NOT_IN_FAKESNOW:
-        assert "array_length(JSON)" in in_fakesnow[name], "fakesnow has learnt this: expect rows"
+        assert "array_length(JSON)" in in_fakesnow[name], "fakesnow supports this now: expect rows"
     else:
         assert same_rows(in_fakesnow[name], asked[1][name][1]), in_fakesnow[name]
 
