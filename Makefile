@@ -67,7 +67,7 @@ FORCE:
 # installed as a user would, with no constraints, may change none of them.
 build/env-min: pyproject.toml constraints/min.txt $(VENV_MIN)/pyvenv.cfg
 	@mkdir -p build
-	$(PY_MIN) -m pip install $(call PINNED,min) build 'setuptools>=77' duckdb ml_dtypes numpy pyarrow
+	$(PY_MIN) -m pip install $(call PINNED,min) build 'setuptools>=77' duckdb ml_dtypes numpy pyarrow xxhash
 	@touch $@
 
 build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks queries -name '*.py' -o -name '*.sql')

@@ -160,7 +160,14 @@ def write_stub_wheel(folder: Path, name: str, version: str) -> Path:
 
 
 # The oldest versions that pyproject.toml allows.
-OLDEST = {"duckdb": "1.5.5", "fsspec": "2023.1.0", "google-crc32c": "1.5.0", "numpy": "1.23.5", "pyarrow": "25.0.1"}
+OLDEST = {
+    "duckdb": "1.5.5",
+    "fsspec": "2023.1.0",
+    "google-crc32c": "1.5.0",
+    "numpy": "1.23.5",
+    "pyarrow": "25.0.1",
+    "xxhash": "3.4.1",
+}
 
 
 @pytest.mark.parametrize(
