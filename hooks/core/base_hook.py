@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.errors import ConfigurationError
 from tensortrial.mode import ModeKeys
 
 from . import current_hook
@@ -41,16 +41,14 @@ _P = ParamSpec("_P")
 def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
     """Keep the errors of a hook's method away from training.
 
-    An error turns the hook off. A call with wrong arguments is left out instead, and the hook stays on. Two kinds of
-    errors are raised: those of training itself, and those of a configuration with which nothing has been saved yet.
+    An error turns the hook off. A call with wrong arguments is left out instead, and the hook stays on. Only errors of
+    training itself are raised.
     """
     signature = inspect.signature(method)
 
     def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except InvalidCollectionConfiguration:
-            raise
         except Exception as exc:
             if isinstance(exc, self.recorder.errors_of_training):
                 raise
@@ -104,7 +102,7 @@ class BaseHook:
             The hook.
 
         Raises:
-            ConfigurationError: The file is missing, is not JSON, or has an unknown key or a bad value.
+            ConfigurationError: The file is missing, is not JSON, or has a bad value.
             RunExists: The configured folder holds a run already.
         """
         configuration = read_configuration(json_file_path)
@@ -180,16 +178,14 @@ class BaseHook:
         """
         return self.recorder.collections.by_name()
 
+    @guarded
     def set_mode(self, mode: ModeKeys) -> None:
         """Close the open step, and count the following steps in another mode.
 
         Args:
             mode: modes.TRAIN, EVAL, PREDICT or GLOBAL. Any other value is logged and changes nothing.
         """
-        parsed: list[ModeKeys] = []
-        self._parse_mode(mode, parsed)
-        for each in parsed:
-            self._set_mode(each)
+        self._set_mode(ModeKeys.parse(mode))
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -239,10 +235,6 @@ class BaseHook:
     @guarded
     def _let_go(self) -> None:
         """Remove each callback, and keep no reference to the model: a notebook keeps its closed hooks."""
-
-    @guarded
-    def _parse_mode(self, mode: ModeKeys, parsed: list[ModeKeys]) -> None:
-        parsed.append(ModeKeys.parse(mode))
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:

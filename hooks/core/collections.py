@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,6 +12,9 @@ from tensortrial.config.collection import Changes, Collection, CollectionKeys, c
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 
 logger = logging.getLogger("tensortrial.hooks")
+
+# Of a large model, names like a wrong one are looked for among the first.
+_MOST_COMPARED = 1000
 
 
 class CollectionManager:
@@ -39,6 +42,7 @@ class CollectionManager:
         self._saved: set[str] = set()
         self._parameters: dict[str, str] = {}
         self._warned_of: set[str] = set()
+        self._compared: set[str] = set()
         for name in sorted(self._builtin):
             self.get(name)
         self._collections[CollectionKeys.ALL].include(".*")
@@ -149,6 +153,34 @@ class CollectionManager:
                     name,
                     ", ".join(sorted(set(self._collections) - {name})),
                 )
+
+    def warn_of_unmatched(self, due: Iterable[str], tensors: Callable[[], Iterable[str]]) -> None:
+        """Log a warning, once for each collection, if its regular expressions match no tensor of its first saved step.
+
+        Args:
+            due: The names of the collections that the step saves.
+            tensors: Returns the names of the step's tensors.
+        """
+        new = [name for name in sorted(due) if name not in self._compared]
+        if not new:
+            return
+        self._compared.update(new)
+        known = list(tensors())
+        for name in new:
+            # The patterns of built-in collections are the framework's.
+            if name not in self._builtin or name == CollectionKeys.DEFAULT:
+                for pattern in self._collections[name].patterns:
+                    if not any(pattern.search(each) for each in known):
+                        self._warn_of_unmatched(name, pattern.pattern, known)
+
+    def _warn_of_unmatched(self, name: str, regex: str, known: Sequence[str]) -> None:
+        near = get_close_matches(re.sub(r"\W+", " ", regex), known[:_MOST_COMPARED], n=3, cutoff=0.3)
+        logger.warning(
+            "the regular expression %r of collection %r matches no tensor of the first saved step%s",
+            regex,
+            name,
+            f"; near are {', '.join(near)}" if near else "",
+        )
 
     def _near(self, name: str) -> str:
         near = get_close_matches(name, [known for known in self._collections if known != name], n=1)

@@ -12,6 +12,8 @@ from typing import Any
 
 from tensortrial.errors import RunExists
 
+from .sagemaker import has_hook_configuration
+
 logger = logging.getLogger("tensortrial.hooks")
 
 _hook: Any = None
@@ -32,16 +34,18 @@ def get_hook(
         hook_type: Accepted because smdebug has it: each framework's module has its own `get_hook`.
         json_config_path: The JSON configuration of a new hook.
         create_if_not_exists: Make a hook from the JSON configuration, if there is none yet, or only a closed one. A
-            closed one is returned where its configuration allows no other run.
+            closed one is returned where its configuration allows no other run. Nothing is made where no path is passed
+            and there is no configuration.
         create: Makes a hook of the framework from the path of a JSON configuration.
 
     Returns:
         The hook; None if there is none.
     """
-    if create_if_not_exists and create is not None:
+    wanted = create_if_not_exists and (_hook is None or _is_closed(_hook))
+    if wanted and create is not None and (json_config_path or has_hook_configuration()):
         if _hook is None:
             set_hook(create(json_config_path))
-        elif _is_closed(_hook):
+        else:
             with contextlib.suppress(RunExists):
                 set_hook(create(json_config_path))
     return _hook

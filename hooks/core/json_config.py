@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
-import os
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,10 +16,10 @@ from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 
+from . import sagemaker
 from .collections import CollectionManager
 
-DEFAULT_PATH = "/opt/ml/input/config/debughookconfig.json"
-PATH_VARIABLE = "SMDEBUG_CONFIG_FILE_PATH"
+logger = logging.getLogger("tensortrial.hooks")
 
 _TOP = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
 _COLLECTION = ("CollectionName", "CollectionParameters")
@@ -28,6 +29,7 @@ _FORM = ("reductions", "save_raw_tensor", "save_shape")
 _SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
 _HOOK = (*_SHARED, "dry_run", "save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "resume", "force")
 _OF_COLLECTION = (*_SHARED, "save_histogram")
+_LISTS = ("save_steps", "reductions", "include_regex")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
     """Read the configuration of a hook.
 
     A later layer overrides an earlier one, key by key: the hook's plain keys, the hook's keys with a mode
-    (`train.save_interval`), the collection's plain keys, the collection's keys with a mode.
+    (`train.save_interval`), the collection's plain keys, the collection's keys with a mode. An unknown key is logged
+    with the nearest known one, and ignored.
 
     Args:
         path: The file. Default: the path in SMDEBUG_CONFIG_FILE_PATH, else SageMaker's.
@@ -75,14 +78,13 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
         The configuration.
 
     Raises:
-        ConfigurationError: The file is missing, is not JSON, or has an unknown key or a bad value. The message names
-            the file and, for an unknown key, the nearest known one.
+        ConfigurationError: The file is missing, is not JSON, or has a bad value. The message names the file.
     """
-    path = path or os.environ.get(PATH_VARIABLE) or DEFAULT_PATH
+    path = path or sagemaker.hook_configuration_path()
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
-        return _parse(document)
+        return _parse(document, path)
     except OSError as exc:
         raise ConfigurationError(f"{path}: the hook's configuration cannot be read: {exc.strerror}") from exc
     except json.JSONDecodeError as exc:
@@ -94,43 +96,39 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
         raise ConfigurationError(f"{path}: {exc}") from exc
 
 
-def _parse(document: Any) -> HookConfiguration:
+def _parse(document: Any, path: str) -> HookConfiguration:
     if not isinstance(document, dict):
         raise ConfigurationError(f"the hook's configuration must be a JSON object, got {document!r:.200}")
-    _check_keys(document, _TOP, "configuration")
-    out_dir = document.get("LocalPath") or document.get("S3OutputPath")
-    if not out_dir:
-        raise ConfigurationError(
-            "the configuration has neither LocalPath nor S3OutputPath; add one of them, the folder or URL to save to"
-        )
-    hook = _parameters(document, "HookParameters", _HOOK)
+    _warn_of_unknown_keys(document, _TOP, path)
+    hook = _parameters(document, "HookParameters", _HOOK, path)
+    exports, tensorboard_dir = sagemaker.tensorboard_output()
     arguments = {
-        "out_dir": out_dir,
+        "out_dir": document.get("LocalPath") or sagemaker.output_folder(document.get("S3OutputPath")),
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
         "include_regex": _regexes(hook, CollectionKeys.DEFAULT),
         "include_workers": hook.get("include_workers", "one"),
-        "save_all": boolean("save_all", hook.get("save_all", False)),
-        "dry_run": boolean("dry_run", hook.get("dry_run", False)),
-        "export_tensorboard": boolean("export_tensorboard", hook.get("export_tensorboard", False)),
-        "tensorboard_dir": hook.get("tensorboard_dir"),
-        "resume": boolean("resume", hook.get("resume", False)),
-        "force": boolean("force", hook.get("force", False)),
+        "save_all": _flag(hook, "save_all"),
+        "dry_run": _flag(hook, "dry_run"),
+        "export_tensorboard": exports or _flag(hook, "export_tensorboard"),
+        "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
+        "resume": _flag(hook, "resume") or sagemaker.continues_from_checkpoint(),
+        "force": _flag(hook, "force"),
     }
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):
         raise ConfigurationError(f"CollectionConfigurations must be a list, got {configurations!r:.200}")
-    return HookConfiguration(arguments, [_collection(entry, hook) for entry in configurations])
+    return HookConfiguration(arguments, [_collection(entry, hook, path) for entry in configurations])
 
 
-def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
+def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> CollectionConfiguration:
     if not isinstance(entry, dict) or not entry.get("CollectionName"):
         raise ConfigurationError(f"each entry of CollectionConfigurations needs a CollectionName, got {entry!r:.200}")
-    _check_keys(entry, _COLLECTION, "CollectionConfigurations")
     name = entry["CollectionName"]
     check_collection_name(name)
+    _warn_of_unknown_keys(entry, _COLLECTION, f"CollectionConfigurations ({name!r}) of {path}")
     try:
-        return _named_collection(name, _parameters(entry, "CollectionParameters", _OF_COLLECTION), hook)
+        return _named_collection(name, _parameters(entry, "CollectionParameters", _OF_COLLECTION, path), hook)
     except InvalidCollectionConfiguration:
         raise
     except ConfigurationError as exc:
@@ -138,20 +136,48 @@ def _collection(entry: Any, hook: Mapping[str, Any]) -> CollectionConfiguration:
 
 
 def _named_collection(name: str, own: Mapping[str, Any], hook: Mapping[str, Any]) -> CollectionConfiguration:
-    histogram = own.get("save_histogram")
     return CollectionConfiguration(
         name,
         _regexes(own, name),
         _save_config(hook, own),
         _reduction_config(own),
-        None if histogram is None else boolean("save_histogram", histogram),
+        _flag(own, "save_histogram") if "save_histogram" in own else None,
     )
 
 
-def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str]) -> Mapping[str, Any]:
+def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str], path: str) -> Mapping[str, Any]:
+    """Return the parameters that have a value, without those that are unknown."""
     parameters = {} if entry.get(key) is None else entry[key]
-    _check_keys(parameters, known, key)
-    return parameters
+    if not isinstance(parameters, dict):
+        raise ConfigurationError(f"{key} must be a JSON object, got {parameters!r:.200}")
+    known = list(known)
+    _warn_of_unknown_keys(parameters, known, f"{key} of {path}")
+    given = {name: _only(name, parameters[name]) for name in parameters if name in known}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _only(name: str, value: Any) -> Any:
+    """Return a value as it is meant: the only element of a list where one value is expected, None for "None" and ""."""
+    if name.rpartition(".")[2] in _LISTS:
+        return _elements(value, str if name == "include_regex" else object)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return None if isinstance(value, str) and value.strip().lower() in ("", "none", "null") else value
+
+
+def _elements(value: Any, kind: type[Any]) -> Any:
+    """Return the list of a kind that Python or JSON wrote as text, such as "[0, 10]"; any other value as it is."""
+    if not isinstance(value, str) or not value.strip().startswith("["):
+        return value
+    try:
+        found = ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError):
+        return value  # a regular expression
+    return found if isinstance(found, list) and all(isinstance(each, kind) for each in found) else value
+
+
+def _flag(layer: Mapping[str, Any], name: str) -> bool:
+    return boolean(name, layer.get(name, False))
 
 
 def _regexes(layer: Mapping[str, Any], collection: str) -> list[str]:
@@ -179,10 +205,9 @@ def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
     return ReductionConfig.from_names(layer.get("reductions"), **options)
 
 
-def _check_keys(layer: Any, known: Iterable[str], where: str) -> None:
-    if not isinstance(layer, dict):
-        raise ConfigurationError(f"{where} must be a JSON object, got {layer!r:.200}")
+def _warn_of_unknown_keys(layer: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    known = list(known)
     for key in layer:
         if key not in known:
-            near = get_close_matches(key, list(known), n=1, cutoff=0.0)
-            raise ConfigurationError(f"unknown key {key!r} in {where}; did you mean {near[0]!r}?")
+            near = get_close_matches(key, known, n=1, cutoff=0.0)
+            logger.warning("the key %r in %s is unknown and ignored; did you mean %r?", key, where, near[0])

@@ -92,6 +92,16 @@ class Planner:
         """The names of the collections that are due at the step that was turned to last."""
         return self._due
 
+    @property
+    def in_training(self) -> bool:
+        """Whether the step that was turned to last is one of training."""
+        return self._training
+
+    def tensor_names(self) -> set[str]:
+        """Return the names of all tensors that were planned for since a collection changed last."""
+        planned = [name for plans in self._plans_by_due.values() for name in plans]
+        return {*planned, *(name for name, *_ in self._explicit)}
+
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether one of these names belongs to a collection that is saved at some step."""
         saved = self._collections.saved()

@@ -263,6 +263,8 @@ class Recorder:
             # Not kept by the step, which the writer keeps until it is published: their memory is used again before.
             records, step.records = step.records, []
             self._run.put(step, records, closes=True)
+            if self._planner.in_training:
+                self.collections.warn_of_unmatched(self._planner.due, self._planner.tensor_names)
         self._handed_over = self._waiting_bytes = 0
 
     # Tensors.
@@ -474,7 +476,7 @@ class Recorder:
 
     def refuse_call(self, method: str, exc: Exception) -> None:
         """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
-        self._refusals.add(exc, f"{method}: {exc}", "%s saved nothing: %s", method, exc)
+        self._refusals.add(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
 
     @property
     def worker(self) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from tensortrial.config.collection import Collection as CoreCollection
-from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.errors import ConfigurationError
 
 from .names import Names
+
+logger = logging.getLogger("tensortrial.hooks")
 
 
 class Collection(CoreCollection):
@@ -19,6 +22,7 @@ class Collection(CoreCollection):
         super().__init__(*args, **kwargs)
         self._layers: list[tuple[Any, bool, bool]] = []
         self._variables: list[Any] = []
+        self._warned_of: set[str] = set()
 
     def add(self, tensor: Any) -> None:
         """Include a variable of the model, the symbolic output of one of its layers, a name, or several of them.
@@ -74,33 +78,39 @@ class Collection(CoreCollection):
     def resolve(self, names: Names) -> None:
         """Replace layers and variables by the names of their tensors.
 
-        Raises:
-            InvalidCollectionConfiguration: A layer or a variable is not part of the model.
+        Those that the model does not have are logged, and kept: they may belong to the next model.
         """
         layers, self._layers = self._layers, []
         for layer, inputs, outputs in layers:
             path = names.path(layer)
             if not path:
-                raise self._unknown(f"layer {layer.name!r}", sorted(filter(None, names.layers.values())))
+                self._layers.append((layer, inputs, outputs))
+                self._warn_of_unknown(f"layer {layer.name!r}", sorted(filter(None, names.layers.values())))
+                continue
             parts = [("inputs", inputs), ("outputs", outputs)]
             self.include(f"^{re.escape(path)}/{part}(_|$)" for part, included in parts if included)
         variables, self._variables = self._variables, []
         for variable in variables:
             found = [weight.name for weight in names.weights if weight.variable is variable]
             if not found:
-                raise self._unknown(f"variable {variable.name!r}", [weight.name for weight in names.weights])
+                self._variables.append(variable)
+                self._warn_of_unknown(f"variable {variable.name!r}", [weight.name for weight in names.weights])
             self.add_tensor_names(found)
 
     def forget_parts(self) -> None:
         """Release all layers and variables."""
         self._layers, self._variables = [], []
 
-    def _unknown(self, part: str, present: Iterable[str]) -> InvalidCollectionConfiguration:
-        known = ", ".join([*present][:10])
-        return InvalidCollectionConfiguration(
-            self.name,
-            f"{part} is not part of the model that is trained, which has {known}; if it belongs to another model, "
+    def _warn_of_unknown(self, part: str, present: Iterable[str]) -> None:
+        if part in self._warned_of:
+            return
+        self._warned_of.add(part)
+        logger.warning(
+            "collection %r: %s is not part of the model that is trained, which has %s; if it belongs to another model, "
             "call hook.register_model(model) first",
+            self.name,
+            part,
+            ", ".join([*present][:10]),
         )
 
 

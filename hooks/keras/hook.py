@@ -137,7 +137,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
         Raises:
             ConfigurationError: `model` is not a `keras.Model`.
-            InvalidCollectionConfiguration: A collection includes a layer or a variable that is not part of the model.
         """
         if not isinstance(model, keras.Model):
             raise ConfigurationError(f"register_model takes a keras.Model, got {type(model).__name__}")
@@ -435,7 +434,7 @@ def get_hook(
     Args:
         hook_type: Accepted because scripts for smdebug pass it, and ignored.
         json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
     """
     return current_hook.get_hook(
         hook_type, json_config_path, create_if_not_exists, create=KerasHook.create_from_json_file

@@ -34,11 +34,7 @@ class TapeNames:
         return next((path for names in self._models if (path := names.path(layer)) is not None), None)
 
     def add_model(self, model: Any) -> None:
-        """Name the layers and variables that the model has now.
-
-        Raises:
-            InvalidCollectionConfiguration: A collection includes a layer or a variable that is not part of the model.
-        """
+        """Name the layers and variables that the model has now."""
         names = Names(model)
         self._models = [*(each for each in self._models if each.model is not model), names]
         for weight in names.weights:

@@ -396,7 +396,7 @@ def get_hook(
     Args:
         hook_type: Ignored; smdebug has this argument.
         json_config_path: The JSON configuration for a new hook. Default: see `Hook.create_from_json_file`.
-        create_if_not_exists: Make a hook from the JSON configuration if there is none.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
 
     Returns:
         The hook that was made last or passed to `set_hook`; None if there is none.

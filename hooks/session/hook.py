@@ -417,7 +417,7 @@ def get_hook(
     Args:
         hook_type: Accepted because scripts for smdebug pass it, and ignored.
         json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
     """
     return current_hook.get_hook(
         hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file

@@ -61,7 +61,7 @@ def get_hook(
     Args:
         hook_type: The type of a hook that is created: "keras", which is the default, "session" or "estimator".
         json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Create a hook from the JSON configuration if there is none.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
 
     Returns:
         The hook that was made last or passed to `set_hook`; None if there is none.

@@ -80,6 +80,49 @@ class TestWhich:
         assert create_trial(hook.out_dir).tensor_names(collection="custom") == ["filled"]
 
 
+class TestUnmatched:
+    def unmatched(self, caplog: pytest.LogCaptureFixture) -> list[str]:
+        return [message for message in caplog.messages if "matches no tensor" in message]
+
+    def test_a_regex_without_a_tensor_in_the_first_saved_step_is_one_warning(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook = make_hook(include_regex=["^fc1_output", "relu_outptu"], include_collections=["mine"])
+        hook.get_collection("mine").include(["fc9", "fc2"])
+        trained(hook)
+        default, mine = self.unmatched(caplog)
+        assert "'relu_outptu' of collection 'default'" in default
+        assert "near are relu_output_0" in default
+        assert "'fc9' of collection 'mine'" in mine
+
+    def test_a_step_of_validation_is_not_what_a_regex_is_judged_by(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook, net, loss = make_hook(include_regex="^gradient/"), seeded(), nn.CrossEntropyLoss()
+        hook.register_module(net)
+        hook.register_loss(loss)
+        hook.set_mode(tt.modes.EVAL)
+        loss(net(torch.zeros(2, 64)), torch.zeros(2, dtype=torch.long))
+        hook.set_mode(tt.modes.TRAIN)
+        train(net, 2, loss)
+        hook.close()
+        assert not self.unmatched(caplog)
+
+    def test_a_collection_that_becomes_due_later_is_judged_then(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook, net = make_hook(include_collections=["weights", "late"]), seeded()
+        hook.get_collection("late").include("fc9")
+        hook.get_collection("late").save_config.start_step = 1
+        hook.register_module(net)
+        train(net, 1)
+        hook.flush()
+        assert not self.unmatched(caplog)
+        train(net, 2)
+        hook.close()
+        assert len(self.unmatched(caplog)) == 1
+
+
 class TestForm:
     def test_a_tensor_is_saved_in_the_union_of_the_forms_of_its_due_collections(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights", "one", "two"], reduction_config=tt.ReductionConfig(["max"]))

@@ -82,6 +82,14 @@ def test_a_wrong_call_is_logged_once_and_the_hook_stays_on(
     assert trial.tensor("after").steps(mode="TRAIN") == [0, 1]
 
 
+@pytest.mark.usefixtures("lenient")
+def test_the_log_of_a_wrong_call_names_the_method(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    Hook(out).set_mode("training")
+    assert caplog.messages == [
+        "set_mode had no effect: unknown mode 'training'; the modes are TRAIN, EVAL, PREDICT, GLOBAL"
+    ]
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_wrong_call_is_raised_in_strict_mode(out: str, call: Callable[[Any], object]) -> None:
     hook = Hook(out)

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensortrial.hooks.tensorflow as tt
 from support.keras_training import BATCH, KERAS_3, classifier_loss, compiled, data, evaluate, fit, gradients, small
 from tensortrial import create_trial
-from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
+from tensortrial.errors import ConfigurationError
 
 TRAIN, EVAL, PREDICT = tt.modes.TRAIN, tt.modes.EVAL, tt.modes.PREDICT
 layers = keras.layers
@@ -431,11 +431,19 @@ class TestCollections:
         assert names(out, collection="mine") == {"fc1/inputs", "fc2/weights/fc2/kernel:0"}
         assert names(out, collection="theirs") == {"relu/outputs"}
 
-    def test_a_layer_that_is_not_part_of_the_model_is_refused(self, make_hook: Any) -> None:
-        hook = make_hook(include_collections=["mine"])
-        hook.get_collection("mine").add_keras_layer(layers.Dense(3, name="stray"))
-        with pytest.raises(InvalidCollectionConfiguration, match=r"layer 'stray' is not part of .* fc1, fc2, "):
-            fit(small(), 1, hook)
+    def test_a_layer_of_the_next_model_is_a_warning(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook, model, other = make_hook(include_collections=["mine"], save_config={"save_interval": 1}), small(), small()
+        hook.get_collection("mine").add_keras_layer(other.get_layer("fc1"))
+        for _ in range(2):
+            fit(model, 1, hook)
+        warnings = [each for each in caplog.messages if "'mine'" in each]
+        assert len(warnings) == 1
+        assert "layer 'fc1' is not part of the model that is trained, which has fc1, fc2, " in warnings[0]
+        fit(other, 1, hook)
+        hook.close()
+        assert names(out, collection="mine") == {"fc1/outputs"}
 
     @pytest.mark.parametrize("method", ["register_model", "wrap_optimizer"])
     def test_objects_that_are_not_of_keras_are_refused(self, make_hook: Any, method: str) -> None:

@@ -66,6 +66,22 @@ class ConfigurationTests(HookTests):
         assert self.steps(out, self.number) == [0, 1, 2]
         assert self.number in trial.tensor_names(collection="mine")
 
+    def test_without_a_configuration_get_hook_returns_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)
+        assert self.module.get_hook(create_if_not_exists=True) is None
+        monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", "/nowhere/hook.json")
+        assert self.module.get_hook(create_if_not_exists=True) is None
+        with pytest.raises(ConfigurationError, match=r"other\.json"):
+            self.module.get_hook(json_config_path="other.json", create_if_not_exists=True)
+
+    def test_the_hook_that_is_made_last_is_the_current_one(self, out: str) -> None:
+        hooks = [self.make_hook(out_dir=f"{out}{number}") for number in range(2)]
+        assert self.module.get_hook(create_if_not_exists=True) is hooks[1]
+        self.module.set_hook(hooks[0])
+        assert self.module.get_hook(create_if_not_exists=True) is hooks[0]
+        for hook in hooks:
+            hook.close()
+
     def test_a_json_file_with_a_path_only_leaves_the_defaults(self, out: str, tmp_path: Path) -> None:
         (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": out}))
         made = self.from_json(str(tmp_path / "hook.json"))
