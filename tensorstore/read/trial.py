@@ -20,7 +20,7 @@ from ..errors import (
     RunNotFound,
     StepNotYetAvailable,
 )
-from ..format.schema import COLLECTIONS, RUN_FILE, RunInfo
+from ..format.schema import COLLECTIONS, LEASES, RUN_FILE, RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage, open_storage
 from .late_worker import LateWorker
@@ -533,15 +533,23 @@ def run_info(storage: Storage) -> RunInfo:
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
     """
-    try:
-        info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
-    except FileNotFoundError as exc:
-        if not storage.exists_any():
-            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
-        raise NotARun(storage.url, _what_else(storage)) from exc
+    info = RunInfo.from_bytes(_run_file(storage), storage.url)
     if not storage.list(COLLECTIONS):
         raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info
+
+
+def _run_file(storage: Storage) -> bytes:
+    try:
+        return storage.read(RUN_FILE)
+    except FileNotFoundError as exc:
+        # A job that resumes a run which never began has a lease before anything else.
+        if not storage.exists_any() or storage.list("") == [LEASES]:
+            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
+    try:
+        return storage.read(RUN_FILE)  # a run may have begun between the two
+    except FileNotFoundError as exc:
+        raise NotARun(storage.url, _what_else(storage)) from exc
 
 
 def _what_else(storage: Storage) -> str:

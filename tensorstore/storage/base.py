@@ -82,7 +82,10 @@ class Storage(ABC):
 
     @abstractmethod
     def exists_any(self) -> bool:
-        """Return whether anything exists at the url. An empty folder does not count, as in an object store."""
+        """Return whether anything exists at the url.
+
+        An empty folder does not count, as in an object store, nor do unfinished files.
+        """
 
     @abstractmethod
     def read(self, path: str) -> bytes:

@@ -69,13 +69,7 @@ class LocalStorage(Storage):
 
     def exists_any(self) -> bool:
         with translated("", "list"):
-            try:
-                with os.scandir(self.url) as entries:
-                    return next(entries, None) is not None
-            except FileNotFoundError:
-                return False
-            except NotADirectoryError:
-                return os.path.exists(self.url)
+            return bool(entries(self.url)) or (os.path.exists(self.url) and not os.path.isdir(self.url))
 
     def read(self, path: str) -> bytes:
         with translated(path, "read"), open(self._full(path), "rb") as file:

@@ -6,6 +6,7 @@ import itertools
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tensortrial.errors import (
 )
 from tensortrial.read.step_state import StepState
 from tensortrial.read.trial import Trial
+from tensortrial.storage.local import LocalStorage
 
 COLLECTIONS = [Collection("weights", include_regex="^w"), Collection("losses"), Collection("all"), Collection("none")]
 
@@ -221,6 +223,27 @@ def test_a_path_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunNotFound):
         tensortrial.create_trial(tmp_path / "nothing", timeout=0.2)
     assert 0.2 <= time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("first", [".run.json.part", "leases/worker_0=00000000.json"])
+def test_a_run_whose_first_file_is_being_written_is_waited_for(tmp_path: Path, first: str) -> None:
+    (tmp_path / "run" / first).parent.mkdir(parents=True)
+    (tmp_path / "run" / first).write_bytes(b"{")
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial(tmp_path / "run")
+    writer = threading.Timer(0.2, lambda: write_run(str(tmp_path / "run")))
+    writer.start()
+    assert tensortrial.create_trial(tmp_path / "run", timeout=60).name == "run"
+    writer.join()
+
+
+def test_a_run_that_begins_while_it_is_opened_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exists_any(storage: LocalStorage) -> bool:
+        write_run(str(tmp_path / "run"))
+        return True
+
+    monkeypatch.setattr(LocalStorage, "exists_any", exists_any)
+    assert tensortrial.create_trial(tmp_path / "run").steps() == [*range(6)]
 
 
 def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
