@@ -279,6 +279,12 @@ fuzz: SEED ?= 1
 fuzz: env  ## Damage runs and read them: SECONDS=60 SEED=1, or CASE=1000042 to do one case again
 	$(PY) tests/fuzz/fuzz.py --seconds $(SECONDS) --seed $(SEED) $(if $(CASE),--case $(CASE))
 
+.PHONY: kill
+kill: KILLS ?= 1000
+kill: SEED ?= 1
+kill: env  ## Kill training processes at random points and read what they saved: KILLS=1000 SEED=1
+	$(PY) tests/processes/kill.py --kills $(KILLS) --seed $(SEED)
+
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
 	$(PY) -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF) '$(TEST_PAGE)[tensorflow.md]'
