@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from .checksum import CHECKSUM, DAMAGED_OR_EDITED, check_document
+
 _T = TypeVar("_T")
 
 _DEEPEST = 200
@@ -72,7 +74,12 @@ def read_document(data: bytes, kind: type[_T]) -> _T:
 
 
 def read_object(data: bytes) -> dict[str, Any]:
-    """Return a JSON object whose schema is not checked. Raises ValueError."""
+    """Return a JSON object whose schema is not checked.
+
+    Raises:
+        ValueError: The bytes are not a JSON object, or do not match the checksum in it.
+    """
+    checked = check_document(data)
     if _depth(data) > _DEEPEST:
         raise ValueError(f"its lists and objects are nested more than {_DEEPEST} levels deep")
     try:
@@ -86,6 +93,8 @@ def read_object(data: bytes) -> dict[str, Any]:
         raise ValueError(f"it is not JSON: {exc}") from exc
     if not isinstance(found, dict):
         raise ValueError(f"it must be a JSON object, got {_shown(found)}")
+    if CHECKSUM in found and not checked:
+        raise ValueError(DAMAGED_OR_EDITED)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from ..errors import ConfigurationError, NotARun, UnknownFormat
 from ..statistics.definitions import STATISTICS
+from .checksum import document_bytes
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 
 FORMAT = 1
@@ -232,7 +232,7 @@ class RunInfo:
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
-        return json.dumps({"tensortrial": "run", **asdict(self)}, indent=1).encode()
+        return document_bytes({"tensortrial": "run", **asdict(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes, url: str) -> RunInfo:
@@ -315,7 +315,7 @@ class WorkerInfo:
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), indent=1).encode()
+        return document_bytes(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> WorkerInfo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from ..errors import (
     InvalidWorker,
     StorageError,
 )
+from ..format.checksum import document_bytes
 from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path
 from ..storage.open import Storage
 
@@ -185,7 +185,7 @@ class Workers:
                 self._storage.remove(path)
             # A worker's own end mark stays.
             with suppress(AlreadyPublished):
-                self._storage.create(path, json.dumps(document).encode())
+                self._storage.create(path, document_bytes(document))
         except StorageError as exc:
             logger.warning("run %s: marked as ended for this reader only: %s", self._storage.url, exc)
             self._marked_since = True

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError, StorageError
+from ..format.checksum import document_bytes
 from ..format.schema import STOP_FILE
 from ..read.trial import Trial, run_reader_of
 from .finding import Finding
@@ -83,7 +84,7 @@ class StopTraining(Action):
             "reason": reason,
         }
         try:
-            run_reader_of(firing.trial).storage.replace(STOP_FILE, json.dumps(document, indent=1).encode())
+            run_reader_of(firing.trial).storage.replace(STOP_FILE, document_bytes(document))
         except (StorageError, OSError) as exc:
             logger.error(
                 "run %s: training cannot be stopped, because stop.json cannot be written: %s", firing.trial.path, exc

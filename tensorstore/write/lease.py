@@ -6,7 +6,6 @@ opens a later session removes the files of the earlier ones. So a writer whose f
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from ..errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
+from ..format.checksum import document_bytes
 from ..format.documents import Count, Number, read_document
 from ..format.schema import END, LEASES, lease_path, session_end_path
 from ..storage.open import Storage
@@ -72,7 +72,7 @@ class LeaseInfo:
         return lease_path(self.worker, self.session)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), indent=1).encode()
+        return document_bytes(asdict(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> LeaseInfo:

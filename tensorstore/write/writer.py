@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ..dtypes import Array, as_scalar, dtype_name
 from ..errors import RunTakenOver, TensorTrialError
+from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
@@ -203,7 +203,7 @@ class Writer:
             "failure": failure or (None if error is None else f"{type(error).__name__}: {error}"),
         }
         try:
-            self._storage.replace(path, json.dumps(document).encode())
+            self._storage.replace(path, document_bytes(document))
         finally:
             if self._lease is not None:
                 self._lease.release()

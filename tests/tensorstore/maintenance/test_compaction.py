@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import tensortrial
-from support.runs import EVAL, TRAIN, Job
+from support.runs import EVAL, TRAIN, Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, UnknownFormat
 from tensortrial.format.flush_range import FlushRange, current_files, flush_range_of
@@ -265,8 +265,7 @@ def test_the_command_compact(tmp_path: Path) -> None:
 def test_a_run_with_an_unknown_codec_is_read_and_not_compacted(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=0) as job:
         job.step({"w": np.arange(3.0)})
-    run = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**run, "codec": "9999"}))
+    edit_document(tmp_path / "run.json", codec="9999")
     with pytest.raises(UnknownFormat, match="known codecs: none, lz4, zstd"):
         compact(tmp_path)
     with tensortrial.create_trial(tmp_path) as trial:

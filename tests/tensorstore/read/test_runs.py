@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.runs import EVAL, TRAIN, Job
+from support.runs import EVAL, TRAIN, Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunNotFound
@@ -73,8 +73,7 @@ def test_a_folder_of_runs_wherever_it_is(project: tuple[str, dict[str, Any]]) ->
 def test_the_runs_themselves(tmp_path: Path) -> None:
     write(tmp_path / "a", 0)
     going = write(tmp_path / "b", 1, steps=1, close=False)
-    info = json.loads((tmp_path / "a" / "run.json").read_text())
-    (tmp_path / "a" / "run.json").write_text(json.dumps({**info, "metadata": {"lr": 0.1}, "versions": {"torch": "2"}}))
+    edit_document(tmp_path / "a" / "run.json", metadata={"lr": 0.1}, versions={"torch": "2"})
     runs = tensortrial.open_runs(tmp_path)
     (first, second) = runs.sql("select * from runs order by run").fetchall()
     columns = runs.sql("select * from runs").columns

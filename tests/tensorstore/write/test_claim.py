@@ -11,6 +11,7 @@ import pytest
 import tensortrial
 from support.runs import CREATED, EVAL, TRAIN, Job
 from tensortrial.errors import FileError, NotARun, RunExists, UnknownFormat, WorkerClaimed
+from tensortrial.format.checksum import document_bytes
 from tensortrial.format.schema import RunInfo, WorkerInfo, collections_path
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import check_out_dir, claim, next_flush, progress
@@ -182,5 +183,5 @@ def test_claims_are_read_back() -> None:
     run = RunInfo(CREATED, "torch", 2, "zstd", 10, {"torch": "2"}, {"any": ["thing"]})
     assert RunInfo.from_bytes(run.to_bytes(), "u") == run
     # A later release of the same format may say more.
-    more = json.dumps({**json.loads(run.to_bytes()), "extra": 1}).encode()
+    more = document_bytes({**json.loads(run.to_bytes()), "extra": 1})
     assert RunInfo.from_bytes(more, "u") == run

@@ -1,0 +1,227 @@
+"""Checksums of the files of a run: the seal of a Parquet file, and the checksum of a JSON document.
+
+A seal stands between the pages of a Parquet file and its footer, where no Parquet reader looks. It has a checksum of
+each block of the pages, so that a part of a large file can be verified alone, and one of everything else. All are
+checked on the bytes, before any of them is parsed. `docs/format.md` has the layout.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
+
+from ..errors import CorruptFile
+
+BLOCK_BYTES = 64 << 10
+"""The size of a block of a file, in bytes; its last block may be smaller."""
+FOOTER_CHECKSUM = b"tensortrial.checksum"
+CHECKSUM_ENTRY = {FOOTER_CHECKSUM: b"xxh3"}
+"""The key-value metadata of a file with a seal: so a reader notices a seal that was overwritten."""
+
+_MARKER = b"SUM1"
+_AFTER_FOOTER = 8
+_SUM = 8
+_END = _SUM + 4 + len(_MARKER)
+"""The checksum of the seal, its length and the marker."""
+# The entry as a footer spells it. No name of a tensor contains the byte 0x14 in a footer's JSON.
+_SPELLED_ENTRY = b"\x14tensortrial.checksum\x18\x04xxh3"
+
+_CHECKSUM_OF_DOCUMENT = re.compile(rb'"checksum": "([0-9a-f]{16})"\s*\}\s*\Z')
+_NO_CHECKSUM = "0" * 16
+CHECKSUM = "checksum"
+"""The key of a JSON document's checksum. It comes last."""
+DAMAGED_OR_EDITED = (
+    f"it does not match its checksum: it is damaged, or was edited, in which case remove the key {CHECKSUM!r}"
+)
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class Seal(NamedTuple):
+    """The checksums of one Parquet file, whose footer agrees with them."""
+
+    path: str
+    """The file, relative to the run, for messages."""
+    nbytes: int
+    """How many bytes of pages come before the seal."""
+    sums: bytes
+    """The checksum of each block: 8 bytes each, little-endian."""
+    checksum: int
+    """XXH3_64 of the seal, the footer and the path. No other file of the run has it."""
+
+    def check(self, data: Bytes, start: int = 0) -> None:
+        """Raise CorruptFile unless some blocks are as they were written.
+
+        Args:
+            data: Whole blocks, one after another. What comes after the last block of the file is not looked at.
+            start: Where in the file they begin, in bytes: a multiple of BLOCK_BYTES.
+        """
+        view = memoryview(data)[: max(0, self.nbytes - start)]
+        first = start // BLOCK_BYTES
+        found = block_sums(view)
+        if found != self.sums[first * _SUM : first * _SUM + len(found)]:
+            bad = first + next(
+                number
+                for number in range(len(found) // _SUM)
+                if found[number * _SUM : number * _SUM + _SUM] != self.sums[(first + number) * _SUM :][:_SUM]
+            )
+            end = min((bad + 1) * BLOCK_BYTES, self.nbytes)
+            raise CorruptFile(
+                self.path, f"bytes {bad * BLOCK_BYTES} to {end} do not match their checksum: the file is damaged"
+            )
+
+
+def block_sums(data: Bytes) -> bytes:
+    """Return the checksum of each block of `data`: 8 bytes each, little-endian."""
+    view = memoryview(data)
+    sums = [xxh3_64_intdigest(view[begin : begin + BLOCK_BYTES]) for begin in range(0, len(view), BLOCK_BYTES)]
+    return struct.pack(f"<{len(sums)}Q", *sums)
+
+
+class BlockSums:
+    """Computes the checksums of the blocks of a file while it is written."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._sums: list[bytes] = []
+
+    def append(self, pieces: Sequence[Bytes]) -> None:
+        """Take note of the next bytes of the file, in pieces."""
+        for piece in pieces:
+            self._append(memoryview(piece).cast("B"))
+
+    def _append(self, view: memoryview) -> None:
+        if self._rest or len(view) < BLOCK_BYTES:
+            # Small pieces are copied together: a copy takes less time than a call for each.
+            missing = BLOCK_BYTES - len(self._rest)
+            self._rest += view[:missing]
+            view = view[missing:]
+            if len(self._rest) < BLOCK_BYTES:
+                return
+            self._sums.append(block_sums(self._rest))
+            self._rest = bytearray()
+        whole = len(view) - len(view) % BLOCK_BYTES
+        self._sums.append(block_sums(view[:whole]))
+        self._rest += view[whole:]
+
+    def finish(self) -> bytes:
+        """Return the checksum of each block: 8 bytes each, little-endian."""
+        return b"".join([*self._sums, block_sums(self._rest)])
+
+
+def make_seal(path: str, sums: bytes, end: Bytes) -> bytes:
+    """Return the seal of a Parquet file.
+
+    Args:
+        path: The path at which the file is published, relative to the run.
+        sums: The checksums of its blocks, as from `block_sums`.
+        end: What follows the seal: the footer, its length and PAR1.
+    """
+    head = sums + _sum_of_path(path)
+    tail = struct.pack("<I", len(head) + _END) + _MARKER
+    return head + struct.pack("<Q", xxh3_64_intdigest(b"".join((head, tail, end)))) + tail
+
+
+def sealed(path: str, file: Bytes) -> list[Bytes]:
+    """Return the pieces of a Parquet file with its seal, from the bytes of the file without one.
+
+    Args:
+        path: The path at which the file is published, relative to the run.
+        file: The bytes of a Parquet file whose key-value metadata has CHECKSUM_ENTRY.
+    """
+    view = memoryview(file)
+    footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
+    return [view[:footer], make_seal(path, block_sums(view[:footer]), view[footer:]), view[footer:]]
+
+
+def seal_needs(end: Bytes, size: int) -> int:
+    """Return how many bytes at the end of a Parquet file of `size` bytes its footer and its seal take at most.
+
+    `end` is any end of the file of at least 8 bytes.
+    """
+    after = int.from_bytes(end[-_AFTER_FOOTER:-4], "little") + _AFTER_FOOTER
+    blocks = -(-max(0, size - after) // (BLOCK_BYTES + _SUM))
+    return min(size, after + blocks * _SUM + _SUM + _END)
+
+
+def read_seal(path: str, end: Bytes, size: int) -> Seal | None:
+    """Return the seal of a Parquet file, by which its footer was verified; None for a file of an earlier release.
+
+    Args:
+        path: The path of the file, relative to the run.
+        end: The end of the file: at least `seal_needs` bytes.
+        size: The size of the file, in bytes.
+
+    Raises:
+        CorruptFile: The footer is damaged, or the file was published at another path.
+    """
+    view = memoryview(end)
+    footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
+    if footer < _END or view[footer - len(_MARKER) : footer] != _MARKER:
+        if _SPELLED_ENTRY in bytes(end):
+            raise CorruptFile(path, "its checksums are not before its footer: the file is damaged")
+        return None
+    length = int.from_bytes(view[footer - 8 : footer - 4], "little")
+    begin = footer - length
+    nbytes = size - len(view) + begin
+    sums = length - _SUM - _END
+    if begin < 0 or nbytes < 0 or sums != -(-nbytes // BLOCK_BYTES) * _SUM:
+        raise CorruptFile(path, "its checksums are not as many as its blocks: the file is damaged")
+    head, after = view[begin : begin + sums + _SUM], view[footer - 8 :]
+    checksum = xxh3_64_intdigest(b"".join((head, after)))
+    if checksum != int.from_bytes(view[footer - _END : footer - 8], "little"):
+        raise CorruptFile(path, "its footer does not match its checksum: the file is damaged")
+    if head[sums:] != _sum_of_path(path):
+        raise CorruptFile(path, "its checksum is that of a file with another path: it was renamed, or exchanged")
+    return Seal(path, nbytes, bytes(head[:sums]), checksum)
+
+
+def check_file(path: str, data: Bytes) -> Seal | None:
+    """Return the seal of a Parquet file, by which all bytes of it were verified; None for a file of an earlier release.
+
+    Args:
+        path: The path of the file, relative to the run.
+        data: All bytes of the file.
+
+    Raises:
+        CorruptFile: A byte is damaged, or the file was published at another path.
+    """
+    seal = read_seal(path, data, len(data))
+    if seal is not None:
+        seal.check(data)
+    return seal
+
+
+def _sum_of_path(path: str) -> bytes:
+    return struct.pack("<Q", xxh3_64_intdigest(path.encode(errors="surrogateescape")))
+
+
+# JSON documents.
+
+
+def document_bytes(document: Mapping[str, Any]) -> bytes:
+    """Return a JSON document as it is written: with the key `checksum` last."""
+    rest = {key: value for key, value in document.items() if key != CHECKSUM}
+    text = json.dumps({**rest, CHECKSUM: _NO_CHECKSUM}, indent=1).encode()
+    found = _CHECKSUM_OF_DOCUMENT.search(text)
+    assert found is not None
+    return text[: found.start(1)] + xxh3_64_hexdigest(text).encode() + text[found.end(1) :]
+
+
+def check_document(data: bytes) -> bool:
+    """Return whether a JSON document has a checksum as its last key. One that has agrees with it.
+
+    Raises:
+        ValueError: It does not agree.
+    """
+    found = _CHECKSUM_OF_DOCUMENT.search(data, max(0, len(data) - 256))
+    if found is None:
+        return False
+    if xxh3_64_hexdigest(data[: found.start(1)] + _NO_CHECKSUM.encode() + data[found.end(1) :]).encode() != found[1]:
+        raise ValueError(DAMAGED_OR_EDITED)
+    return True
