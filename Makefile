@@ -258,6 +258,8 @@ TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/te
 TESTS_MXNET := tests/hooks/mxnet
 # The pages of a framework's own; `make test` runs all others.
 TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
+# Programs that were written for smdebug; each environment runs those of its framework.
+TEST_PROGRAMS := tests/smdebug/test_programs.py
 TESTS_SPARK := tests/tensorstore/engines/test_spark.py tests/queries/test_named_queries_spark.py
 TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
@@ -291,7 +293,7 @@ test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFl
 
 .PHONY: test-tf215
 test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.15
-	$(VENV_TF215)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF)
+	$(VENV_TF215)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF) $(TEST_PROGRAMS)
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
@@ -304,7 +306,7 @@ test-horovod: env-horovod  ## Run the test of jobs that Horovod starts
 
 .PHONY: test-mxnet
 test-mxnet: env-mxnet  ## Run the tests of the MXNet hook
-	$(VENV_MXNET)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_MXNET) '$(TEST_PAGE)[mxnet.md]'
+	$(VENV_MXNET)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_MXNET) $(TEST_PROGRAMS) '$(TEST_PAGE)[mxnet.md]'
 
 .PHONY: test-spark
 test-spark: env-spark servers java  ## Run the tests of what Apache Spark answers

@@ -1,0 +1,26 @@
+"""Save at another interval in each mode."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+config = smd.SaveConfig(
+    {
+        smd.modes.TRAIN: smd.SaveConfigMode(save_interval=2),
+        smd.modes.EVAL: smd.SaveConfigMode(save_interval=3),
+        smd.modes.PREDICT: smd.SaveConfigMode(save_interval=1),
+        smd.modes.GLOBAL: smd.SaveConfigMode(save_interval=1),
+    }
+)
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=config)
+hook.register_module(model)
+hook.register_loss(loss)
+for mode in (smd.modes.TRAIN, smd.modes.EVAL):
+    hook.set_mode(mode)
+    for _ in range(5):
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+print(trial.steps(mode=smd.modes.TRAIN), trial.steps(mode=smd.modes.EVAL), trial.steps())

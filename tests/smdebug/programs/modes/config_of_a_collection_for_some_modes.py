@@ -1,0 +1,20 @@
+"""Give a collection a save configuration for one mode; the others are the hook's."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2), include_collections=["weights"])
+hook.register_module(model)
+hook.register_loss(loss)
+hook.get_collection("weights").save_config = {smd.modes.EVAL: smd.SaveConfigMode(save_interval=1)}
+for mode in (smd.modes.TRAIN, smd.modes.EVAL):
+    hook.set_mode(mode)
+    for _ in range(3):
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+weight = trial.tensor("Linear_weight")
+print(weight.steps(mode=smd.modes.TRAIN), weight.steps(mode=smd.modes.EVAL))

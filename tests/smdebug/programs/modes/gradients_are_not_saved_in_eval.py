@@ -1,0 +1,20 @@
+"""Save gradients only outside of EVAL and PREDICT."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1), include_collections=["gradients", "weights"])
+hook.register_module(model)
+hook.register_loss(loss)
+for mode in (smd.modes.TRAIN, smd.modes.EVAL, smd.modes.PREDICT):
+    hook.set_mode(mode)
+    for _ in range(2):
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+gradient, weight = trial.tensor("gradient/Linear_weight"), trial.tensor("Linear_weight")
+for mode in (smd.modes.TRAIN, smd.modes.EVAL, smd.modes.PREDICT):
+    print(mode.name, gradient.steps(mode=mode), weight.steps(mode=mode))

@@ -1,0 +1,23 @@
+"""Count steps for each mode, and globally."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
+hook.register_module(model)
+hook.register_loss(loss)
+for _ in range(2):
+    hook.set_mode(smd.modes.TRAIN)
+    for _ in range(3):
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+    hook.set_mode(smd.modes.EVAL)
+    with torch.no_grad():
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2))
+hook.close()
+trial = create_trial("run")
+print([mode.name for mode in trial.modes()])
+print(trial.steps(), trial.steps(mode=smd.modes.TRAIN), trial.steps(mode=smd.modes.EVAL))
+print([trial.global_step(smd.modes.EVAL, step) for step in trial.steps(mode=smd.modes.EVAL)])

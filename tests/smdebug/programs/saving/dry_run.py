@@ -1,0 +1,16 @@
+"""Write no file in a dry run."""
+
+import os
+
+import smdebug.pytorch as smd
+import torch
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", dry_run=True, save_config=smd.SaveConfig(save_interval=1))
+hook.register_module(model)
+hook.register_loss(loss)
+for _ in range(2):
+    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook.close()
+print(sum(len(files) for _, _, files in os.walk("run")))

@@ -1,0 +1,22 @@
+"""Save an array by hand."""
+
+import numpy as np
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
+hook.register_module(model)
+hook.register_loss(loss)
+hook.set_mode(smd.modes.TRAIN)
+for i in range(2):
+    output = model(torch.ones(3, 4))
+    hook.save_tensor("extra", np.full((2, 3), i), collections_to_write="default")
+    loss(output, torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+print(trial.tensor("extra").steps())
+print(trial.tensor("extra").value(0))
+print("extra" in trial.tensor_names(collection="default"))

@@ -1,0 +1,19 @@
+"""Save an array by hand into two collections."""
+
+import numpy as np
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
+hook.register_module(model)
+hook.register_loss(loss)
+hook.set_mode(smd.modes.TRAIN)
+output = model(torch.ones(3, 4))
+hook.save_tensor("extra", np.ones(3), collections_to_write=["first", "second"])
+loss(output, torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+print(trial.tensor_names(collection="first"), trial.tensor_names(collection="second"))
