@@ -27,7 +27,17 @@ _WHEN = ("save_interval", "save_steps", "start_step", "end_step")
 _MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _WHEN)
 _FORM = ("reductions", "save_raw_tensor", "save_shape")
 _SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
-_HOOK = (*_SHARED, "dry_run", "save_all", "include_workers", "export_tensorboard", "tensorboard_dir", "resume", "force")
+_HOOK = (
+    *_SHARED,
+    "dry_run",
+    "save_all",
+    "include_workers",
+    "export_tensorboard",
+    "tensorboard_dir",
+    "resume",
+    "force",
+    "durable",
+)
 _OF_COLLECTION = (*_SHARED, "save_histogram")
 _LISTS = ("save_steps", "reductions", "include_regex")
 
@@ -114,6 +124,7 @@ def _parse(document: Any, path: str) -> HookConfiguration:
         "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
         "resume": _flag(hook, "resume") or sagemaker.continues_from_checkpoint(),
         "force": _flag(hook, "force"),
+        "durable": _flag(hook, "durable"),
     }
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):

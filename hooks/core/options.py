@@ -39,6 +39,7 @@ class HookOptions:
         flush_seconds: Seconds that a closed step may wait before it is published; 0: it does not wait. Default: 1 on a
             local disk, 10 elsewhere.
         codec: The compression of raw values: "none", "lz4" or "zstd".
+        durable: On a disk, sync what is published, so that it survives a loss of power. An object store does so itself.
         metadata: Values to keep with the run, such as hyperparameters.
     """
 
@@ -58,6 +59,7 @@ class HookOptions:
     storage_options: Mapping[str, Any] | None = None
     flush_seconds: float | None = None
     codec: str = "none"
+    durable: bool = False
     metadata: Mapping[str, Any] | None = None
 
 

@@ -100,6 +100,7 @@ class Recorder:
             versions=framework.versions,
             metadata=options.metadata,
             codec=options.codec,
+            durable=boolean("durable", options.durable),
             flush_seconds=options.flush_seconds,
             storage_options=options.storage_options,
             tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,

@@ -49,6 +49,7 @@ class RunWriter:
         storage_options: Mapping[str, Any] | None,
         tensorboard_dir: str | os.PathLike[str] | None,
         force: bool = False,
+        durable: bool = False,
     ) -> None:
         if codec not in CODECS:
             raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {codec!r}")
@@ -59,7 +60,7 @@ class RunWriter:
         self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
         self._codec, self._flush_seconds = codec, flush_seconds
         self.out_dir = out_dir
-        self._storage = open_storage(out_dir, storage_options)
+        self._storage = open_storage(out_dir, storage_options, durable=durable)
         self._tensorboard: Storage | None = None
         if tensorboard_dir is not None:
             self._tensorboard = open_storage(tensorboard_dir, storage_options)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..errors import AlreadyPublished, StorageError
 from ..forking import call_in_child
 from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join
+from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import append_all
@@ -35,22 +36,25 @@ _LOCK_POLL_SECONDS = 0.01
 class LocalStorage(Storage):
     """Files are written under a temporary name and linked to their own, so that they appear whole and only once.
 
-    Nothing is fsynced: a crash of the process loses nothing that was published, a loss of power may. A file that it cut
-    short is found by the checks on reading.
+    Unless `durable`, nothing is synced: a crash of the process loses nothing that was published, a loss of power may. A
+    file that it cut short is found by the checks on reading. With `durable`, a file is synced before it gets its name,
+    and the folders above it before the call that published it returns.
     """
 
     is_local = True
 
-    def __init__(self, folder: str, follow_links: bool = False) -> None:
+    def __init__(self, folder: str, follow_links: bool = False, durable: bool = False) -> None:
         self.url = folder
         self._follow_links = follow_links
+        self._durable = durable
+        self._durable_folders = DurableFolders(folder)
         # A folder and a symbolic link to it are one run to the registry of flushes.
         self._real = os.path.realpath(folder)
         self._open_files = OpenFiles(self._full)
         self._listings = FolderListings()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LocalStorage, (self.url, self._follow_links)
+        return LocalStorage, (self.url, self._follow_links, self._durable)
 
     @property
     def _flush_key(self) -> str:
@@ -149,11 +153,15 @@ class LocalStorage(Storage):
     def replace(self, path: str, data: bytes | memoryview) -> None:
         temporary = self._write_temporary(path, data)
         with _removed_on_error(temporary), translated(path, "write"):
-            os.replace(temporary, self._full(path))
+            file = self._full(path)
+            os.replace(temporary, file)
+            self._sync_names(file)
 
     def remove(self, path: str) -> None:
         with translated(path, "delete"), suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(self._full(path))
+            file = self._full(path)
+            os.unlink(file)
+            self._sync_names(file)
 
     def touch(self, path: str) -> None:
         with translated(path, "read"):
@@ -163,7 +171,7 @@ class LocalStorage(Storage):
         with translated(path, "read"):
             written = os.stat(self._full(path)).st_mtime
         # The clock of a file server may differ from this machine's: a new file shows what it says now.
-        probe = self._write_temporary(path, b"")
+        probe = self._write_temporary(path, b"", durable=False)
         try:
             return written, os.stat(probe).st_mtime
         finally:
@@ -182,37 +190,42 @@ class LocalStorage(Storage):
     def sync(self, path: str) -> None:
         file = self._full(path)
         with translated(path, "write"):
-            for each in (file, os.path.dirname(file)):
-                number = os.open(each, os.O_RDONLY)
-                try:
-                    os.fsync(number)
-                finally:
-                    os.close(number)
+            with open(file, "rb", buffering=0) as opened:
+                sync_file(opened.fileno())
+            self._durable_folders.sync_names(os.path.dirname(file))
 
     def sink(self, path: str) -> Sink:
-        return _LocalSink(self, path)
+        return _LocalSink(self, path, self._durable)
 
     def _temporary(self, path: str) -> str:
         folder, _, name = self._full(path).rpartition("/")
         return f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
 
-    def _write_temporary(self, path: str, data: bytes | memoryview) -> str:
+    def _sync_names(self, file: str) -> None:
+        if self._durable:
+            self._durable_folders.sync_names(os.path.dirname(file))
+
+    def _write_temporary(self, path: str, data: bytes | memoryview, durable: bool = True) -> str:
         temporary = self._temporary(path)
         with _removed_on_error(temporary), translated(path, "write"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
             number = _in_its_folder(temporary, lambda: os.open(temporary, flags, 0o666))
             try:
                 _write_all(number, data)
+                if durable and self._durable:
+                    sync_file(number)
             finally:
                 os.close(number)
         return temporary
 
     def _publish(self, temporary: str, path: str) -> None:
         with _removed_on_error(temporary), translated(path, "write"):
+            file = self._full(path)
             try:
-                self._link(temporary, self._full(path))
+                self._link(temporary, file)
             except FileExistsError as exc:
                 raise AlreadyPublished(path, "a file of this name was published before") from exc
+            self._sync_names(file)
 
     @staticmethod
     def _link(temporary: str, final: str) -> None:
@@ -229,8 +242,9 @@ class LocalStorage(Storage):
 class _LocalSink(Sink):
     """A file under a temporary name until it is published."""
 
-    def __init__(self, storage: LocalStorage, path: str) -> None:
-        self._storage, self._path, self._temporary = storage, path, storage._temporary(path)
+    def __init__(self, storage: LocalStorage, path: str, durable: bool) -> None:
+        self._storage, self._path, self._durable = storage, path, durable
+        self._temporary = storage._temporary(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
             self.file = _in_its_folder(self._temporary, lambda: open(self._temporary, "xb"))  # noqa: SIM115
 
@@ -239,8 +253,10 @@ class _LocalSink(Sink):
         append_all(self.file.fileno(), pieces)
 
     def publish(self) -> None:
-        with _removed_on_error(self._temporary), translated(self._path, "write"):
-            self.file.close()
+        with _removed_on_error(self._temporary), translated(self._path, "write"), self.file:
+            if self._durable:
+                self.file.flush()
+                sync_file(self.file.fileno())
         self._storage._publish(self._temporary, self._path)
 
     def abort(self) -> None:

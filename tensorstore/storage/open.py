@@ -25,7 +25,11 @@ _SAME = {"s3a": "s3", "local": "file"}
 
 
 def open_storage(
-    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, follow_links: bool = False
+    url: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    follow_links: bool = False,
+    durable: bool = False,
 ) -> Storage:
     """Return the storage at a path or URL. It need not exist, and is not created.
 
@@ -34,6 +38,8 @@ def open_storage(
         storage_options: Passed to fsspec unchanged; for S3 for example endpoint_url, key and secret.
         follow_links: Also read what is reached by symbolic links below a local folder. In a run that is refused; it is
             for folders that another program has laid out.
+        durable: On a disk, what is published or deleted survives a loss of power once the call returns. An object store
+            promises of itself what it promises.
 
     Raises:
         ConfigurationError: The URL or the options cannot be used.
@@ -41,7 +47,7 @@ def open_storage(
     protocol, rest = _parts(url)
     options = dict(storage_options or {})
     if protocol == "file":
-        return LocalStorage(_folder(rest), follow_links)
+        return LocalStorage(_folder(rest), follow_links, durable)
     kind = S3Storage if protocol == "s3" else FsspecStorage
     if protocol == "s3":
         if "@" in rest.partition("/")[0]:

@@ -241,6 +241,9 @@ class Writer:
         if isinstance(item, _FlushRequest):
             try:
                 self._publish()
+            except BaseException as exc:
+                self._error = exc  # before the caller wakes, to whom nothing else says that it failed
+                raise
             finally:
                 item.set()
             return

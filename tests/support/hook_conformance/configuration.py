@@ -113,7 +113,7 @@ class ConfigurationTests(HookTests):
         hook_class = getattr(self.module, self.hook_class)
         shown = inspect.signature(hook_class).parameters
         assert list(shown)[: len(POSITIONAL)] == list(POSITIONAL)
-        assert {"resume", "force", "storage_options", "flush_seconds", "codec", "metadata"} <= set(shown)
+        assert {"resume", "force", "storage_options", "flush_seconds", "codec", "durable", "metadata"} <= set(shown)
         assert (shown["include_workers"].default, shown["codec"].default) == ("one", "none")
         assert all(f"\n    {name}: " in hook_class.__init__.__doc__ for name in shown)
 

@@ -382,3 +382,23 @@ def test_of_two_processes_that_claim_one_worker_one_wins(tmp_path: Path) -> None
         assert set(said) <= {"won", WorkerClaimed.__name__, "RunExists"}
         trial = tensortrial.create_trial(run)
         assert trial.tensor("a").value(0) == said.index("won")
+
+
+def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(tmp_path, flush_seconds=3600)
+    job.step({"a": 1.0})
+    fail = Writer._fail  # slowed down, so that a caller that wakes too early is always first
+
+    def fail_late(writer: Writer, exc: BaseException) -> None:
+        time.sleep(0.3)
+        fail(writer, exc)
+
+    def refuse(storage: LocalStorage, path: str) -> Sink:
+        raise StorageError(path, "the disk is full")
+
+    monkeypatch.setattr(Writer, "_fail", fail_late)
+    monkeypatch.setattr(LocalStorage, "sink", refuse)
+    with pytest.raises(StorageError, match="the disk is full"):
+        job.writer.flush()
+    with pytest.raises(StorageError, match="the disk is full"):
+        job.close()

@@ -1,0 +1,68 @@
+"""Makes files and folders of this machine's file systems survive a loss of power."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+"""The command of macOS, whose fsync leaves data in the cache of the drive."""
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP})
+"""What the sync of a folder raises where the file system has none, as over SMB."""
+
+
+def sync_file(number: int) -> None:
+    """Write a file's data to the disk, given its descriptor.
+
+    Raises:
+        OSError: The disk did not take them. They must not be synced again: Linux drops the pages that it could not
+            write, and the next sync succeeds without them.
+    """
+    if _FULL_SYNC is not None:
+        with suppress(OSError):  # a mounted file system may lack it
+            fcntl.fcntl(number, _FULL_SYNC)
+            return
+    os.fsync(number)
+
+
+def sync_folder(folder: str) -> None:
+    """Write the names in a folder to the disk. Does nothing on a file system that cannot. Raises OSError."""
+    number = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(number)
+    except OSError as exc:
+        if exc.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(number)
+
+
+class DurableFolders:
+    """The folders whose own names are on the disk, as far as this process knows.
+
+    A file is found after a loss of power only if the name of each folder above it was synced, too. Who made a folder
+    does not count: another worker may have made it, and not have synced it yet.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known: set[str] = set()
+
+    def sync_names(self, folder: str) -> None:
+        """Write to the disk the names in a folder, and those of the folder and of all above it. Raises OSError.
+
+        Folders above the root that this process may not open are left out.
+        """
+        sync_folder(folder)
+        added = []
+        while folder not in self._known and (parent := os.path.dirname(folder)) != folder:
+            added.append(folder)
+            try:
+                sync_folder(parent)
+            except PermissionError:
+                if folder.startswith(f"{self._root}/"):
+                    raise
+            folder = parent
+        self._known.update(added)
