@@ -78,12 +78,13 @@ def write(out: str, rows: int) -> None:
 
 def flush(out: str, number: int) -> None:
     """One more step, as a writer of the run would publish it."""
+    from tensortrial.format.flush_range import FirstFlush
     from tensortrial.format.record import Plan, Record, Step
     from tensortrial.mode import ModeKeys
     from tensortrial.storage.open import open_storage
     from tensortrial.write.writer import Writer
 
-    writer = Writer(open_storage(out), WORKER, first_flush=number)
+    writer = Writer(open_storage(out), WORKER, first_flush=FirstFlush(number))
     records = [Record(Plan(f"layer{each:03}.weight", ("weights",), True), 0.5, 0) for each in range(PER_STEP)]
     writer.put(Step(ModeKeys.TRAIN, number, number), records, closes=True)
     writer.flush()

@@ -25,6 +25,7 @@ TensorTrialError
 ├── FileError                               one file of the run is damaged; the rest stays readable
 │   ├── CorruptFile (ValueError)                the file is truncated, foreign or malicious
 │   ├── MissingChunk (FileNotFoundError)        the index names a chunk that is missing
+│   ├── MissingIndexFile (FileNotFoundError)    another file of the run names an index file that is missing
 │   ├── AlreadyPublished (FileExistsError)      a published file is never overwritten
 │   └── StorageError (OSError)                  the file system or the object store refused
 ├── ConfigurationError (ValueError)         a setting or an argument is wrong
@@ -105,9 +106,9 @@ class ShapeUnavailableForStep(UnavailableError, KeyError):
 class StepUnavailable(UnavailableError):
     """The step was skipped: no tensor will ever be available for it."""
 
-    def __init__(self, step: int, mode: Any = None) -> None:
+    def __init__(self, step: int, mode: Any = None, hint: str = "") -> None:
         self.step, self.mode = step, mode
-        super().__init__(f"step {step}{_of(mode)} was not saved and will not be")
+        super().__init__(f"step {step}{_of(mode)} was not saved and will not be" + (f"; {hint}" if hint else ""))
 
 
 class StepNotYetAvailable(UnavailableError):
@@ -121,11 +122,11 @@ class StepNotYetAvailable(UnavailableError):
 class NoMoreData(UnavailableError):
     """The job has ended: no step after `last_step` will come."""
 
-    def __init__(self, step: int | None = None, mode: Any = None, last_step: int | None = None) -> None:
+    def __init__(self, step: int | None = None, mode: Any = None, last_step: int | None = None, hint: str = "") -> None:
         self.step, self.mode, self.last_step = step, mode, last_step
         before = "" if step is None else f" before step {step}{_of(mode)}"
         last = "it saved no step" if last_step is None else f"its last step is {last_step}"
-        super().__init__(f"the job has ended{before}: {last}")
+        super().__init__(f"the job has ended{before}: {last}" + (f"; {hint}" if hint else ""))
 
 
 class InvalidWorker(UnavailableError, KeyError):
@@ -217,6 +218,10 @@ class CorruptFile(FileError, ValueError):
 
 class MissingChunk(FileError, FileNotFoundError):
     """The index names a chunk of values that is missing."""
+
+
+class MissingIndexFile(FileError, FileNotFoundError):
+    """Another file of the run names an index file that is missing."""
 
 
 class AlreadyPublished(FileError, FileExistsError):

@@ -10,6 +10,7 @@ from typing import Any
 
 from tensortrial import __version__
 from tensortrial.errors import ConfigurationError
+from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage.open import Storage, open_storage
@@ -135,7 +136,7 @@ class RunWriter:
         if self._resumes:
             self._lease, first_flush = self._claim_again(run)
         else:
-            self._lease, first_flush = self._new_lease(), 0
+            self._lease, first_flush = self._new_lease(), FROM_START
             self._claimed = self._worker_info(_now())
             claim(self._storage, run, self._claimed)
             self._lease.begin()
@@ -152,7 +153,7 @@ class RunWriter:
     def _new_lease(self, session: int = 0) -> Lease:
         return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds)
 
-    def _claim_again(self, run: RunInfo) -> tuple[Lease, int]:
+    def _claim_again(self, run: RunInfo) -> tuple[Lease, FirstFlush]:
         found = self._resumption()
         alive = self._find_alive(found)
         lease = self._new_lease(found.session)

@@ -29,6 +29,18 @@ def flush_range_of(path: str) -> FlushRange | None:
     return FlushRange(first, int(found[2] or first))
 
 
+class FirstFlush(NamedTuple):
+    """Where a session of a worker begins in the run."""
+
+    number: int = 0
+    """The number of its first flush."""
+    previous: str = ""
+    """The path of the worker's index file before it, empty if there is none."""
+
+
+FROM_START = FirstFlush()
+
+
 def range_path(first: str, last: str) -> str:
     """Return the path of a file that supersedes those from `first` to `last`, in their folder."""
     begin, end = flush_range_of(first), flush_range_of(last)

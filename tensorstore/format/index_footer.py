@@ -12,9 +12,20 @@ import pyarrow.parquet as pq
 
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
+from .flush_range import FlushRange, flush_range_of
 from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
 from .record import TensorSpec
-from .schema import FOOTER_CHUNKS, FOOTER_COMPACTED, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, FORMAT, is_chunk_path
+from .schema import (
+    FOOTER_CHUNKS,
+    FOOTER_COMPACTED,
+    FOOTER_FORMAT,
+    FOOTER_NAMES,
+    FOOTER_PREVIOUS,
+    FOOTER_STEPS,
+    FORMAT,
+    INDEX,
+    is_chunk_path,
+)
 
 
 def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
@@ -44,17 +55,21 @@ def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
         for step in summary.steps
     ]
     chunks = dict.fromkeys(chunk for summary in summaries for chunk in summary.chunks)
-    return IndexSummary(sum(summary.rows for summary in summaries), steps, list(sets), list(chunks))
+    rows, previous = sum(summary.rows for summary in summaries), summaries[0].previous
+    return IndexSummary(rows, steps, list(sets), list(chunks), previous=previous)
 
 
 def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
     """Return the key-value metadata of an index file: its format and its summary as JSON."""
-    return {
+    entries = {
         FOOTER_FORMAT: str(FORMAT).encode(),
         FOOTER_NAMES: json.dumps(summary.name_sets, separators=(",", ":")).encode(),
         FOOTER_STEPS: json.dumps(summary.steps, separators=(",", ":")).encode(),
         FOOTER_CHUNKS: json.dumps(summary.chunks, separators=(",", ":")).encode(),
     }
+    if summary.previous is not None:
+        entries[FOOTER_PREVIOUS] = json.dumps(summary.previous).encode()
+    return entries
 
 
 def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
@@ -90,9 +105,10 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
     try:
         name_sets = _name_sets(footer[FOOTER_NAMES])
         steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
-        chunks = [_chunk_path(path) for path in json.loads(footer[FOOTER_CHUNKS])]
+        chunks = [_chunk_path(chunk) for chunk in json.loads(footer[FOOTER_CHUNKS])]
         compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
-        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, compacted_at)
+        previous = _previous_path(path, json.loads(footer[FOOTER_PREVIOUS])) if FOOTER_PREVIOUS in footer else None
+        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, compacted_at, previous)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
 
@@ -111,6 +127,29 @@ def _chunk_path(path: Any) -> str:
     if not is_chunk_path(path):
         raise ValueError(f"{path!r} is not the path of a chunk")
     return str(path)
+
+
+def _previous_path(path: str, previous: Any) -> str:
+    """Return the path of the index file before `path`. Raises ValueError if it cannot be one of the same worker."""
+    if previous == "":
+        return ""
+    folder, flushes = path.split("/")[:2], flush_range_of(path)
+    if not is_index_path(previous) or previous.split("/")[:2] != folder or not _is_before(previous, flushes):
+        raise ValueError(f"{previous!r} cannot be the index file before this one")
+    return str(previous)
+
+
+def is_index_path(path: object) -> bool:
+    """Return whether this may be the path of an index file."""
+    if not isinstance(path, str) or "\0" in path or flush_range_of(path) is None:
+        return False
+    parts = path.split("/")
+    return len(parts) == 4 and parts[0] == INDEX and {"", ".", ".."}.isdisjoint(parts)
+
+
+def _is_before(path: str, flushes: FlushRange | None) -> bool:
+    before = flush_range_of(path)
+    return before is not None and (flushes is None or before.last < flushes.first)
 
 
 @lru_cache(maxsize=64)

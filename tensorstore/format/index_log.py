@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..errors import FileError, StorageError
+from ..errors import FileError, MissingIndexFile, StorageError
 from ..storage.open import Storage
 from .flush_range import FlushRange, current_files, flush_range_of, folder_of
 from .index_footer import read_summary
@@ -81,6 +81,9 @@ class IndexFiles:
         """By folder: the files whose rows the reader has, and their flushes."""
         self._unread: set[str] = set()
         self._new: list[NewFile] = []
+        self._named: dict[str, dict[str, str]] = {}
+        """By worker: index files that the reader has not seen, with the file that names each of them."""
+        self._missing: set[str] = set()
         self.damaged: dict[str, FileError] = {}
 
     def find_new(self, worker: str, rescan: bool = False) -> list[NewFile]:
@@ -89,13 +92,49 @@ class IndexFiles:
         `rescan` also finds files that superseded others in the past of the run. Otherwise these are noticed once the
         last file that is known has been deleted.
         """
+        missing: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
-            if not self._take_new(worker, rescan):
+            gone, before = self._take_new(worker, rescan), missing
+            missing = self._find_missing(worker)
+            if missing and missing == before:
+                # In two listings: it is not being compacted.
+                self._set_aside_missing(missing)
+            elif not missing and not gone:
                 break
             rescan = True
         # Files that were read before a listing failed are returned once one succeeds.
         found, self._new = self._new, []
         return found
+
+    def expect(self, worker: str, path: str, by: str) -> None:
+        """Expect an index file of a worker that the file `by` names. `find_new` sets it aside if it is missing."""
+        if not self._knows(path):
+            self._named.setdefault(worker, {})[path] = by
+
+    def _find_missing(self, worker: str) -> dict[str, str]:
+        """Return the index files of a worker that others name, and that are in no file which was listed."""
+        missing = {path: by for path, by in self._named.pop(worker, {}).items() if not self._knows(path)}
+        if missing:
+            self._named[worker] = missing
+        return missing
+
+    def _knows(self, path: str) -> bool:
+        """Return whether a file with the last flush of `path` was listed: that one, or one that supersedes it."""
+        held = self._held.get(folder_of(path), {})
+        if path in held or path in self.damaged:
+            return True
+        flushes = flush_range_of(path)
+        assert flushes is not None
+        last = FlushRange(flushes.last, flushes.last)
+        damaged = (flush_range_of(bad) for bad in self.damaged if folder_of(bad) == folder_of(path))
+        return any(of is not None and of.supersedes(last) for of in (*held.values(), *damaged))
+
+    def _set_aside_missing(self, missing: Mapping[str, str]) -> None:
+        for path, by in missing.items():
+            # It may be restored: it is looked for again at each refresh.
+            self._unread.add(path)
+            self._missing.add(path)
+            self.set_aside(path, MissingIndexFile(path, f"it is missing, and with it its steps: {by} names it"))
 
     def _take_new(self, worker: str, rescan: bool) -> bool:
         """Read what is new. Return True if some files were deleted before they were read."""
@@ -118,7 +157,7 @@ class IndexFiles:
         return gone
 
     def _remember_last(self, worker: str, listed: list[str]) -> None:
-        numbered = [path for path in listed if flush_range_of(path)]
+        numbered = [path for path in listed if flush_range_of(path) and path not in self._missing]
         if numbered:
             self._last[worker] = current_files(numbered)[-1]
 
@@ -180,7 +219,10 @@ class IndexFiles:
                 if (of := flush_range_of(bad)) is not None and flushes.supersedes(of):
                     self._read_after_all(bad)
         held[path] = flushes
+        self._missing.discard(path)
         self._read_after_all(path)
+        if summary.previous:
+            self.expect(worker, summary.previous, path)
         self._new.append(NewFile(worker, path, summary, replaces))
 
     def _read_after_all(self, path: str) -> None:

@@ -91,6 +91,8 @@ class IndexSummary:
     chunks: list[str]
     compacted_at: float | None = None
     """When the file superseded others, in seconds since 1970; None for a file that a writer flushed."""
+    previous: str | None = None
+    """The path of the worker's index file before this one: empty if it is the first, None if the file does not say."""
 
 
 class SavedTensor(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
@@ -36,15 +37,18 @@ _OFTEN_THE_SAME = ["worker", "dtype", "nbytes", "chunk", "row_group", "parts"]
 _SORTED = ["name", "mode", "mode_step", "global_step"]
 
 
-def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep]) -> None:
-    """Write the rows of `steps`, in their order, into one index file. The sink is not published yet."""
-    table, summary = indexed_rows(worker, steps)
+def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep], previous: str) -> None:
+    """Write the rows of `steps`, in their order, into one index file. The sink is not published yet.
+
+    `previous` is the path of the worker's index file before this one, empty for the first.
+    """
+    table, summary = indexed_rows(worker, steps, previous)
     _write(sink, [table], footer_entries(summary), _ROW_GROUP_ROWS)
 
 
-def indexed_rows(worker: str, steps: Sequence[IndexedStep]) -> tuple[pa.Table, IndexSummary]:
+def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tuple[pa.Table, IndexSummary]:
     """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer."""
-    return _table(worker, steps), summarize(steps)
+    return _table(worker, steps), replace(summarize(steps), previous=previous)
 
 
 def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:

@@ -40,6 +40,8 @@ FOOTER_FORMAT = b"tensortrial.format"
 FOOTER_NAMES = b"tensortrial.names"
 FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
+# The worker's index file before this one. Files of earlier releases lack it.
+FOOTER_PREVIOUS = b"tensortrial.previous"
 # In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"
 
@@ -276,6 +278,8 @@ class EndInfo:
     session: Number | None = None
     """Which session of the worker has ended. Releases that wrote no leases did not say it."""
     failure: str | None = None
+    last_index_file: str | None = None
+    """The path of the worker's last index file, empty if there is none. Earlier releases did not say it."""
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> EndInfo:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..config.collection import CollectionKeys
 from ..errors import UnsupportedValue
+from ..format.flush_range import FROM_START
 from ..format.record import Plan, Record, ScalarBatch, Step
 from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ..mode import ModeKeys
@@ -142,7 +143,7 @@ def import_points(
         metadata={**points.metadata, SOURCE: source},
     )
     worker = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
-    first_flush = claim_again(target, run, worker) if resumes else 0
+    first_flush = claim_again(target, run, worker) if resumes else FROM_START
     if not resumes:
         claim(target, run, worker)
     _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)

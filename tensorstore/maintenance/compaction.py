@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, FileError, MissingChunk, UnknownFormat
+from ..errors import (
+    AlreadyPublished,
+    ConfigurationError,
+    CorruptFile,
+    FileError,
+    MissingChunk,
+    MissingIndexFile,
+    UnknownFormat,
+)
 from ..format.chunk_merge import MergedChunks, discard, flush_range_of_merged, merge_chunks
 from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of, range_path
 from ..format.index_footer import joined
@@ -170,11 +178,25 @@ class _Compactor:
         """Compact a folder. Return False if a file turned out to be damaged: then the rest needs another plan."""
         files = self._healthy(paths)
         for piece in _without_damaged(files, [path for path in paths if path in self._damaged]):
-            groups = _fitting(piece, _SHARE**20) if complete else _finished(piece, newest)
-            for group in groups:
-                if len(group) > 1 and not self._merge(worker, group):
-                    return False
+            for whole in self._without_missing(piece):
+                groups = _fitting(whole, _SHARE**20) if complete else _finished(whole, newest)
+                for group in groups:
+                    if len(group) > 1 and not self._merge(worker, group):
+                        return False
         return True
+
+    def _without_missing(self, files: Sequence[_File]) -> Iterator[list[_File]]:
+        """Yield sequences of files between which none is missing that one of them names."""
+        piece: list[_File] = []
+        for file in files:
+            missing = _missing_between(piece[-1], file) if piece else None
+            if missing is not None:
+                reason = f"it is missing, and with it its steps: {file.path} names it"
+                self._damaged.setdefault(missing, MissingIndexFile(missing, reason))
+                yield piece
+                piece = []
+            piece.append(file)
+        yield piece
 
     def _healthy(self, paths: Sequence[str]) -> list[_File]:
         """Return the files that no other readable file supersedes, by their flushes."""
@@ -378,6 +400,16 @@ def _without_damaged(files: Sequence[_File], damaged: Sequence[str]) -> Iterator
         if not any(bad.first <= file.flushes.last and bad.last >= file.flushes.first for bad in holes):
             piece.append(file)
     yield piece
+
+
+def _missing_between(before: _File, after: _File) -> str | None:
+    """Return the path of an index file that the second of two files names, and that would lie between them."""
+    previous = after.summary.previous
+    if not previous or folder_of(previous) != folder_of(after.path):
+        return None
+    flushes = flush_range_of(previous)
+    assert flushes is not None
+    return previous if flushes.last > before.flushes.last else None
 
 
 # Two that compact the same files at the same time, or one after the other, must never make two files that share only

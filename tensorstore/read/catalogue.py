@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from ..format import arrow_arrays
 from ..format.index_log import IndexFiles, NewFile
 from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
-from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
 from ..storage.open import Storage
 from .index_tables import TABLES, TEXTS, IndexTables
 from .readable_files import ReadableFiles
@@ -81,16 +82,23 @@ class Catalogue:
         views.add_tables("collections", lambda: self.version)
         return views
 
-    def refresh(self, workers: Iterable[str]) -> bool:
-        """Read the index files that are new since the last time. Return whether there were any."""
+    def refresh(self, workers: Iterable[str], last_files: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """Read the index files that are new since the last time. Return whether there were any.
+
+        `last_files` are the last index files of the workers that have ended, by worker, as their end marks name them.
+        """
         with self._lock:
-            known = self.version
+            known, damaged = self.version, len(self.damaged)
             self._add(self._replacing)
             self._replacing = []
             for worker in workers:
+                if worker in last_files:
+                    self._index_files.expect(worker, last_files[worker], end_path(worker))
                 found = self._index_files.find_new(worker)
                 self._replace(found)
                 self._add(found)
+            if len(self.damaged) != damaged:
+                self.changed()
             return self.version > known
 
     def changed(self) -> None:

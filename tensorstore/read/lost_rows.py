@@ -27,6 +27,15 @@ class _Lost:
     def may_hold(self, step: int) -> bool:
         return self.after < step < self.before and not any(first <= step <= last for first, last in self.known)
 
+    def may_hold_between(self, after: float, before: float) -> bool:
+        """Return whether the file may hold a step between `after` and `before`."""
+        step = max(self.after, after) + 1
+        for first, last in sorted(self.known):
+            if first > step:
+                break
+            step = max(step, last + 1)
+        return step < min(self.before, before)
+
 
 class LostRows:
     """The rows that the damaged files of a run may have held."""
@@ -46,6 +55,20 @@ class LostRows:
         if self._lost:
             for row in rows:
                 self._check(row)
+
+    def check_worker(self, worker: str, row: SavedTensor) -> None:
+        """Raise CorruptFile if a damaged file may hold the row of `worker` for the tensor and step of `row`."""
+        for lost in self._lost:
+            if lost.worker == worker and lost.may_hold(row.global_step):
+                raise CorruptFile(
+                    lost.error.path,
+                    f"this file is damaged or missing, and may have held {row.name!r} of {worker} at step "
+                    f"{row.global_step} ({lost.error})",
+                ) from lost.error
+
+    def between(self, after: float, before: float) -> FileError | None:
+        """Return the error of a file that may hold a global step between `after` and `before`; None if none may."""
+        return next((lost.error for lost in self._lost if lost.may_hold_between(after, before)), None)
 
     def _check(self, row: SavedTensor) -> None:
         for lost in self._lost:

@@ -150,7 +150,7 @@ class RunReader:
         changed = workers.refresh()
         # A worker that had ended before the index is listed can have added nothing since.
         ended = workers.job_ended
-        grown = catalogue.refresh([info.worker for info in workers.infos])
+        grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files)
         if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
             self._claims_read_at = now
             changed = workers.reread() or changed
@@ -326,6 +326,7 @@ class RunReader:
         for row in rows:
             if row.worker == worker:
                 return row
+        self._lost_rows().check_worker(worker, rows[0])
         raise InvalidWorker(worker, [row.worker for row in rows])
 
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
@@ -333,8 +334,8 @@ class RunReader:
         if state is StepState.NOT_YET_AVAILABLE:
             return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
         if state is StepState.UNAVAILABLE:
-            return StepUnavailable(step, mode)
-        return TensorUnavailableForStep(name, step, mode)
+            return StepUnavailable(step, mode, self._reason_of_loss(step, mode))
+        return TensorUnavailableForStep(name, step, mode, hint=self._reason_of_loss(step, mode))
 
     def rows_of(
         self, names: Sequence[str], mode: ModeKeys, worker: str | None, steps: Iterable[int] | None = None
@@ -433,8 +434,20 @@ class RunReader:
             return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
         steps, _ = self._states(mode)
         if self.workers.job_ended and (not steps or step > steps[-1]):
-            return NoMoreData(step, mode, steps[-1] if steps else None)
-        return StepUnavailable(step, mode)
+            return NoMoreData(step, mode, steps[-1] if steps else None, self._reason_of_loss(step, mode))
+        return StepUnavailable(step, mode, self._reason_of_loss(step, mode))
+
+    def _reason_of_loss(self, step: int, mode: ModeKeys) -> str:
+        """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
+        after, before = step - 1, float(step + 1)
+        if mode is not GLOBAL:
+            # The step of the mode was not saved: its global step lies between those of its neighbors.
+            known = self.log.steps_of_mode(mode)
+            infos = [info for each in known if (info := self.log.info(each))]
+            after = max((info.global_step for info in infos if info.mode_step < step), default=-1)
+            before = min((info.global_step for info in infos if info.mode_step > step), default=float("inf"))
+        error = self._lost_rows().between(after, before)
+        return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
 
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.

@@ -19,11 +19,14 @@ from ..errors import (
     StorageError,
 )
 from ..format.checksum import document_bytes
-from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path
+from ..format.index_footer import is_index_path
+from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
 from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
 
+# An end mark has some hundred bytes, unless the sentence of a failure is long.
+_MARK_BYTES = 1 << 20
 _MARK_NAME = MARKED_END.rpartition("/")[2]
 
 
@@ -38,12 +41,22 @@ class Workers:
         self._marked_ended = False
         self._marked_workers: frozenset[str] = frozenset()
         self._marked_since = False
+        self._last_index_files: dict[str, str | None] = {}
         self.damaged: dict[str, FileError] = {}
 
     @property
     def infos(self) -> list[WorkerInfo]:
         """The claims of the workers, in natural order of their names."""
         return sorted(self._files.values(), key=lambda info: natural(info.worker))
+
+    @property
+    def last_index_files(self) -> dict[str, str]:
+        """The paths of the last index files of the workers that have ended, by worker, as far as end marks say it."""
+        named = {worker: self._last_index_files.get(_file_name(end_path(worker))) for worker in self._names()}
+        return {worker: path for worker, path in named.items() if path}
+
+    def _names(self) -> Iterator[str]:
+        return (info.worker for info in self._files.values())
 
     def collections(self) -> Iterator[Collection]:
         """Yield the collections that workers claim, by worker in natural order.
@@ -126,7 +139,27 @@ class Workers:
         changed = ended != self._ended_files or bool(new) or self._marked_since
         self._ended_files, self._marked_since = ended, False
         self._read(new)
+        self._read_last_index_files()
         return self._read_ends() or changed
+
+    def _read_last_index_files(self) -> None:
+        """Read the end marks that are new, all at once."""
+        known = {name: last for name, last in self._last_index_files.items() if name in self._ended_files}
+        new = sorted(name for name in self._files if name in self._ended_files and name not in known)
+        paths = [f"{END}/{name}" for name in new]
+        for name, path, tail in zip(new, paths, self._storage.read_tails(paths, _MARK_BYTES), strict=True):
+            try:
+                if isinstance(tail, Exception):
+                    raise tail
+                known[name] = _last_index_file(EndInfo.from_bytes(tail[0], path))
+            except FileNotFoundError:
+                continue  # removed since it was listed
+            except ValueError as exc:
+                known[name] = None
+                self._set_aside(CorruptFile(path, f"it does not say how a worker ended: {exc}"))
+            except FileError as exc:
+                self._set_aside(exc)
+        self._last_index_files = known
 
     def _read_ends(self) -> bool:
         """Read the sessions of the end marks of workers that had several, and return whether anything changed.
@@ -210,6 +243,16 @@ class Workers:
         if error.path not in self.damaged:
             self.damaged[error.path] = error
             logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
+
+
+def _last_index_file(end: EndInfo) -> str | None:
+    """Return the path of the last index file that an end mark names. Raises ValueError if it cannot be one."""
+    if not end.last_index_file or end.worker is None:
+        return None
+    path = end.last_index_file
+    if not is_index_path(path) or not path.startswith(f"{index_folder(end.worker)}/"):
+        raise ValueError(f"{end.last_index_file!r} is not the path of an index file of {end.worker}")
+    return end.last_index_file
 
 
 def _by_session(info: WorkerInfo) -> tuple[int, str]:

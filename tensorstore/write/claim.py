@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
-from ..format.flush_range import current_files, flush_range_of
+from ..format.flush_range import FirstFlush, current_files, flush_range_of
 from ..format.index_log import list_index, read_summaries
 from ..format.index_types import StepSummary
 from ..format.schema import (
@@ -80,11 +80,11 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
         ) from exc
 
 
-def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> int:
+def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
     Returns:
-        The number of the first flush. It leaves out `skipped` numbers, which another process may be about to publish.
+        The first flush. Its number leaves out `skipped` ones, which another process may be about to publish.
     """
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
@@ -95,7 +95,7 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int
     storage.remove(MARKED_END)
     storage.remove(STOP_FILE)
     first = next_flush(storage, worker.worker)
-    return first + skipped if first else 0
+    return first._replace(number=first.number + skipped) if first.number else first
 
 
 def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
@@ -188,15 +188,23 @@ def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
             yield from summary.steps
 
 
-def next_flush(storage: Storage, worker: str) -> int:
-    """Return one more than any flush of this worker, including one that crashed after its values, before its index."""
+def next_flush(storage: Storage, worker: str) -> FirstFlush:
+    """Return the flush after any of this worker, including one that crashed after its values, before its index."""
     # Twice: a flush that was compacted during the first listing may be seen in neither of its files.
     names = [*list_index(storage, worker), *list_index(storage, worker)]
+    previous = max((name for name in names if flush_range_of(name)), key=_last_flush, default="")
     for mode in storage.list(TENSORS):
         for step in storage.list(f"{TENSORS}/{mode}"):
             folder = chunk_folder(mode.removeprefix("mode="), step, worker)
             names += storage.list(folder)
-    return max((flushes.last for name in names if (flushes := flush_range_of(name))), default=-1) + 1
+    number = max((flushes.last for name in names if (flushes := flush_range_of(name))), default=-1) + 1
+    return FirstFlush(number, previous)
+
+
+def _last_flush(path: str) -> int:
+    flushes = flush_range_of(path)
+    assert flushes is not None
+    return flushes.last
 
 
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:

@@ -35,10 +35,13 @@ class SmallIndex:
         self._worker = worker
         self._codec = codec
         self._flushes: dict[str, list[tuple[str, Sequence[IndexedStep]]]] = {}
+        self._previous: dict[str, str] = {}
+        """By folder: the index file before its first one."""
         self._rows = 0
 
-    def add(self, path: str, steps: Sequence[IndexedStep]) -> bool:
-        """Keep what was just published at `path`. Return False if the run is no longer small."""
+    def add(self, path: str, steps: Sequence[IndexedStep], previous: str) -> bool:
+        """Keep what was just published at `path`, after the file `previous`. Return False if the run is not small."""
+        self._previous.setdefault(folder_of(path), previous)
         self._rows += sum(len(indexed.specs) for indexed in steps)
         self._flushes.setdefault(folder_of(path), []).append((path, steps))
         return self._rows <= _ROWS
@@ -57,7 +60,7 @@ class SmallIndex:
                 return
 
     def _publish(self, path: str, steps: Sequence[IndexedStep]) -> None:
-        rows, summary = indexed_rows(self._worker, steps)
+        rows, summary = indexed_rows(self._worker, steps, self._previous[folder_of(path)])
         flushes = flush_range_of(path)
         assert flushes is not None
         chunks = merge_chunks(self._storage, rows, self._worker, flushes, self._codec, most_bytes=_BYTES)

@@ -14,6 +14,7 @@ from ..dtypes import Array, as_scalar, dtype_name
 from ..errors import RunTakenOver, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
+from ..format.flush_range import FROM_START, FirstFlush
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
 from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch
@@ -91,7 +92,7 @@ class Writer:
         flush_bytes: int = FLUSH_BYTES,
         queue_bytes: int = QUEUE_BYTES,
         part_bytes: int = PART_BYTES,
-        first_flush: int = 0,
+        first_flush: FirstFlush = FROM_START,
         steps_per_directory: int = STEPS_PER_DIRECTORY,
         also_to: StepSink | None = None,
         lease: Lease | None = None,
@@ -109,14 +110,14 @@ class Writer:
         self._lease = lease
 
         # Owned by the writer's thread.
-        self._flush = first_flush
+        self._flush, self._last_index_file = first_flush
         self._chunks: dict[tuple[ModeKeys, int], tuple[str, ChunkWriter]] = {}
         self._chunk_bytes = 0
         self._open: dict[int, IndexedStep] = {}
         self._closed: list[IndexedStep] = []
         self._flush_due: float | None = None
         self._specs: dict[str, TensorSpec] = {}
-        self._small = SmallIndex(storage, worker, codec) if first_flush == 0 else None
+        self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
         # Shared, under the condition's lock.
         self._changed = threading.Condition()
@@ -201,6 +202,7 @@ class Writer:
             **session,
             "ended_at": datetime.now(UTC).isoformat(),
             "failure": failure or (None if error is None else f"{type(error).__name__}: {error}"),
+            "last_index_file": self._last_index_file,
         }
         try:
             self._storage.replace(path, document_bytes(document))
@@ -365,13 +367,14 @@ class Writer:
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
-                write_index(sink, self._worker, steps)
+                write_index(sink, self._worker, steps, self._last_index_file)
             sink.publish()
         except BaseException:
             sink.abort()
             raise
-        if self._small is not None and not self._small.add(path, steps):
+        if self._small is not None and not self._small.add(path, steps, self._last_index_file):
             self._small = None
+        self._last_index_file = path
         if self._also_to is not None:
             self._also_to.write(steps)
         self._closed, self._flush_due = [], None

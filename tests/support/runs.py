@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
+from tensortrial.format.flush_range import FROM_START
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import INDEX, RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
@@ -64,7 +65,7 @@ class Job:
             went.global_step,
             went.mode_steps,
         )
-        first_flush = 0
+        first_flush = FROM_START
         if resume:
             first_flush = claim_again(self.storage, run, info)
         else:

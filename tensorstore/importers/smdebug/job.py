@@ -15,6 +15,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
+from ...format.flush_range import FROM_START, FirstFlush
 from ...format.schema import END, MARKED_END, RunInfo, end_path
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
@@ -118,8 +119,8 @@ class _Import:
         marks = {end_path(worker) for worker in left} | ({MARKED_END} if self._lacks_workers else set())
         return marks <= {f"{END}/{name}" for name in self._storage.list(END)}
 
-    def _claim(self) -> dict[str, int]:
-        """Claim the run as all its workers; return the number of the first flush of each."""
+    def _claim(self) -> dict[str, FirstFlush]:
+        """Claim the run as all its workers; return the first flush of each."""
         began = self._began_at()
         run = RunInfo(
             created_at=began,
@@ -135,7 +136,7 @@ class _Import:
                 first_flush[worker] = claim_again(self._storage, run, info)
             else:
                 claim(self._storage, run, info)
-                first_flush[worker] = 0
+                first_flush[worker] = FROM_START
         return first_flush
 
     def _collections(self, worker: str) -> WorkerCollections:
@@ -149,7 +150,7 @@ class _Import:
         return began.isoformat()
 
     def _import_worker(
-        self, worker: str, steps: Sequence[StepFiles], first_flush: int, advance: Callable[[float], object]
+        self, worker: str, steps: Sequence[StepFiles], first_flush: FirstFlush, advance: Callable[[float], object]
     ) -> None:
         writer = Writer(
             self._storage, worker, flush_seconds=FLUSH_SECONDS, queue_bytes=QUEUE_BYTES, first_flush=first_flush

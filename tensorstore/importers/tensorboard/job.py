@@ -19,6 +19,7 @@ from ... import __version__
 from ...config.collection import CollectionKeys
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
+from ...format.flush_range import FROM_START, FirstFlush
 from ...format.record import Plan, Record, ScalarBatch, Step, ValueBatch
 from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
 from ...mode import ModeKeys
@@ -190,8 +191,8 @@ class _Import:
         rank[[mode.value for mode in self._modes]] = np.arange(len(self._modes))
         return columns.step * len(self._modes) + rank[columns.mode]
 
-    def _claim(self, source: str, metadata: Mapping[str, Any], columns: Columns) -> int:
-        """Claim the run. Return the number of the first flush."""
+    def _claim(self, source: str, metadata: Mapping[str, Any], columns: Columns) -> FirstFlush:
+        """Claim the run. Return its first flush."""
         times = columns.saved_at[columns.saved_at > 0]
         began = (datetime.fromtimestamp(times.min() / 1e9, UTC) if len(times) else datetime.now(UTC)).isoformat()
         run = RunInfo(
@@ -212,7 +213,7 @@ class _Import:
         if self._earlier is not None:
             return claim_again(self._target, run, worker)
         claim(self._target, run, worker)
-        return 0
+        return FROM_START
 
     def _collections(self, name: int) -> tuple[str, ...]:
         if self._reader.kinds[name] is not Kind.NUMBER:

@@ -77,8 +77,8 @@ def trial(run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests])
 def test_opening_a_run_reads_each_file_once(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     opened = new_requests()
     assert opened.count("list_objects_v2") == 4
-    # run.json, the claim of the worker, and its index files.
-    assert opened.count("get_object") == 2 + FLUSHES
+    # run.json, the claim and the end mark of the worker, and its index files.
+    assert opened.count("get_object") == 3 + FLUSHES
     assert opened.count("head_object") == 0
     assert opened.twice() == []
 

@@ -81,7 +81,7 @@ def test_resume_after_a_crash_between_values_and_index(tmp_path: Path) -> None:
     job.flush()
     for path in tmp_path.glob("index/*/*/00000001.parquet"):
         path.unlink()
-    assert next_flush(open_storage(tmp_path), "worker_0") == 2
+    assert next_flush(open_storage(tmp_path), "worker_0").number == 2
     with Job(tmp_path, resume=True) as again:
         assert again.step({"a": np.ones(3)}).global_step == 1
     trial = tensortrial.create_trial(tmp_path)

@@ -1,0 +1,241 @@
+"""Index files that are missing, as the chain of the index files of a worker shows it."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import tensortrial
+from support.runs import TRAIN, Job
+from tensortrial import StepState
+from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
+from tensortrial.format.schema import FOOTER_PREVIOUS
+from tensortrial.maintenance.compaction import compact
+from tensortrial.write import close_compaction
+
+STEPS = 10
+
+
+@pytest.fixture
+def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the index file of each flush: a small run would merge them as it closes."""
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+
+
+def write(path: Path, steps: int = STEPS, **job: object) -> None:
+    with Job(path, flush_seconds=3600, **job) as writing:  # type: ignore[arg-type]
+        for _ in range(steps):
+            step = writing.begin(TRAIN)
+            writing.put(step, {"w": np.full(3, step.global_step), "loss": float(step.global_step)}, closes=True)
+            writing.flush()
+
+
+def index_file(run: Path, flush: int, worker: str = "worker_0") -> Path:
+    (found,) = run.glob(f"index/worker={worker}/*/{flush:08d}.parquet")
+    return found
+
+
+def named(path: Path) -> str:
+    return pq.read_metadata(path).metadata[FOOTER_PREVIOUS].decode()
+
+
+@pytest.mark.usefixtures("many_files")
+class TestOneWorker:
+    def test_each_index_file_names_the_one_before_it(self, tmp_path: Path) -> None:
+        write(tmp_path, 3)
+        assert named(index_file(tmp_path, 0)) == '""'
+        for flush in (1, 2):
+            assert named(index_file(tmp_path, flush)) == f'"{index_file(tmp_path, flush - 1).relative_to(tmp_path)}"'
+
+    def test_a_whole_run_misses_nothing(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        assert tensortrial.create_trial(tmp_path).damaged == {}
+
+    @pytest.mark.parametrize("flush", [0, 4, STEPS - 1])
+    def test_a_missing_index_file_is_named(self, tmp_path: Path, flush: int) -> None:
+        write(tmp_path)
+        lost = index_file(tmp_path, flush)
+        lost.unlink()
+        trial = tensortrial.create_trial(tmp_path)
+        (error,) = trial.damaged.values()
+        assert isinstance(error, MissingIndexFile)
+        assert error.path == str(lost.relative_to(tmp_path))
+        assert trial.steps() == [step for step in range(STEPS) if step != flush]
+        assert trial.has_passed_step(flush) is StepState.UNAVAILABLE
+        assert trial.has_passed_step(flush, TRAIN) is StepState.UNAVAILABLE
+        for mode in (tensortrial.modes.GLOBAL, TRAIN):
+            with pytest.raises((StepUnavailable, NoMoreData), match=error.path):
+                trial.wait_for_steps([flush], mode)
+            with pytest.raises((StepUnavailable, NoMoreData), match=error.path):
+                trial.tensor("w").value(flush, mode=mode)
+
+    def test_a_step_that_was_skipped_names_no_file(self, tmp_path: Path) -> None:
+        with Job(tmp_path, flush_seconds=3600) as job:
+            for _ in range(4):
+                job.step({"loss": 1.0})
+                job.flush()
+                job.skip()
+        index_file(tmp_path, 1).unlink()
+        trial = tensortrial.create_trial(tmp_path)
+        with pytest.raises(StepUnavailable, match="00000001"):
+            trial.wait_for_steps([1])
+        with pytest.raises(StepUnavailable, match=r"will not be$"):
+            trial.wait_for_steps([5])
+
+    def test_a_missing_folder_is_one_missing_file(self, tmp_path: Path) -> None:
+        write(tmp_path, 40, steps_per_directory=10)
+        lost = tmp_path / "index/worker=worker_0/step=000000000010"
+        shutil.rmtree(lost)
+        trial = tensortrial.create_trial(tmp_path)
+        assert list(trial.damaged) == [str((lost / "00000019.parquet").relative_to(tmp_path))]
+        for step in (10, 15, 19):
+            with pytest.raises(StepUnavailable, match="00000019"):
+                trial.wait_for_steps([step])
+
+    def test_a_restored_file_is_read_at_the_next_refresh(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        lost = [index_file(tmp_path, 4), index_file(tmp_path, STEPS - 1)]
+        for path in lost:
+            path.rename(path.with_suffix(".aside"))
+        trial = tensortrial.create_trial(tmp_path)
+        assert len(trial.damaged) == 2
+        for path in lost:
+            path.with_suffix(".aside").rename(path)
+        trial.refresh()
+        assert trial.steps() == list(range(STEPS))
+        assert trial.damaged == {}
+
+    def test_a_file_that_disappears_while_the_run_grows_is_noticed_by_a_later_reader(self, tmp_path: Path) -> None:
+        job = Job(tmp_path, flush_seconds=3600)
+        trial = None
+        for step in range(6):
+            job.step({"loss": float(step)})
+            job.flush()
+            if step == 3:
+                index_file(tmp_path, 2).unlink()
+                trial = tensortrial.create_trial(tmp_path)
+                assert trial.steps() == [0, 1, 3]
+        assert trial is not None
+        assert trial.steps() == [0, 1, 3, 4, 5]
+        assert list(trial.damaged) == ["index/worker=worker_0/step=000000000000/00000002.parquet"]
+        job.close()
+
+    def test_flushes_that_published_no_rows_break_no_chain(self, tmp_path: Path) -> None:
+        with Job(tmp_path, flush_seconds=0, flush_bytes=1) as job:
+            for _ in range(3):
+                step = job.begin()
+                for number in range(4):
+                    # Each value is a flush, and only the last one has rows.
+                    job.put(step, {f"w{number}": np.zeros(8)}, closes=number == 3)
+        assert len(list(tmp_path.glob("index/*/*/*.parquet"))) == 3
+        assert not index_files_in_a_row(tmp_path)
+        assert tensortrial.create_trial(tmp_path).damaged == {}
+
+    def test_a_resumed_session_continues_the_chain(self, tmp_path: Path) -> None:
+        write(tmp_path, 3)
+        compact(tmp_path, grace=0)
+        write(tmp_path, 3, resume=True)
+        assert named(index_file(tmp_path, 3)) == '"index/worker=worker_0/step=000000000000/00000000-00000002.parquet"'
+        trial = tensortrial.create_trial(tmp_path)
+        assert trial.steps() == list(range(6))
+        assert trial.damaged == {}
+        compact(tmp_path, grace=0)
+        assert tensortrial.create_trial(tmp_path).damaged == {}
+        assert trial.damaged == {}
+
+    def test_compaction_keeps_the_hole_visible(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        lost = index_file(tmp_path, 4)
+        lost.unlink()
+        done = compact(tmp_path, grace=0)
+        assert isinstance(done.damaged[str(lost.relative_to(tmp_path))], MissingIndexFile)
+        assert {path.name for path in lost.parent.iterdir()} == {
+            "00000000-00000003.parquet",
+            f"00000005-{STEPS - 1:08d}.parquet",
+        }
+        trial = tensortrial.create_trial(tmp_path)
+        assert list(trial.damaged) == [str(lost.relative_to(tmp_path))]
+        assert trial.steps() == [step for step in range(STEPS) if step != 4]
+
+    def test_a_missing_compacted_file_is_noticed(self, tmp_path: Path) -> None:
+        write(tmp_path, 30, steps_per_directory=10)
+        compact(tmp_path, grace=0)
+        lost = next(tmp_path.glob("index/*/step=000000000010/*.parquet"))
+        lost.unlink()
+        trial = tensortrial.create_trial(tmp_path)
+        assert list(trial.damaged) == ["index/worker=worker_0/step=000000000010/00000019.parquet"]
+        with pytest.raises(StepUnavailable, match="00000019"):
+            trial.wait_for_steps([12])
+
+    def test_files_of_earlier_releases_have_no_chain(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        for path in tmp_path.glob("index/*/*/*.parquet"):
+            without_previous(path)
+        index_file(tmp_path, 4).unlink()
+        assert tensortrial.create_trial(tmp_path).damaged == {}
+
+    @pytest.mark.parametrize(
+        "previous",
+        [
+            '"index/worker=worker_1/step=000000000000/00000000.parquet"',
+            '"index/worker=worker_0/step=000000000000/00000003.parquet"',
+            '"index/worker=worker_0/../00000000.parquet"',
+            '"../00000000.parquet"',
+            "7",
+            "[",
+        ],
+    )
+    def test_a_name_that_cannot_be_the_file_before_is_damage(self, tmp_path: Path, previous: str) -> None:
+        write(tmp_path, 5)
+        path = index_file(tmp_path, 3)
+        without_previous(path, previous)
+        trial = tensortrial.create_trial(tmp_path)
+        assert isinstance(trial.damaged[str(path.relative_to(tmp_path))], CorruptFile)
+        assert trial.steps() == [0, 1, 2, 4]
+
+
+def test_a_small_run_that_was_merged_as_it_closed_misses_nothing(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert list(tmp_path.glob("index/*/*/00000000-*.parquet"))
+    assert tensortrial.create_trial(tmp_path).damaged == {}
+
+
+@pytest.mark.usefixtures("many_files")
+def test_the_value_of_another_worker_is_not_returned_in_place_of_a_lost_one(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(Job(tmp_path, f"worker_{rank}", 2, flush_seconds=3600)) for rank in range(2)]
+        for step in range(STEPS):
+            for rank, job in enumerate(jobs):
+                job.step({"w": np.full(3, 100 * rank + step)})
+                job.flush()
+    index_file(tmp_path, 4).unlink()
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.steps() == list(range(STEPS))
+    with pytest.raises(CorruptFile, match="worker_0"):
+        trial.tensor("w").value(4)
+    with pytest.raises(CorruptFile, match="worker_0"):
+        trial.tensor("w").value(4, worker="worker_0")
+    assert trial.tensor("w").value(4, worker="worker_1").tolist() == [104] * 3
+    assert trial.tensor("w").value(5).tolist() == [5] * 3
+
+
+def index_files_in_a_row(run: Path) -> bool:
+    numbers = sorted(int(path.stem) for path in run.glob("index/*/*/*.parquet"))
+    return numbers == list(range(len(numbers)))
+
+
+def without_previous(path: Path, previous: str | None = None) -> None:
+    """Write an index file again without the name of the one before it, or with another text in its place."""
+    table = pq.ParquetFile(path).read()
+    footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
+    del footer[FOOTER_PREVIOUS]
+    if previous is not None:
+        footer[FOOTER_PREVIOUS] = previous.encode()
+    with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
+        writer.add_key_value_metadata(footer)
+        writer.write_table(table)
