@@ -82,6 +82,7 @@ class TestData:
     go_on(net, loss, 3)
     """
 
+    @pytest.mark.slow
     def test_all_workers_of_ddp_save_with_include_workers_all(self, tmp_path: Path) -> None:
         launch(self.PROGRAM.replace("WORKERS", "all"), tmp_path)
         trial = create_trial(tmp_path / "run")
@@ -114,6 +115,7 @@ class TestData:
 class TestShards:
     """FSDP2."""
 
+    @pytest.mark.slow
     def test_shards_are_saved_as_each_worker_holds_them(self, tmp_path: Path) -> None:
         program = """
     from torch.distributed.fsdp import fully_shard

@@ -63,7 +63,7 @@ class TestTheRunIsClosed:
         ("ending", "status"),
         [
             ("pass", 0),
-            ("raise RuntimeError('of the user')", 1),
+            pytest.param("raise RuntimeError('of the user')", 1, marks=pytest.mark.slow),
             pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow),
             # Nothing holds the hook any more.
             pytest.param("del hook, net, loss; tt.set_hook(None); import gc; gc.collect()", 0, marks=pytest.mark.slow),
@@ -302,7 +302,9 @@ def net_like(steps: int) -> Any:
 
 
 class TestMemory:
-    @pytest.mark.parametrize("options", [{}, {"save_all": True}], ids=["losses", "save_all"])
+    @pytest.mark.parametrize(
+        "options", [{}, pytest.param({"save_all": True}, marks=pytest.mark.slow)], ids=["losses", "save_all"]
+    )
     def test_memory_does_not_grow_with_the_steps(self, tmp_path: Path, options: Any) -> None:
         hook = tt.Hook(tmp_path / "run", save_config=tt.SaveConfig(save_interval=1), **options)
         net, loss = seeded(), nn.CrossEntropyLoss()

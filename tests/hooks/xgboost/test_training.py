@@ -360,6 +360,7 @@ with xgb.collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_workers_are_saved(tmp_path: Path) -> None:
     from xgboost.tracker import RabitTracker

@@ -473,7 +473,7 @@ def compacting(folder: Path, grace: float = 0.0) -> subprocess.Popen[bytes]:
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     """Each state between reads the same, and the next run makes of it what the first would have made."""
-    write(tmp_path, 150, steps_per_directory=35)
+    write(tmp_path, 100, steps_per_directory=22)
     before = rows_of(tmp_path)
     moments = random.Random(0)
     context = multiprocessing.get_context("fork")
@@ -481,7 +481,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     for _ in range(8):
         child = context.Process(target=compact, args=[tmp_path], kwargs={"grace": 0.0})
         child.start()
-        child.join(moments.uniform(0.0, 0.25))
+        child.join(moments.uniform(0.0, 0.12))
         if child.is_alive():
             os.kill(child.pid or 0, signal.SIGKILL)
             killed += 1
@@ -495,7 +495,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_several_at_once(tmp_path: Path) -> None:
-    write(tmp_path, 200, steps_per_directory=70)
+    write(tmp_path, 80, steps_per_directory=30)
     before = rows_of(tmp_path)
     for process in [compacting(tmp_path) for _ in range(3)]:
         assert process.wait(60) == 0

@@ -164,15 +164,16 @@ class StorageContract:
 
     def test_ranges_are_read_into_existing_memory(self, storage: Storage) -> None:
         data = secrets.token_bytes(3_000_000)
+        reverse = data[::-1]
         storage.create("v/a", data)
-        storage.create("v/b", data[::-1])
+        storage.create("v/b", reverse)
         # Some lie one after another, more than one call takes; some lie apart, or overlap, or go past the end.
         wanted = [(start, 700) for start in range(100, 2_800_000, 700)] + [(5, 10), (0, 12), (12, 4), (2_999_990, 700)]
         ranges = [ByteRange(path, *each) for each in wanted[::-1] for path in ("v/b", "v/a")]
         memory = np.zeros((len(ranges), 704), np.uint8)
         buffers = [row[:length] for row, (_, _, length) in zip(memory, ranges, strict=True)]
         got = storage.read_into(ranges, buffers)
-        expected = [part[a : a + n] for a, n in wanted[::-1] for part in (data[::-1], data)]
+        expected = [part[a : a + n] for a, n in wanted[::-1] for part in (reverse, data)]
         assert got == [len(each) for each in expected]
         assert [bytes(buffer[:count]) for buffer, count in zip(buffers, got, strict=True)] == expected
         assert not memory[:, 700:].any()
