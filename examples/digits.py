@@ -79,7 +79,7 @@ def watch(out_dir: str) -> None:
     trial = tensortrial.create_trial(out_dir, timeout=120)
 
     trial.wait_for_steps([50], modes.TRAIN)
-    running = "is still training" if not trial.loaded_all_steps() else "has ended"
+    running = "is still training" if not trial.loaded_all_steps else "has ended"
     print(f"-- step 50 is here, the job {running}\n")
     print("modes       ", [mode.name for mode in trial.modes()])
     print("TRAIN steps ", _brief(trial.steps(modes.TRAIN)))
@@ -94,7 +94,7 @@ def watch(out_dir: str) -> None:
     losses = trial.tensor("CrossEntropyLoss_output_0").values(modes.TRAIN)
     print(_curve([float(loss) for loss in losses.values()]))
 
-    while not trial.loaded_all_steps():
+    while not trial.loaded_all_steps:
         trial.wait_for_steps(trial.steps()[-1:])
     accuracy = trial.tensor("accuracy").values(modes.EVAL)
     print("\n-- EVAL accuracy", "  ".join(f"{float(value):.3f}" for value in accuracy.values()))

@@ -122,6 +122,11 @@ class BaseHook:
         return self.recorder.mode
 
     @property
+    def mode_steps(self) -> dict[ModeKeys, int]:
+        """The number of the newest step of each mode that has one, GLOBAL's over all modes: -1 before the first."""
+        return self.recorder.clock.newest()
+
+    @property
     def worker(self) -> str:
         """The name of this process among those of the job: "worker_0", "worker_1" and so on."""
         return self.recorder.worker

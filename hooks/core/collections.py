@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from tensortrial.config.collection import Changes, Collection, CollectionKeys, check_collection_name
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
+from tensortrial.suggestions import near_names
 
 logger = logging.getLogger("tensortrial.hooks")
-
-# Of a large model, names like a wrong one are looked for among the first.
-_MOST_COMPARED = 1000
 
 
 class CollectionManager:
@@ -174,7 +171,7 @@ class CollectionManager:
                         self._warn_of_unmatched(name, pattern.pattern, known)
 
     def _warn_of_unmatched(self, name: str, regex: str, known: Sequence[str]) -> None:
-        near = get_close_matches(re.sub(r"\W+", " ", regex), known[:_MOST_COMPARED], n=3, cutoff=0.3)
+        near = near_names(re.sub(r"\W+", "_", regex).strip("_"), known)
         logger.warning(
             "the regular expression %r of collection %r matches no tensor of the first saved step%s",
             regex,
@@ -183,7 +180,7 @@ class CollectionManager:
         )
 
     def _near(self, name: str) -> str:
-        near = get_close_matches(name, [known for known in self._collections if known != name], n=1)
+        near = near_names(name, [known for known in self._collections if known != name], 1)
         return f"; did you mean {near[0]!r}?" if near else ""
 
     def fingerprint(self) -> tuple[object, ...]:

@@ -25,6 +25,11 @@ class StepCounter:
         """Return the next step of a mode, without counting it."""
         return Step(mode, self._mode_steps[mode], self._global_step)
 
+    def newest(self) -> dict[ModeKeys, int]:
+        """Return the number of the newest step of each mode that has one; GLOBAL counts over all, from -1."""
+        counted = {mode: count - 1 for mode, count in self._mode_steps.items() if count}
+        return {**counted, ModeKeys.GLOBAL: self._global_step - 1}
+
     def count(self, step: Step) -> None:
         """Count a step that has begun."""
         self._global_step += 1

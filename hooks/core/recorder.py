@@ -17,7 +17,7 @@ from tensortrial.config.collection import CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import ReductionConfig, boolean, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
-from tensortrial.errors import ConfigurationError, TrainingStopped, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES, BatchBuffers, BufferPool
 from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, Step, check_name
 from tensortrial.mode import ModeKeys
@@ -31,11 +31,10 @@ from .rank import Duty, Rank
 from .run_writer import RunWriter
 from .shutdown import close_at_exit, closed, watch
 from .step_clock import StepClock
+from .stop_request import stopped
 from .user_values import as_nanoseconds, as_number, shown
 
 logger = logging.getLogger("tensortrial.hooks")
-
-_SM_METRICS = (CollectionKeys.SM_METRICS,)
 
 # Once the captured tensors of the open step have this many bytes, they go to the writer before the step closes: memory
 # stays bounded however large a step is, and the writer works while the step runs.
@@ -115,7 +114,7 @@ class Recorder:
             resume=boolean("resume", options.resume),
             follows=follows,
         )
-        self._clock = StepClock(self._run.progress)
+        self.clock = StepClock(self._run.progress)
         self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
         self._handed_over = 0
         self._waiting_bytes = 0
@@ -132,23 +131,23 @@ class Recorder:
     @property
     def step(self) -> Step | None:
         """The open step."""
-        return self._clock.step
+        return self.clock.step
 
     @property
     def mode(self) -> ModeKeys:
         """The mode that steps are counted in."""
-        return self._clock.mode
+        return self.clock.mode
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Close the open step; the next one is counted in `mode`."""
         with self._lock:
             self._close_step()
-            self._clock.mode = ModeKeys.parse(mode)
+            self.clock.mode = ModeKeys.parse(mode)
 
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""
         with self._lock:
-            if not self.counting or self._clock.continues():
+            if not self.counting or self.clock.continues():
                 return
             self._close_step()
             self._stop_if_requested()
@@ -165,16 +164,16 @@ class Recorder:
         with self._lock:
             if not self._life.active:
                 return False
-            if self._clock.step is not None:
+            if self.clock.step is not None:
                 return self.saving
             self._stop_if_requested()
             self._start()
-            return self._life.active and self._turn_to(self._clock.next_step())
+            return self._life.active and self._turn_to(self.clock.next_step())
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
         with self._lock:
-            if not self._clock.held:
+            if not self.clock.held:
                 self._close_step()
 
     def start_at(self, step: int) -> None:
@@ -183,16 +182,16 @@ class Recorder:
         A run that has steps continues after them.
         """
         with self._lock:
-            self._clock.start_at(step)
+            self.clock.start_at(step)
 
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
         with self._lock:
-            step = self._clock.step
-            if step is None or step.records or self._handed_over or self._clock.held:
+            step = self.clock.step
+            if step is None or step.records or self._handed_over or self.clock.held:
                 return
             self.saving = False
-            self._clock.withdraw()
+            self.clock.withdraw()
 
     def hold_step(self) -> None:
         """Begin a step that lasts until `release_step`, and that all steps which begin meanwhile are a part of.
@@ -201,21 +200,21 @@ class Recorder:
         """
         with self._lock:
             self.begin_step()
-            self._clock.hold()
+            self.clock.hold()
 
     def release_step(self) -> None:
         """End what `hold_step` began, and close the step unless it is still held."""
         with self._lock:
-            if self._clock.release():
+            if self.clock.release():
                 self._close_step()
 
     def _open_step(self) -> None:
         self._start()
         if not self.counting:
             return
-        step = self._clock.next_step()
+        step = self.clock.next_step()
         self.saving = self._turn_to(step)
-        self._clock.open(step)
+        self.clock.open(step)
 
     def _turn_to(self, step: Step) -> bool:
         """Plan for a step, and publish changed collections for readers. Return whether anything is due at it."""
@@ -227,7 +226,7 @@ class Recorder:
         """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
         with self._lock:
             self.collections.complete()
-            return self._life.active and bool(self._planner.due_at(self._clock.next_step()))
+            return self._life.active and bool(self._planner.due_at(self.clock.next_step()))
 
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""
@@ -246,16 +245,12 @@ class Recorder:
     def _stop_if_requested(self) -> None:
         """End the training by TrainingStopped, with the run closed, if a rule has requested that in the run."""
         reason = self._run.reason_to_stop()
-        if reason is None:
-            return
-        self.close()
-        stopped = TrainingStopped(self.out_dir, reason)
-        # Python prints nothing for a process that ends by a SystemExit.
-        logger.error("%s", stopped)
-        raise stopped
+        if reason is not None:
+            self.close()
+            raise stopped(self.out_dir, reason)
 
     def _close_step(self) -> None:
-        step = self._clock.close()
+        step = self.clock.close()
         self.saving = False
         if step is None or not self._run.open:
             return
@@ -264,6 +259,7 @@ class Recorder:
             # Not kept by the step, which the writer keeps until it is published: their memory is used again before.
             records, step.records = step.records, []
             self._run.put(step, records, closes=True)
+            self.clock.last_saved = step
             if self._planner.in_training:
                 self.collections.warn_of_unmatched(self._planner.due, self._planner.tensor_names)
         self._handed_over = self._waiting_bytes = 0
@@ -328,7 +324,7 @@ class Recorder:
         if len(plans) < len(found):
             numbers = [number for plan, number in zip(found, numbers, strict=True) if plan is not None]
         with self._lock:
-            step = self._clock.step
+            step = self.clock.step
             if self._life.active and step is not None and plans:
                 step.records.append(ScalarBatch(plans, list(numbers), [time.time_ns()] * len(plans)))
 
@@ -351,7 +347,7 @@ class Recorder:
         with self._lock:
             step = self._step_to_save_into()
             if step is not None:
-                plan = self._planner.explicit(name, _SM_METRICS if sm_metric else (), True)
+                plan = self._planner.explicit(name, (CollectionKeys.SM_METRICS,) if sm_metric else (), True)
                 step.scalar_batch().add(plan, number, saved_at)
 
     def save_tensor(
@@ -380,7 +376,7 @@ class Recorder:
     def _add_small(self, plan: Plan, value: Array, dtype: str) -> None:
         """Copy a small tensor next to the others of the open step."""
         with self._lock:
-            step = self._clock.step
+            step = self.clock.step
             if step is None:
                 return
             step.add_small(self._batch_buffers, plan, value, dtype, time.time_ns())
@@ -395,14 +391,14 @@ class Recorder:
             if self._life.closed:
                 self._life.failures.warn_of_loss()
             return None
-        if self._clock.step is None:
+        if self.clock.step is None:
             self._open_step()
-            self._clock.mark_ahead()
-        return self._clock.step if self._life.active else None
+            self.clock.mark_ahead()
+        return self.clock.step if self._life.active else None
 
     def _add(self, record: Record, nbytes: int) -> None:
         with self._lock:
-            step = self._clock.step
+            step = self.clock.step
             if step is None:
                 return
             step.records.append(record)
@@ -411,7 +407,7 @@ class Recorder:
     def _hand_over(self, nbytes: int) -> None:
         """Pass the open step's records to the writer, once they have enough bytes together with `nbytes` more."""
         self._waiting_bytes += nbytes
-        step = self._clock.step
+        step = self.clock.step
         if self._waiting_bytes >= _HAND_OVER_BYTES and self._run.open and step is not None:
             records, step.records = step.records, []
             self._handed_over += len(records)
@@ -430,7 +426,7 @@ class Recorder:
             close_at_exit(self)
             self._planner.refresh()
             self._run.claim()
-            self._clock.continue_after(self._run.progress)
+            self.clock.continue_after(self._run.progress)
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
@@ -453,20 +449,20 @@ class Recorder:
         """Save nothing in a forked child: the run belongs to the process that began it."""
         self._lock = threading.RLock()
         self.saving = False
-        self._clock.close()
+        self.clock.close()
         self._life.forget()
 
     # Failures.
 
     def fail(self, exc: Exception) -> None:
         """Turn off after an error inside: training goes on without the hook. In strict mode the error is raised."""
-        step, saving = self._clock.step, self.saving
+        step, saving = self.clock.step, self.saving
 
         def close() -> None:
             self.close()
             if follows:
                 # The other processes wait for this one at the tensors of the step.
-                self._clock.step, self.saving = step, saving
+                self.clock.step, self.saving = step, saving
 
         follows = self._life.follows
         self._life.fail(exc, close)

@@ -213,7 +213,7 @@ class RunWriter:
             self.worker,
             self.num_workers,
             started_at,
-            [collection.to_json() for collection in self._collections],
+            [collection.to_json_dict() for collection in self._collections],
             self._collections.saved_names,
             session=self.progress.session,
             first_global_step=self.progress.global_step,

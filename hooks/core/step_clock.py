@@ -21,6 +21,8 @@ class StepClock:
         self.mode = ModeKeys.GLOBAL
         self.step: Step | None = None
         """The open step."""
+        self.last_saved: Step | None = None
+        """The newest closed step at which a tensor was saved."""
         self._counter = StepCounter(progress)
         self._holds = 0
         self._is_ahead = False
@@ -33,6 +35,10 @@ class StepClock:
     def next_step(self) -> Step:
         """Return the step of the mode that comes next, without opening it."""
         return self._counter.next(self.mode)
+
+    def newest(self) -> dict[ModeKeys, int]:
+        """Return the number of the newest step of each mode that has one, GLOBAL's over all modes."""
+        return self._counter.newest()
 
     def continues(self) -> bool:
         """Return whether what begins now is the open step, or a part of it, and not a new step."""

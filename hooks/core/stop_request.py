@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
+from tensortrial.errors import TrainingStopped
 from tensortrial.format.documents import read_document
 from tensortrial.format.schema import STOP_FILE, StopInfo
 from tensortrial.storage.open import Storage
+
+logger = logging.getLogger("tensortrial.hooks")
 
 # Seconds between two polls: on a disk a poll takes 10 us, in a bucket a request.
 _LOCAL_SECONDS = 0.2
@@ -31,3 +35,10 @@ class StopRequest:
             return read_document(self._storage.read(STOP_FILE), StopInfo).reason
         except (FileNotFoundError, ValueError):
             return None
+
+
+def stopped(out_dir: str, reason: str) -> TrainingStopped:
+    """Return the error that ends the training of a run, and log it: Python prints nothing for a SystemExit."""
+    error = TrainingStopped(out_dir, reason)
+    logger.error("%s", error)
+    return error

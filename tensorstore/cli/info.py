@@ -36,7 +36,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
     yield "run", trial.path
     yield "begun", run.created_at
-    yield "state", "ended" if trial.loaded_all_steps() else "running"
+    yield "state", "ended" if trial.loaded_all_steps else "running"
     yield "framework", f"{run.framework} ({made_with})"
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
     for late in trial.late_workers():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -136,6 +137,14 @@ class Collection:
         self._tensor_names.update(tensor_names)
         Changes.names += len(self._tensor_names) != before
 
+    def add_tensor_name(self, tensor_name: str) -> None:
+        """Add a tensor by its full name.
+
+        Args:
+            tensor_name: Name of the tensor.
+        """
+        self.add_tensor_names([tensor_name])
+
     def matches(self, tensor_name: str) -> bool:
         """Return whether a tensor belongs to the collection.
 
@@ -160,24 +169,24 @@ class Collection:
         matched = (id(self._patterns), len(self._patterns), id(self._tensor_names), len(self._tensor_names))
         return (id(self), *matched, *kept, bool(self.save_histogram))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json_dict(self) -> dict[str, Any]:
         """Return a description as values of JSON.
 
         Returns:
-            A dictionary that `from_json` takes.
+            A dictionary that `from_dict` takes.
         """
         return {
             "name": self.name,
             "include_regex": self.include_regex,
             "tensor_names": sorted(self._tensor_names),
-            "save_config": self.save_config.to_json() if self.save_config else None,
-            "reduction_config": self.reduction_config.to_json() if self.reduction_config else None,
+            "save_config": self.save_config.to_json_dict() if self.save_config else None,
+            "reduction_config": self.reduction_config.to_json_dict() if self.reduction_config else None,
             "save_histogram": self.save_histogram,
         }
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Collection:
-        """Create a collection from what `to_json` returned.
+    def from_dict(cls, document: Mapping[str, Any]) -> Collection:
+        """Create a collection from what `to_json_dict` returned.
 
         Args:
             document: The arguments by name.
@@ -194,8 +203,8 @@ class Collection:
                 document["name"],
                 include_regex=document.get("include_regex"),
                 tensor_names=document.get("tensor_names"),
-                save_config=SaveConfig.from_json(save) if save else None,
-                reduction_config=ReductionConfig.from_json(reduce) if reduce else None,
+                save_config=SaveConfig.from_dict(save) if save else None,
+                reduction_config=ReductionConfig.from_dict(reduce) if reduce else None,
                 save_histogram=document.get("save_histogram"),
             )
         except InvalidCollectionConfiguration:
@@ -203,8 +212,28 @@ class Collection:
         except (TypeError, ValueError) as exc:
             raise InvalidCollectionConfiguration(document["name"], f"it cannot be read: {exc}") from exc
 
+    def to_json(self) -> str:
+        """Return what `to_json_dict` returns as text.
+
+        Returns:
+            JSON, which `from_json` takes.
+        """
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Collection:
+        """Create a collection from what `to_json` returned.
+
+        Args:
+            text: JSON.
+
+        Returns:
+            The collection.
+        """
+        return cls.from_dict(json.loads(text))
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Collection) and self.to_json() == other.to_json()
+        return isinstance(other, Collection) and self.to_json_dict() == other.to_json_dict()
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -82,25 +83,49 @@ class ReductionConfig:
         """True if the raw value is saved."""
         return self.save_raw_tensor or not (self.statistics or self.save_shape)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json_dict(self) -> dict[str, Any]:
         """Return the arguments as values of JSON.
 
         Returns:
-            A dictionary that `from_json` takes.
+            A dictionary that `from_dict` takes.
         """
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ReductionConfig:
-        """Create a configuration from what `to_json` returned.
+    def from_dict(cls, document: Mapping[str, Any]) -> ReductionConfig:
+        """Create a configuration from what `to_json_dict` returned.
 
         Args:
-            document: The arguments by name.
+            document: The arguments by name. Without abs_reductions, norms and abs_norms, `reductions` may be of all
+                kinds, as in JSON configurations: `min,abs_mean,l2`.
 
         Returns:
             The configuration.
         """
+        if set(document) <= {"reductions", "save_raw_tensor", "save_shape"}:
+            options = dict(document)
+            return cls.from_names(options.pop("reductions", None), **options)
         return cls(**document)
+
+    def to_json(self) -> str:
+        """Return what `to_json_dict` returns as text.
+
+        Returns:
+            JSON, which `from_json` takes.
+        """
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> ReductionConfig:
+        """Create a configuration from what `to_json` returned.
+
+        Args:
+            text: JSON.
+
+        Returns:
+            The configuration.
+        """
+        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReductionConfig) and vars(self) == vars(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -88,7 +89,7 @@ class SaveConfigMode:
         twin.set_default_interval(self._default_interval)
         return twin
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json_dict(self) -> dict[str, Any]:
         """Return the arguments as values of JSON.
 
         Returns:
@@ -97,12 +98,12 @@ class SaveConfigMode:
         return {name: getattr(self, name) for name in ("save_interval", "start_step", "end_step", "save_steps")}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SaveConfigMode) and self.to_json() == other.to_json()
+        return isinstance(other, SaveConfigMode) and self.to_json_dict() == other.to_json_dict()
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"SaveConfigMode({', '.join(f'{k}={v}' for k, v in self.to_json().items())})"
+        return f"SaveConfigMode({', '.join(f'{k}={v}' for k, v in self.to_json_dict().items())})"
 
 
 def _forward(name: str) -> property:
@@ -178,6 +179,11 @@ class SaveConfig:
             return cls(**value) if set(value) & plain else cls(mode_save_configs=value)
         raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, got {value!r}")
 
+    @property
+    def mode_save_configs(self) -> dict[ModeKeys, SaveConfigMode]:
+        """Configuration of each mode, which may be changed."""
+        return dict(self._modes)
+
     save_interval = _forward("save_interval")
     start_step = _forward("start_step")
     end_step = _forward("end_step")
@@ -237,25 +243,45 @@ class SaveConfig:
         twin._unset = set(self._unset)
         return twin
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json_dict(self) -> dict[str, Any]:
         """Return the configuration of each mode as values of JSON.
 
         Returns:
-            A dictionary by the mode's name, which `from_json` takes.
+            A dictionary by the mode's name, which `from_dict` takes.
         """
-        return {mode.name: config.to_json() for mode, config in self._modes.items()}
+        return {mode.name: config.to_json_dict() for mode, config in self._modes.items()}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> SaveConfig:
-        """Create a configuration from what `to_json` returned.
+    def from_dict(cls, document: Mapping[str, Any]) -> SaveConfig:
+        """Create a configuration from what `to_json_dict` returned.
 
         Args:
-            document: Configurations by the mode's name.
+            document: Configurations by the mode's name. One that is missing or None is that of the hook.
 
         Returns:
             The configuration.
         """
-        return cls(mode_save_configs=dict(document))
+        return cls(mode_save_configs={mode: config for mode, config in document.items() if config is not None})
+
+    def to_json(self) -> str:
+        """Return what `to_json_dict` returns as text.
+
+        Returns:
+            JSON, which `from_json` takes.
+        """
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> SaveConfig:
+        """Create a configuration from what `to_json` returned.
+
+        Args:
+            text: JSON.
+
+        Returns:
+            The configuration.
+        """
+        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SaveConfig) and self._modes == other._modes

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from .. import forking
@@ -30,6 +29,7 @@ from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, index_folder, worker_of
 from ..mode import ModeKeys
 from ..storage.open import Storage
+from ..suggestions import near_names
 from .catalogue import Catalogue, collection_row
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
@@ -43,6 +43,7 @@ GLOBAL = ModeKeys.GLOBAL
 _ENDED_SECONDS = 1.0
 _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
+_SCALAR_PREFIX = "scalar/"
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 
 
@@ -261,15 +262,25 @@ class RunReader:
 
     # Names.
 
-    def check_name(self, name: str) -> None:
-        """Raise TensorUnavailable, with the nearest names, if no tensor of this name was saved."""
-        self._refresh_if_due()
-        self._check_name(name)
+    def find_name(self, name: str) -> str:
+        """Return the name under which a tensor was saved: smdebug names the scalar x `scalar/x`.
+
+        Raises:
+            TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
+        """
+        found = self._found(name)
+        if found is None:
+            raise self._no_tensor(name)
+        return found
 
     def has_name(self, name: str) -> bool:
-        """Return whether a tensor of this name was saved."""
+        """Return whether `find_name` finds a tensor."""
+        return self._found(name) is not None
+
+    def _found(self, name: str) -> str | None:
         self._refresh_if_due()
-        return name in self._names()
+        names = self._names()
+        return next((each for each in (name, name.removeprefix(_SCALAR_PREFIX)) if each in names), None)
 
     def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
         """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
@@ -282,8 +293,11 @@ class RunReader:
 
     def _check_name(self, name: str) -> None:
         if name not in self._names():
-            near = get_close_matches(name, self._names(), n=3)
-            raise TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
+            raise self._no_tensor(name)
+
+    def _no_tensor(self, name: str) -> TensorUnavailable:
+        near = near_names(name, self._names())
+        return TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
 
     def _names(self) -> dict[str, None]:
         def fetch() -> dict[str, None]:

@@ -197,18 +197,19 @@ class Tensor:
         """
         return [row.worker for row in self._reader.rows_at(self.name, step_num, mode)]
 
-    def prev_steps(self, step: int, n: int, mode: ModeKeys = GLOBAL) -> list[int]:
+    def prev_steps(self, step: int, n: int | None, mode: ModeKeys = GLOBAL) -> list[int]:
         """Return the last steps of the tensor up to a step.
 
         Args:
             step: The step, which is included.
-            n: How many steps are returned at most.
+            n: How many steps are returned at most; None for all.
             mode: The mode that steps are counted in.
 
         Returns:
             The steps, ascending.
         """
-        return [each for each in self.steps(mode) if each <= step][-n:] if n > 0 else []
+        steps = [each for each in self.steps(mode) if each <= step]
+        return steps if n is None else steps[-n:] if n > 0 else []
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, trial={self._reader.name!r})"

@@ -72,14 +72,14 @@ def create_trial(
     if unknown:
         raise TypeError(f"create_trial() got an unexpected argument {sorted(unknown)[0]!r}")
     storage = open_storage(path, storage_options)
-    info = _wait_for_run(storage, timeout)
-    return Trial(storage, info, name or storage.url.rpartition("/")[2], range_steps, engine)
+    return Trial(storage, wait_for_run(storage, timeout), name, range_steps, engine)
 
 
 class Trial:
     """A run that is open for reading, while it is being written or afterwards. Made by `create_trial`.
 
     It can be used in forked processes, pickled for others, and copied: each opens the run again, with the same options.
+    Trials of the same path are equal.
 
     Each method first finds new data (see `no_refresh` to stop that). Step numbers count in the `mode` that is passed
     with them; GLOBAL, the default, counts over all modes.
@@ -89,15 +89,15 @@ class Trial:
         self,
         storage: Storage,
         info: RunInfo,
-        name: str,
+        name: str | None = None,
         range_steps: StepRange | None = None,
         engine: Engine | None = None,
     ) -> None:
-        self.name = name
+        self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
         self.info = info
         self.range_steps = _checked_range(range_steps)
-        self._reader = RunReader(storage, name, self.range_steps, engine)
+        self._reader = RunReader(storage, self.name, self.range_steps, engine)
 
     # Names, steps and workers.
 
@@ -105,7 +105,7 @@ class Trial:
         """Return the tensor of a name.
 
         Args:
-            tname: The name of the tensor.
+            tname: The name of the tensor. A scalar x is also found as `scalar/x`, its name in runs of smdebug.
 
         Returns:
             The tensor, whose values are read on request.
@@ -113,8 +113,7 @@ class Trial:
         Raises:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
         """
-        self._reader.check_name(tname)
-        return Tensor(tname, self._reader)
+        return Tensor(self._reader.find_name(tname), self._reader)
 
     def has_tensor(self, tname: str) -> bool:
         """Return whether a tensor was saved.
@@ -328,15 +327,10 @@ class Trial:
             if state is StepState.UNAVAILABLE:
                 raise self._reader.no_step(step, mode)
 
+    @property
     def loaded_all_steps(self) -> bool:
-        """Return whether the job has ended, so that no more data will come.
-
-        Returns:
-            True once every worker has ended, or the job was marked as ended.
-        """
+        """Whether the job has ended, so that no more data will come: every worker has, or it was marked as ended."""
         return self._reader.has_ended()
-
-    job_finished = loaded_all_steps
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for.
@@ -492,13 +486,19 @@ class Trial:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
         reader = self._reader
-        return _reopened, (reader.storage, self.name, self.range_steps, reader.engine, reader.is_refreshing)
+        return _reopened, (type(self), reader.storage, self.name, self.range_steps, reader.engine, reader.is_refreshing)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trial) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, path={self.path!r})"
@@ -510,14 +510,21 @@ def run_reader_of(trial: Trial) -> RunReader:
 
 
 def _reopened(
-    storage: Storage, name: str, range_steps: StepRange | None, engine: Engine | None, refreshing: bool
+    kind: type[Trial],
+    storage: Storage,
+    name: str,
+    range_steps: StepRange | None,
+    engine: Engine | None,
+    refreshing: bool,
 ) -> Trial:
-    trial = Trial(storage, run_info(storage), name, range_steps, engine)
+    trial = kind.__new__(kind)
+    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine)  # a subclass may take other arguments
     run_reader_of(trial).is_refreshing = refreshing
     return trial
 
 
-def _wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
+def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
+    """Return the `run.json` of a run, as soon as it exists, for at most `timeout` seconds."""
     deadline = time.monotonic() + (timeout or 0)
     while True:
         try:

@@ -66,7 +66,7 @@ class Workers:
         for name, info in sorted(self._files.items(), key=lambda item: natural(item[1].worker)):
             for document in info.collections:
                 try:
-                    yield Collection.from_json(document)
+                    yield Collection.from_dict(document)
                 except InvalidCollectionConfiguration as exc:
                     self._set_aside(CorruptFile(f"{COLLECTIONS}/{name}", f"one of its collections is skipped: {exc}"))
 

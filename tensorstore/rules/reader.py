@@ -271,7 +271,8 @@ class Reader:
                 yield info
 
 
-_readers: WeakKeyDictionary[Trial, Reader] = WeakKeyDictionary()
+# By what each trial reads through, because trials of the same path are equal.
+_readers: WeakKeyDictionary[RunReader, Reader] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -284,9 +285,10 @@ def _make_lock_again() -> None:
 def reader_of(trial: Trial) -> Reader:
     """Return the reader of a trial, which all its rules share."""
     with _lock:
-        if trial not in _readers:
-            _readers[trial] = Reader(trial)
-        return _readers[trial]
+        run = run_reader_of(trial)
+        if run not in _readers:
+            _readers[run] = Reader(trial)
+        return _readers[run]
 
 
 def _in_order(rows: list[SavedTensor]) -> list[SavedTensor]:

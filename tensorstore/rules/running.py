@@ -221,7 +221,7 @@ def _seen(trial: Trial) -> tuple[list[int], bool]:
     trial.refresh()
     with no_refresh(trial):
         # Fetched first: the steps that exist when the job has ended are all that will ever exist.
-        ended = trial.loaded_all_steps()
+        ended = trial.loaded_all_steps
         return trial.steps(), ended
 
 

@@ -135,7 +135,7 @@ def _questions(trial: tensortrial.Trial) -> list[Callable[[], Any]]:
         lambda: trial.num_workers,
         lambda: trial.collections(),
         lambda: trial.damaged,
-        lambda: trial.loaded_all_steps(),
+        lambda: trial.loaded_all_steps,
         lambda: trial.late_workers(),
         lambda: [trial.steps(mode, show) for mode in ModeKeys for show in (False, True)],
         lambda: [trial.tensor_names(step=step) for step in trial.steps()],

@@ -44,7 +44,7 @@ class TestATableOfCsv:
         assert _values(run, "train loss") == {0: 2.5, 10: 1.5}
         assert _values(run, "accuracy") == {10: 0.25}
         assert _values(run, "ok") == {0: 1.0, 10: 0.0}
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert reported == [f"{source}: columns that hold no numbers: 'note'"]
 
     def test_keeps_numbers_that_are_no_finite_ones(self, tmp_path: Path) -> None:

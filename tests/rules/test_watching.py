@@ -110,7 +110,7 @@ def test_a_live_run_is_watched(tmp_path: Path) -> None:
     watching = rules.watch(trial, [VanishingGradient(trial)], poll_seconds=0.02)
     assert next(watching).step == 1
     # The job is still running: findings come before its end.
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     arrived.set()
     assert list(watching) == []
     thread.join()

@@ -59,7 +59,7 @@ class Job:
             worker,
             num_workers,
             CREATED,
-            [each.to_json() for each in collections],
+            [each.to_json_dict() for each in collections],
             list(saved),
             went.session,
             went.global_step,

@@ -81,7 +81,7 @@ class WorkerCollections:
     def info(self, worker: str, num_workers: int, started_at: str) -> WorkerInfo:
         """Return the worker's claim with these collections."""
         saved = [each.name for each in self.collections if each.tensor_names]
-        return WorkerInfo(worker, num_workers, started_at, [each.to_json() for each in self.collections], saved)
+        return WorkerInfo(worker, num_workers, started_at, [each.to_json_dict() for each in self.collections], saved)
 
 
 class SmdebugRun:

@@ -89,7 +89,7 @@ class TestData:
         assert trial.num_workers == 2
         assert trial.workers() == ["worker_0", "worker_1"]
         assert trial.steps() == [0, 1, 2]
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         names = trial.tensor_names()
         assert {"Net_fc1.weight", "gradient/Net_fc1.weight", "fc1_output_0", "Net_output_0"} <= set(names)
         assert not [name for name in names if "module" in name]
@@ -106,7 +106,7 @@ class TestData:
         assert trial.num_workers == 1
         assert trial.workers() == ["worker_0"]
         assert trial.steps() == [0, 1, 2]
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         with pytest.raises(InvalidWorker):
             trial.tensor("Net_output_0").value(0, worker="worker_1")
 
@@ -289,10 +289,10 @@ class TestRank:
             hook.save_scalar("x", value)
         hooks[0].close()
         trial = create_trial(out)
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
         hooks[1].close()
         trial.refresh()
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert [float(trial.tensor("x").value(0, worker=worker)) for worker in trial.workers()] == [0, 1]
 
     def test_two_processes_with_one_name_get_an_error(self, make_hook: Any, out: str) -> None:

@@ -80,7 +80,7 @@ class TestTheRunIsClosed:
         assert done.returncode == status, done.stderr
         trial = create_trial(tmp_path / "run")
         assert trial.tensor(LOSS).steps() == [0, 1, 2]
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert end_of(tmp_path / "run")["failure"] is None
         assert ("of the user" in done.stderr) == (status == 1)
 
@@ -98,7 +98,7 @@ class TestTheRunIsClosed:
         assert process.returncode == -signal.SIGTERM, err
         assert err == ""
         trial = create_trial(tmp_path / "run")
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert len(trial.tensor(LOSS).steps()) > 3
 
     @pytest.mark.slow
@@ -119,7 +119,7 @@ class TestTheRunIsClosed:
                 time.sleep(0.05 * attempt)
                 process.terminate()
                 assert process.wait(timeout=30) == -signal.SIGTERM
-            assert create_trial(folder / "run").loaded_all_steps()
+            assert create_trial(folder / "run").loaded_all_steps
 
     def test_the_users_handler_of_sigterm_is_not_replaced(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
@@ -130,7 +130,7 @@ class TestTheRunIsClosed:
     time.sleep(10)
     """
         assert run(program, tmp_path).returncode == 7
-        assert create_trial(tmp_path / "run").loaded_all_steps()
+        assert create_trial(tmp_path / "run").loaded_all_steps
 
 
 class TestWithoutAnEnd:
@@ -149,7 +149,7 @@ class TestWithoutAnEnd:
         trial = create_trial(tmp_path / "run")
         steps = trial.tensor(LOSS).steps(show_incomplete_steps=True)
         assert steps[:4] == [0, 1, 2, 3]
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
         for name in trial.tensor_names():
             assert trial.tensor(name).value(steps[-1]) is not None
         with pytest.raises(FileExistsError):
@@ -253,7 +253,7 @@ class TestFailures:
         (tmp_path / "run" / "tensors").unlink()
         (tmp_path / "elsewhere").rename(tensors)
         trial = create_trial(tmp_path / "run")
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert trial.tensor("Net_output_0").value(0).shape == (32, 10)
         # The traceback in it keeps this frame, and so the trial, beyond the end of DuckDB.
         caplog.clear()

@@ -65,7 +65,7 @@ def test_the_rank_of_a_hook_is_found_at_its_first_step(tmp_path: Path) -> None:
         assert trial.steps() == list(range(steps))
         for name in ("Sequential_0.weight", "gradient/Sequential_0.weight", "CrossEntropyLoss_output_0"):
             assert [trial.tensor(name).workers(step) for step in trial.steps()] == [workers] * steps
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
 
 
 @pytest.mark.parametrize(

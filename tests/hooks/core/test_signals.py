@@ -56,7 +56,7 @@ class TestAProcessThatIsInsideC:
         trial = create_trial(tmp_path / "run")
         assert [float(trial.tensor("x").value(step)) for step in range(3)] == [0.0, 1.0, 2.0]
         assert trial.tensor("x").steps() == [0, 1, 2]
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
 
     def test_a_process_that_holds_the_hooks_lock_ends_by_sigterm(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}{BLOCKED}
@@ -117,7 +117,7 @@ class TestAHandlerOfTheUsers:
         with start(program, tmp_path) as process:
             assert end(process) == ""
         assert process.returncode == 7
-        assert create_trial(tmp_path / "run").loaded_all_steps()
+        assert create_trial(tmp_path / "run").loaded_all_steps
 
     def test_training_goes_on_after_the_users_handler_with_the_steps_published(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
@@ -135,7 +135,7 @@ class TestAHandlerOfTheUsers:
         assert process.returncode == 5
         trial = create_trial(tmp_path / "run")
         assert trial.tensor("x").steps(show_incomplete_steps=True) == [0, 1, 2]
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
 
     def test_the_users_handler_may_call_the_previous_one(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
@@ -154,7 +154,7 @@ class TestAHandlerOfTheUsers:
         with start(program, tmp_path) as process:
             assert end(process) == "saved a checkpoint\n"
         assert process.returncode == -signal.SIGTERM
-        assert create_trial(tmp_path / "run").loaded_all_steps()
+        assert create_trial(tmp_path / "run").loaded_all_steps
 
     def test_the_users_handler_stays_when_the_hook_closes(self, out: str) -> None:
         def handler(number: int, frame: object) -> None:
@@ -187,7 +187,7 @@ def test_asyncio_keeps_its_wakeup_descriptor(tmp_path: Path) -> None:
     with start(program, tmp_path) as process:
         assert end(process) == ""
     assert process.returncode == -signal.SIGTERM
-    assert create_trial(tmp_path / "run").loaded_all_steps()
+    assert create_trial(tmp_path / "run").loaded_all_steps
 
 
 def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path)
     assert process.returncode == -signal.SIGTERM
     trial = create_trial(tmp_path / "run")
     assert len(trial.tensor("big").steps()) == 20
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_the_first_process_of_a_container_ignores_sigterm_as_without_a_hook(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_child_that_is_terminated_right_after_the_fork_ends(out: str) -> None:
     assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     hook.save_scalar("x", 2)
     hook.close()
-    assert create_trial(out).loaded_all_steps()
+    assert create_trial(out).loaded_all_steps
 
 
 def status_of(child: int) -> int:

@@ -53,7 +53,7 @@ def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     assert job.returncode == 3
     assert printed == "cleaned up\n"
     assert "was stopped: rule AtStepFive fired at step 5: five is enough" in said
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     steps = trial.steps(modes.TRAIN)
     assert steps == list(range(len(steps)))
     assert 5 < len(steps) < 1000

@@ -327,7 +327,7 @@ def test_a_rule_stops_a_training_loop(make_hook: Make, out: str, compiled: bool)
     with pytest.raises(tf.errors.UnknownError if compiled else TrainingStopped, match="enough"):
         step(x, y)
     trial = create_trial(out)
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert trial.steps() == [0]
 
 

@@ -112,7 +112,7 @@ def test_workers_of_a_parameter_server_are_saved(tmp_path: Path) -> None:
             process.kill()
     trial = create_trial(tmp_path / "run")
     assert trial.workers() == ["worker_0", "worker_1"]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     weights, gradients = trial.tensor("net_weight"), trial.tensor("gradient/net_weight")
     assert weights.steps() == [0, 1, 2]
     for step in range(3):
@@ -144,4 +144,4 @@ hook.close()
 def test_data_loaders_end_with_a_hook(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOADER)
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, timeout=300)
-    assert create_trial(tmp_path / "run").loaded_all_steps()
+    assert create_trial(tmp_path / "run").loaded_all_steps

@@ -135,7 +135,7 @@ class TestSteps:
         assert trial.tensor(LOSS).steps() == [0, 1]
         hook.close()
         assert trial.tensor(LOSS).steps() == [0, 1, 2]
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
 
     def test_a_held_step_has_several_forwards(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["gradients"])

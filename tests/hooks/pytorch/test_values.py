@@ -56,7 +56,7 @@ def run_with(make_hook: Any, out: str, value: Any, **options: Any) -> Any:
     trial = create_trial(out)
     for name in ("layer_output_0", "Returning_layer.weight", "gradient/Returning_layer.weight"):
         assert trial.tensor(name).steps() == [0, 1]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     return trial
 
 

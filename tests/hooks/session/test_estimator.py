@@ -44,7 +44,7 @@ def test_each_call_counts_in_its_mode_and_the_next_goes_on(make: Any, out: str, 
         digit.append([found["digit"] for found in estimator.predict(take(2), hooks=[hook])])
     assert hook.recorder.active
     trial = create_trial(out)
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     hook.close()
     trial.refresh()
 

@@ -54,7 +54,7 @@ def test_two_processes(horovodrun: Path, tmp_path: Path, workers: str) -> None:
     names = ["worker_0", "worker_1"] if workers == "all" else ["worker_0"]
     assert trial.workers() == names
     assert trial.num_workers == len(names)
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     (loss,) = trial.tensor_names(collection="losses")
     assert trial.tensor(loss).steps() == [0, 1, 2, 3]
     assert len(trial.tensor_names(collection="gradients")) == 4

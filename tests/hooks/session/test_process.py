@@ -77,7 +77,7 @@ def test_a_rule_stops_it_and_the_run_is_closed(tmp_path: Path) -> None:
     assert (job.returncode, printed) == (3, ""), said
     assert "was stopped: rule AtStepFive fired at step 5" in said
     steps = trial.steps(modes.TRAIN)
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert steps == list(range(len(steps)))
     assert 5 < len(steps) < 1000
 

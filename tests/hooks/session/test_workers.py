@@ -66,6 +66,6 @@ def test_are_named_and_counted_as_their_launcher_says(tmp_path: Path, launcher: 
     assert trial.workers() == names
     assert trial.num_workers == len(names)
     assert trial.steps() == [0, 1, 2]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     (loss,) = trial.tensor_names(collection="losses")
     assert len({float(trial.tensor(loss).value(1, worker=name)) for name in names}) == len(names)

@@ -391,7 +391,7 @@ def test_two_workers_are_saved(tmp_path: Path) -> None:
         trial = create_trial(tmp_path / workers)
         assert trial.workers() == expected
         assert trial.num_workers == len(expected)
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert trial.steps() == [0, 1, 2]
         for rank, worker in enumerate(expected):
             found = trial.tensor("predictions").value(2, worker=worker)

@@ -47,7 +47,7 @@ def test_new_steps_and_workers_of_the_source_are_added(three: OldRun, new: str) 
     trial = imported(three, new)
     assert trial.steps() == [0, 1, 2, 7]
     assert trial.tensor("a").workers(7) == ["worker_0", "worker_1"]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 _KILLED = """
@@ -86,12 +86,12 @@ def test_a_killed_import_is_continued(old: OldRun, new: str, tmp_path: Path, put
     assert killed.returncode == -9
     if puts > 1 or how == "flushed":
         partial = tensortrial.create_trial(new)
-        assert not partial.loaded_all_steps()
+        assert not partial.loaded_all_steps
         assert len(partial.sql("select * from tensors").fetchall()) < 40 or puts == 20  # all but the end marks
         partial.close()
     trial = imported(old, new)
     assert everything(trial) == whole
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_an_interrupted_import_leaves_no_end_mark(three: OldRun, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_an_interrupted_import_leaves_no_end_mark(three: OldRun, new: str, monke
             import_run(three.folder, new)
     trial = tensortrial.create_trial(new)
     assert trial.steps(show_incomplete_steps=True) == [0, 1]
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     assert imported(three, new).steps() == [0, 1, 2]
 
 

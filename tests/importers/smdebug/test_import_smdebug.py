@@ -45,7 +45,7 @@ def test_values_modes_and_steps_are_imported(old: OldRun, new: str) -> None:
     assert weight.value(6, TRAIN).dtype == np.float32
     np.testing.assert_array_equal(weight.value(6, TRAIN), values + 3)
     assert trial.tensor("loss").value(10).tolist() == -3
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert (trial.info.framework, trial.info.created_at) == ("smdebug", "2020-09-13T12:26:40.250000+00:00")
     assert trial.sql("select distinct epoch(saved_at) from tensors").fetchall() == [(SAVED_AT,)]
 
@@ -153,7 +153,7 @@ def test_workers_are_imported(old: OldRun, new: str) -> None:
     assert [float(loss.value(1, worker=worker)) for worker in workers] == [1, 11, 21]
     assert loss.workers(2) == workers[:2]
     assert trial.steps() == [0, 1, 2]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_workers_that_left_nothing_are_not_waited_for(old: OldRun, new: str) -> None:
@@ -161,17 +161,17 @@ def test_workers_that_left_nothing_are_not_waited_for(old: OldRun, new: str) -> 
     old.step({"loss": np.float32(1)})
     old.end()
     trial = imported(old, new)
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert trial.steps() == [0]
     (Path(new) / "end/_marked.json").unlink()  # as if killed before the last line
-    assert not tensortrial.create_trial(new).loaded_all_steps()
-    assert imported(old, new).loaded_all_steps()
+    assert not tensortrial.create_trial(new).loaded_all_steps
+    assert imported(old, new).loaded_all_steps
 
 
 def test_a_run_without_end_mark_is_ended_and_says_so(old: OldRun, new: str) -> None:
     old.step({"loss": np.float32(1)})
     trial = imported(old, new)
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert json.loads((Path(new) / "end/worker_0.json").read_text())["failure"] == "smdebug left no end mark"
 
 
@@ -222,7 +222,7 @@ def test_a_run_is_imported_from_and_to_an_object_store(
     assert path == f"{bucket}/jobs/new"
     trial = tensortrial.create_trial(path, storage_options=options)
     assert everything(trial) == local
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert import_run(f"{bucket}/jobs/old", f"{bucket}/jobs/new", storage_options=options) == path
 
 

@@ -101,7 +101,7 @@ def test_steps_workers_and_collections(
     facts = run[1]
     assert {mode.name: trial.steps(mode) for mode in trial.modes()} == facts["steps"]
     assert trial.workers() == facts["workers"]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert trial.tensor_names() == facts["names"]
     for name, members in facts["collections"].items():
         if name != "all":  # there empty, here all tensors

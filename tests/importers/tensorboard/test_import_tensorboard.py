@@ -69,7 +69,7 @@ class TestWhatPyTorchWrites:
         query = "select epoch_us(saved_at) from scalars where name = 'train/loss' and global_step = 7"
         ((time,),) = trial.sql(query).fetchall()
         assert time == 1_700_000_007_125_000
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
 
     def test_histograms(self, writer: Any, tmp_path: Path) -> None:
         data = np.random.default_rng(0).normal(size=1000).astype(np.float32)
@@ -225,10 +225,10 @@ class TestAgain:
             import_one(tmp_path / "logs", tmp_path / "run")
         half = tensortrial.create_trial(tmp_path / "run")
         assert len(half.tensor("loss").steps()) == 40
-        assert not half.loaded_all_steps()
+        assert not half.loaded_all_steps
         trial = import_one(tmp_path / "logs", tmp_path / "run")
         assert values(trial, "loss") == {step: step for step in range(100)}
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         assert len(calls) == 6
 
     def test_a_mode_that_comes_later_is_refused(self, tmp_path: Path) -> None:

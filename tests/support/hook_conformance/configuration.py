@@ -168,7 +168,7 @@ class ConfigurationTests(HookTests):
         writers = [thread.name for thread in threading.enumerate() if thread.name.startswith("tensortrial-")]
         assert len(writers) <= 4, writers
         for number in range(3):
-            assert create_trial(tmp_path / str(number)).loaded_all_steps()
+            assert create_trial(tmp_path / str(number)).loaded_all_steps
 
     def test_the_public_names_of_a_framework_exist(self) -> None:
         for name in self.module.__all__:

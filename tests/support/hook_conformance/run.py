@@ -121,7 +121,7 @@ class RunTests(HookTests):
         assert (both.workers(), both.num_workers) == (["worker_0", "worker_1"], 2)
         for trial in (one, both):
             assert trial.tensor(self.number).steps(self.mode) == [0]
-            assert trial.loaded_all_steps()
+            assert trial.loaded_all_steps
 
     def test_an_out_dir_that_holds_a_run_is_refused(self, hook: Any) -> None:
         self.run(hook(), 1)
@@ -145,7 +145,7 @@ class RunTests(HookTests):
             job.train(2)
             live = create_trial(out)
             assert live.tensor(self.tensor).steps(self.mode)[:1] == [0]
-            assert not live.loaded_all_steps()
+            assert not live.loaded_all_steps
             first = live.tensor(self.tensor).value(0, self.mode)
         made.close()
         made.save_scalar("late", 1)
@@ -155,7 +155,7 @@ class RunTests(HookTests):
         again = create_trial(out)
         for trial in (live, again):
             assert trial.tensor(self.tensor).steps(self.mode) == [0, 1]
-            assert trial.loaded_all_steps()
+            assert trial.loaded_all_steps
             np.testing.assert_array_equal(trial.tensor(self.tensor).value(0, self.mode), first)
         assert live.tensor_names() == again.tensor_names()
         assert not again.has_tensor("late")

@@ -82,7 +82,7 @@ def test_steps_modes_workers_and_collections(trial: Trial) -> None:
     ]
     assert trial.workers() == ["gpu:0/é", "worker_0"]
     assert trial.tensor("loss").workers(1) == ["worker_0"]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert trial.collection("reduced").tensor_names == {"reduced"}
     assert trial.tensor_names(collection="weights") == ["weight"]
     assert not trial.damaged

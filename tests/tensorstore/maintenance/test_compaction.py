@@ -522,7 +522,7 @@ def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:
     seen: list[int] = []
     again = 0
     try:
-        while not trial.loaded_all_steps():
+        while not trial.loaded_all_steps:
             compactor = compacting(tmp_path)
             while compactor.poll() is None:
                 steps = trial.steps(show_incomplete_steps=True)
@@ -607,7 +607,7 @@ def test_a_small_run_that_cannot_be_compacted_is_closed_all_the_same(
 
         monkeypatch.setattr(job.storage, "sink", full)
     assert "the disk is full" in caplog.text
-    assert tensortrial.create_trial(tmp_path).loaded_all_steps()
+    assert tensortrial.create_trial(tmp_path).loaded_all_steps
     assert len(index_files(tmp_path)) == 10
 
 

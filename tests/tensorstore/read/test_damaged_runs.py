@@ -267,7 +267,7 @@ def test_unknown_keys_are_ignored(runs: Path) -> None:
         change(runs / "bad" / name, text_of({"of a later release": {"x": [1, None]}}))
     with tensortrial.create_trial(runs / "bad") as trial:
         assert trial.damaged == {}
-        assert trial.job_finished()
+        assert trial.loaded_all_steps
 
 
 def test_documents_that_were_written_are_read_back() -> None:

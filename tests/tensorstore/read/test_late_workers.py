@@ -72,10 +72,10 @@ def test_a_worker_marked_as_ended_is_waited_for_no_longer(killed: Path) -> None:
     for each in (trial, other, tensortrial.create_trial(killed)):
         assert each.steps() == [*range(6)]
         assert each.late_workers() == []
-        assert not each.loaded_all_steps()
+        assert not each.loaded_all_steps
     trial.mark_ended(worker="worker_1")
     trial.mark_ended(worker="worker_0")
-    assert other.loaded_all_steps()
+    assert other.loaded_all_steps
     assert "marked as ended" in (killed / "end" / "worker_1.json").read_text()
 
 
@@ -109,7 +109,7 @@ def test_a_worker_that_never_began_is_named_and_can_be_marked(tmp_path: Path) ->
     assert trial.steps() == [0]
     job.close()
     other.close()
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_workers_that_resume_are_waited_for_again(killed: Path) -> None:

@@ -192,7 +192,7 @@ class History(RuleBasedStateMachine):
         ended = not self.open
         gone = frozenset(self.jobs.keys() - self.open)
         complete = complete_steps(written, self.num_workers, ended, self.session_start, gone)
-        assert self.trial.loaded_all_steps() == ended
+        assert self.trial.loaded_all_steps == ended
         assert self.trial.steps() == sorted(complete)
         assert self.trial.steps(show_incomplete_steps=True) == sorted(written)
         for step in range(-1, max(written, default=0) + 3):

@@ -33,6 +33,7 @@ from tensortrial.errors import (
 )
 from tensortrial.read.step_state import StepState
 from tensortrial.read.trial import Trial
+from tensortrial.rules import Rule, invoke_rule
 from tensortrial.storage.local import LocalStorage
 
 COLLECTIONS = [Collection("weights", include_regex="^w"), Collection("losses"), Collection("all"), Collection("none")]
@@ -76,7 +77,7 @@ def test_a_whole_run_wherever_it_is(place: tuple[str, dict[str, Any]]) -> None:
     assert trial.tensor("w1").value(1, mode=EVAL).tolist() == [5, 5, 5]
     assert trial.values(["w0", "w1"], [3])["w0"][3].tolist() == [[1.5, 1.5], [1.5, 1.5]]
     assert trial.sql("select count(*) from tensor_values where name = 'w1'").fetchall() == [(6,)]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     with Job(url, storage_options=options, resume=True, flush_seconds=0) as job:
         job.step({"w1": np.zeros(3)}, mode=PREDICT)
         job.flush()
@@ -336,11 +337,11 @@ def test_mark_ended_is_remembered_in_the_run(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.step({"a": 1.0})
     trial = tensortrial.create_trial(tmp_path)
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     assert trial.has_passed_step(7) is StepState.NOT_YET_AVAILABLE
     trial.mark_ended()
     assert trial.has_passed_step(7) is StepState.UNAVAILABLE
-    assert tensortrial.create_trial(tmp_path).loaded_all_steps()
+    assert tensortrial.create_trial(tmp_path).loaded_all_steps
     job.close()
 
 
@@ -348,14 +349,54 @@ def test_the_job_has_ended_when_every_worker_has(tmp_path: Path) -> None:
     jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
     trial = tensortrial.create_trial(tmp_path)
     for job in jobs:
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
         job.step({"a": 1.0})
         job.close()
-    assert trial.loaded_all_steps()
-    assert trial.job_finished()
+    assert trial.loaded_all_steps
+    assert trial.loaded_all_steps
 
 
 # ----------------------------------------------------------------------------------------------------------- refreshing
+
+
+def test_no_refresh_yields_the_trials(trial: Trial) -> None:
+    with tensortrial.no_refresh(trial) as one, tensortrial.refresh(iter([trial])) as [of_many]:
+        assert one is of_many is trial
+
+
+def test_trials_of_one_path_are_equal(trial: Trial, tmp_path: Path) -> None:
+    again = tensortrial.create_trial(f"{tmp_path}/./run/", range_steps=(1, 3))
+    assert again == trial
+    assert len({again, trial}) == 1
+    write_run(str(tmp_path / "other"))
+    assert tensortrial.create_trial(tmp_path / "other") != trial
+    assert trial != "run"
+    # Yet each has its own steps, also for rules.
+    assert len(invoke_rule(Always(again), record=False)) == 2
+    assert len(invoke_rule(Always(trial), record=False)) == 6
+
+
+class Always(Rule):
+    def invoke_at_step(self, step: int) -> bool:
+        return True
+
+
+def test_a_scalar_is_also_found_under_the_name_that_smdebug_gives_it(trial: Trial) -> None:
+    assert trial.tensor("scalar/loss").name == "loss"
+    assert trial.has_tensor("scalar/loss")
+    assert not trial.has_tensor("scalar/w9")
+    with pytest.raises(TensorUnavailable, match="'scalar/w9'"):
+        trial.tensor("scalar/w9")
+
+
+@pytest.mark.parametrize("part", ["los", "LOS", "oss"])
+def test_a_part_of_a_name_is_near(trial: Trial, part: str) -> None:
+    with pytest.raises(TensorUnavailable, match="did you mean 'loss'"):
+        trial.tensor(part)
+
+
+def test_prev_steps_without_a_number_are_all(trial: Trial) -> None:
+    assert trial.tensor("loss").prev_steps(3, None) == [0, 1, 2, 3]
 
 
 def test_no_refresh_and_refresh(tmp_path: Path) -> None:
@@ -438,4 +479,4 @@ def test_another_process_is_read_live(tmp_path: Path, flush_seconds: int) -> Non
         assert trial.tensor("a").value(number).tolist() == [number] * 3
     child.communicate(timeout=30)
     trial.refresh()
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps

@@ -60,7 +60,7 @@ class TestAfterALossOfPower:
             assert steps_of(left / "new/folders/run") == list(range(step + 1))
         hook.close()
         disk.copy_survivors(tmp_path / "new", tmp_path / "closed")
-        assert create_trial(str(tmp_path / "closed/new/folders/run")).loaded_all_steps()
+        assert create_trial(str(tmp_path / "closed/new/folders/run")).loaded_all_steps
         assert steps_of(tmp_path / "closed/new/folders/run") == list(range(6))
 
     def test_a_run_that_is_not_durable_syncs_nothing(self, tmp_path: Path, disk: SyncedDisk) -> None:
@@ -78,7 +78,7 @@ class TestAfterALossOfPower:
             hook.close()
         disk.copy_survivors(run, tmp_path / "left")
         assert steps_of(tmp_path / "left/run") == [0, 1, 2, 3]
-        assert create_trial(str(tmp_path / "left/run")).loaded_all_steps()
+        assert create_trial(str(tmp_path / "left/run")).loaded_all_steps
 
     def test_a_compaction_loses_nothing_at_any_sync(
         self, tmp_path: Path, disk: SyncedDisk, monkeypatch: pytest.MonkeyPatch

@@ -58,17 +58,17 @@ def test_resume_after_a_clean_end(tmp_path: Path) -> None:
         for mode in (TRAIN, TRAIN, EVAL):
             job.step({"a": np.zeros(3)}, mode=mode)
     trial = tensortrial.create_trial(tmp_path)
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     with Job(tmp_path, resume=True) as job:
         trial.refresh()
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
         assert trial.steps() == [0, 1, 2]
         step = job.step({"a": np.ones(3)}, mode=TRAIN)
         assert (step.mode_step, step.global_step) == (2, 3)
         assert job.step({"a": np.ones(3)}, mode=EVAL).mode_step == 1
     trial.refresh()
     assert (trial.steps(), trial.steps(TRAIN), trial.steps(EVAL)) == ([0, 1, 2, 3, 4], [0, 1, 2], [0, 1])
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_resume_after_a_crash_between_values_and_index(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_resume_with_another_number_of_workers(tmp_path: Path, before: int, afte
         job.close()
     trial.refresh()
     assert trial.steps() == [0, 1, 2, 3]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_the_last_worker_to_resume_follows_the_first_although_it_has_published(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_resume_takes_back_that_the_run_was_marked_as_ended(tmp_path: Path) -> N
     trial.mark_ended()
     with Job(tmp_path, resume=True):
         trial.refresh()
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
 
 
 def test_resume_of_nothing_begins_a_run(tmp_path: Path) -> None:

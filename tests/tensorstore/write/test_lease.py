@@ -165,7 +165,7 @@ def test_a_killed_process_frees_its_worker_at_once(tmp_path: Path, writing: subp
     step(resumed, -1)
     resumed.close()
     trial = create_trial(tmp_path / "run")
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert trial.tensor("x").value(trial.steps()[-1]) == -1
 
 
@@ -180,7 +180,7 @@ def test_force_takes_over_and_the_first_process_stops(tmp_path: Path, writing: s
     assert f"process {os.getpid()} on host" in document["failure"]
     assert "RunTakenOver" in document["failure"]
     trial = create_trial(tmp_path / "run")
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     first_of_taken = trial.steps()[-1]
     step(taken, -2)
     (tmp_path / "stop").touch()
@@ -188,12 +188,12 @@ def test_force_takes_over_and_the_first_process_stops(tmp_path: Path, writing: s
     assert (writing.returncode, out) == (0, "trained to the end\n")
     assert err.count("taken the run over") >= 1
     trial.refresh()
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     assert trial.steps()[-2:] == [first_of_taken, first_of_taken + 1]
     assert trial.steps() == list(range(first_of_taken + 2))
     taken.close()
     trial.refresh()
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert [trial.tensor("x").value(number) for number in trial.steps()[-2:]] == [-1, -2]
 
 
@@ -253,7 +253,7 @@ def test_of_two_jobs_that_resume_at_one_moment_one_wins_each_worker(tmp_path: Pa
     trial = create_trial(tmp_path / "run")
     assert trial.steps() == [0, 1]
     assert trial.tensor("x").workers(1) == ["worker_0", "worker_1"]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 @pytest.mark.parametrize("existing", [True, False])
@@ -268,7 +268,7 @@ def test_workers_that_resume_together_share_a_session(tmp_path: Path, existing: 
         job.close()
     trial = create_trial(tmp_path / "run")
     assert trial.steps() == ([0, 1] if existing else [0])
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_a_worker_of_the_old_job_keeps_a_smaller_one_from_resuming(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_worker_of_the_old_job_keeps_a_smaller_one_from_resuming(tmp_path: Pat
         old[1].flush()
     old[1].close()
     new.close()
-    assert create_trial(tmp_path / "run").loaded_all_steps()
+    assert create_trial(tmp_path / "run").loaded_all_steps
 
 
 def test_an_id_that_is_used_again_is_not_the_old_process() -> None:
@@ -340,7 +340,7 @@ def test_a_lease_that_ran_out_frees_the_worker(storage: Storage) -> None:
     resumed.close()
     trial = create_trial(storage.url, storage_options=getattr(storage, "_options", None))
     assert trial.steps() == [0, 1]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 @pytest.mark.parametrize("hours", [-10, 10])
@@ -390,7 +390,7 @@ def test_a_process_that_missed_its_successor_stops_when_it_wakes(
     taken.close()
     trial = create_trial(storage.url, storage_options=options)
     assert trial.tensor("x").values() == {0: 0, 1: 1}
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 def test_an_end_of_an_earlier_session_does_not_end_the_run_for_readers(storage: Storage) -> None:
@@ -405,10 +405,10 @@ def test_an_end_of_an_earlier_session_does_not_end_the_run_for_readers(storage: 
     # The first process ended at the same moment.
     storage.replace(end_path("worker_0"), old)
     trial = create_trial(storage.url, storage_options=options)
-    assert not trial.loaded_all_steps()
+    assert not trial.loaded_all_steps
     resumed.close()
     trial.refresh()
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
 
 
 @pytest.mark.s3

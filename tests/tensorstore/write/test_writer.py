@@ -166,7 +166,7 @@ def test_hostile_worker_names_are_data(tmp_path: Path, worker: str) -> None:
         job.step({"a": np.zeros(3)})
     trial = tensortrial.create_trial(run)
     assert trial.workers() == [worker]
-    assert trial.loaded_all_steps()
+    assert trial.loaded_all_steps
     assert trial.tensor("a").value(0, worker=worker).tolist() == [0, 0, 0]
     assert os.listdir(tmp_path) == ["run"]
 
@@ -326,7 +326,7 @@ def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
         kill(child)
         trial = tensortrial.create_trial(run)
         assert not trial.damaged
-        assert not trial.loaded_all_steps()
+        assert not trial.loaded_all_steps
         steps = trial.steps(show_incomplete_steps=True)
         # Nothing is missing between, also where one process took over from another.
         assert steps == list(range(len(steps)))
@@ -337,7 +337,7 @@ def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
             assert all((value == step).all() for step, value in by_step.items())
         last = steps[-1]
         trial.mark_ended()
-        assert trial.loaded_all_steps()
+        assert trial.loaded_all_steps
         trial.close()
 
 

@@ -1,0 +1,44 @@
+"""Configurations as JSON: text and dictionaries, there and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tensortrial.config.collection import Collection
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig, SaveConfigMode
+from tensortrial.mode import modes
+
+SAVE = SaveConfig({modes.TRAIN: SaveConfigMode(3, save_steps=[7]), modes.EVAL: {"end_step": 5}})
+REDUCE = ReductionConfig(["min"], ["mean"], ["l2"], save_raw_tensor=True)
+CONFIGURATIONS = [SAVE, REDUCE, Collection("mine", "relu", ["x"], REDUCE, SAVE, save_histogram=True)]
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda each: type(each).__name__)
+def test_a_configuration_is_the_same_after_json(configuration: Any) -> None:
+    text = configuration.to_json()
+    assert isinstance(text, str)
+    assert type(configuration).from_json(text) == configuration
+    assert json.loads(text) == configuration.to_json_dict()
+    assert type(configuration).from_dict(configuration.to_json_dict()) == configuration
+
+
+def test_reductions_of_all_kinds_are_read_from_one_list() -> None:
+    document = {"reductions": "min,abs_mean,l2", "save_raw_tensor": True}
+    assert ReductionConfig.from_dict(document) == REDUCE
+
+
+def test_a_mode_that_is_none_is_that_of_the_hook() -> None:
+    config = SaveConfig.from_dict({"TRAIN": {"save_interval": 4}, "EVAL": None})
+    config.inherit(SaveConfig(save_interval=9))
+    assert config.mode_save_configs[modes.TRAIN].save_interval == 4
+    assert config.mode_save_configs[modes.EVAL].save_interval == 9
+
+
+def test_a_collection_takes_one_name() -> None:
+    collection = Collection("mine")
+    collection.add_tensor_name("x")
+    assert collection.tensor_names == {"x"}
