@@ -72,7 +72,8 @@ class Runner:
 
     def run(self, program: Path, folder: Path) -> dict[str, str]:
         """Run a program in a folder. Return what it printed, and what it wrote to standard error."""
-        request = {"program": str(program), "folder": str(folder)}
+        waits = recorded(program).endswith("did not end\n")
+        request = {"program": str(program), "folder": str(folder), "seconds": 5 if waits else 60}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer: dict[str, str] = json.loads(self._process.stdout.readline())

@@ -1,0 +1,24 @@
+"""Collect the losses of training and evaluation."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
+hook.register_module(model)
+hook.register_loss(loss)
+for _ in range(2):
+    hook.set_mode(smd.modes.TRAIN)
+    for _ in range(2):
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+    hook.set_mode(smd.modes.EVAL)
+    for _ in range(1):
+        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+for mode in (smd.modes.TRAIN, smd.modes.EVAL):
+    for name in trial.tensor_names(collection="losses"):
+        tensor = trial.tensor(name)
+        print(mode.name, name, [(step, tensor.value(step, mode=mode).ndim) for step in tensor.steps(mode=mode)])

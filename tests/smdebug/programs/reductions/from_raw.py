@@ -1,0 +1,20 @@
+"""Compute reductions from the saved value when they are asked for."""
+
+import numpy as np
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
+hook.register_module(model)
+hook.register_loss(loss)
+output = model(torch.ones(3, 4))
+hook.save_tensor("vector", np.array([1.0, -2.0, 4.0, -5.0], np.float32))
+loss(output, torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+vector = trial.tensor("vector")
+for name in ("min", "max", "mean", "sum", "prod", "std", "variance", "l1", "l2"):
+    print(name, *(round(float(vector.reduction_value(0, name, abs=of)), 4) for of in (False, True)))

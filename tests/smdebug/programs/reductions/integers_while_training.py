@@ -1,0 +1,23 @@
+"""Save the mean of an integer tensor while training."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook(
+    "run",
+    save_config=smd.SaveConfig(save_interval=1),
+    include_regex=["counts"],
+    reduction_config=smd.ReductionConfig(reductions=["mean", "max"]),
+)
+hook.register_module(model)
+hook.register_loss(loss)
+output = model(torch.ones(3, 4))
+hook.record_tensor_value("counts", torch.tensor([1, 2, 6]))
+loss(output, torch.zeros(3, 2)).backward()
+hook.close()
+trial = create_trial("run")
+counts = trial.tensor("counts_output_0")
+print({name: float(counts.reduction_value(0, name)) for name in ("mean", "max")})

@@ -1,0 +1,22 @@
+"""List the steps of a tensor, also for a mode."""
+
+import smdebug.pytorch as smd
+import torch
+from smdebug.trials import create_trial
+
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2))
+hook.register_module(model)
+hook.register_loss(loss)
+hook.set_mode(smd.modes.TRAIN)
+for _ in range(5):
+    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook.set_mode(smd.modes.EVAL)
+with torch.no_grad():
+    loss(model(torch.ones(3, 4)), torch.zeros(3, 2))
+hook.close()
+trial = create_trial("run")
+tensor = trial.tensor("MSELoss_output_0")
+print(tensor.steps(), tensor.steps(mode=smd.modes.TRAIN), tensor.steps(mode=smd.modes.EVAL))
+print(tensor.steps(mode=smd.modes.PREDICT), tensor.steps(show_incomplete_steps=True))
