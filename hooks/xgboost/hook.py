@@ -21,6 +21,7 @@ from tensortrial.errors import MissingExtra, UnsupportedValue
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
+from ..core.compatibility import stores_as_smdebug
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, logger
@@ -309,9 +310,13 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             return
         with self._skipping_unsupported("full_shap" if self._is_due(names.full_shap) else "average_shap"):
             values = data.predict(booster, contributions=True)
-            self._record("full_shap", values)
-            for i, name in enumerate(names.full_shap_columns):
-                self._record(name, values[..., i])
+            if stores_as_smdebug():
+                for name in names.full_shap_columns:
+                    self._record(name, values)
+            else:
+                self._record("full_shap", values)
+                for i, name in enumerate(names.full_shap_columns):
+                    self._record(name, values[..., i])
             if self._is_due(names.average_shap):
                 # The last column is the bias.
                 means = np.abs(values[..., :-1]).mean(axis=0, dtype=np.float64)

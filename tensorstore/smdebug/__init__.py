@@ -114,6 +114,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         names = _MODULES[module.__name__]
         if isinstance(names, str):
             source = importlib.import_module(names)
+            if names.startswith("tensortrial.hooks."):
+                importlib.import_module("tensortrial.hooks.core.compatibility").store_as_smdebug()
             offered = getattr(source, "__all__", None) or [name for name in vars(source) if not name.startswith("_")]
             names = dict.fromkeys(offered, names)
         homes = names

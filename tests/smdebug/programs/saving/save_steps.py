@@ -1,4 +1,4 @@
-"""Save chosen steps beside those of the interval."""
+"""Save chosen steps next to those of the interval."""
 
 import smdebug.pytorch as smd
 import torch
