@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
 from ..format.flush_range import FirstFlush, current_files, flush_range_of
@@ -13,6 +14,7 @@ from ..format.index_types import StepSummary
 from ..format.schema import (
     COLLECTIONS,
     END,
+    INDEX,
     MARKED_END,
     RUN_FILE,
     STOP_FILE,
@@ -167,7 +169,8 @@ class Resumption:
 
 def _after_last_published(storage: Storage, session: int, claims: Mapping[str, WorkerInfo]) -> Progress:
     next_global, next_of_mode = 0, dict[str, int]()
-    for worker in claims:
+    # A loss of power may take a claim, and leave what the worker published.
+    for worker in sorted({*claims, *indexed_workers(storage)}):
         for step in published_steps(storage, worker):
             next_global = max(next_global, step.global_step + 1)
             next_of_mode[step.mode] = max(next_of_mode.get(step.mode, 0), step.mode_step + 1)
@@ -186,6 +189,11 @@ def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
             if isinstance(summary, Exception):
                 raise summary
             yield from summary.steps
+
+
+def indexed_workers(storage: Storage) -> list[str]:
+    """Return the workers that have a folder in the index, whether or not their claims are there."""
+    return [unquote(name.removeprefix("worker=")) for name in storage.list(INDEX) if name.startswith("worker=")]
 
 
 def next_flush(storage: Storage, worker: str) -> FirstFlush:

@@ -170,6 +170,13 @@ def test_a_damaged_claim_is_named_when_a_run_is_resumed(tmp_path: Path, text: st
         progress(open_storage(tmp_path), "worker_0", 1)
 
 
+def test_resume_continues_after_steps_whose_claim_was_lost_by_a_loss_of_power(tmp_path: Path) -> None:
+    with Job(tmp_path, "a/b") as job:
+        job.step({"a": np.zeros(2)})
+    (tmp_path / "collections" / "a%2Fb.json").unlink()
+    assert progress(open_storage(tmp_path), "a/b", 1).global_step == 1
+
+
 def test_a_run_with_a_claim_of_another_worker_is_not_resumed(tmp_path: Path) -> None:
     Job(tmp_path).close()
     (tmp_path / "collections" / "worker_0.json").rename(tmp_path / "collections" / "worker_1.json")
