@@ -289,6 +289,12 @@ kill: SEED ?= 1
 kill: env  ## Kill training processes at random points and read what they saved: KILLS=1000 SEED=1
 	$(PY) tests/processes/kill.py --kills $(KILLS) --seed $(SEED)
 
+.PHONY: simulate
+simulate: SEEDS ?= 10000
+simulate: FIRST ?= 0
+simulate: env  ## Simulate runs whose storage fails and whose processes die: SEEDS=10000 FIRST=0, or SEED=123 to do one again
+	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--seed $(SEED))
+
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
 	$(PY) -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF) '$(TEST_PAGE)[tensorflow.md]'

@@ -1,0 +1,205 @@
+"""Histories of a run, each from one seed: who does what when, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TypeAlias
+
+from simulation.actors import Reader, Training, Worker, compactor, marker
+from simulation.faults import FaultAt, NoFaults, Plan, RandomFaults, faults_at
+from simulation.model import Model
+from simulation.scheduler import Process
+from simulation.world import World
+from tensortrial.mode import ModeKeys
+
+_LONGEST_SECONDS = 4000.0
+
+
+@dataclass
+class Outcome:
+    """What a history went through."""
+
+    calls: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    checks: int = 0
+    histories: int = 1
+
+    def __add__(self, other: Outcome) -> Outcome:
+        return Outcome(
+            self.calls + other.calls,
+            self.failed + other.failed,
+            self.checks + other.checks,
+            self.histories + other.histories,
+        )
+
+
+class Operator:
+    """Starts the processes of a history, waits for them, and compares the run with the model at the end."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.model = world, Model(world)
+        self._seed = seed
+        self._started = 0
+        world.on_cut = self.model.power_was_cut
+        self.calls = 0
+        """How many calls came before everything settled."""
+
+    def rng(self) -> Random:
+        """Return a generator for one more actor."""
+        self._started += 1
+        return Random(f"{self._seed} {self._started}")
+
+    def worker(self, training: Training) -> Process:
+        return self._start(f"worker_{training.rank}", Worker(self.world, self.model, training, self.rng()).run)
+
+    def reader(self, looks: int, pause_seconds: float = 2.0) -> Process:
+        return self._start("reader", Reader(self.world, self.model, self.rng(), looks, pause_seconds).run)
+
+    def compactor(self, grace: float, times: int = 1, pause_seconds: float = 0.0) -> Process:
+        return self._start("compactor", compactor(self.world, self.model, grace, times, pause_seconds))
+
+    def marker(self, worker: str | None) -> Process:
+        return self._start("marker", marker(self.world, self.model, worker))
+
+    def _start(self, name: str, run: Callable[[], None]) -> Process:
+        return self.world.scheduler.start(name, run)
+
+    def wait_for(self, *processes: Process) -> None:
+        """Wait until processes have ended; kill those that do not."""
+        scheduler = self.world.scheduler
+        scheduler.wait(lambda: not any(each.alive for each in processes), _LONGEST_SECONDS)
+        for process in processes:
+            process.kill()
+
+    def check(self) -> None:
+        """Compare what a new reader sees with the model."""
+        self.wait_for(self.reader(looks=1))
+
+    def settle(self, size: int = 1) -> None:
+        """Let nothing more go wrong; then read, compact, resume and read again."""
+        self.calls = self.world.calls
+        self.world.plan = NoFaults()
+        self.check()
+        self.wait_for(self.compactor(grace=0.0))
+        again = Training(steps=2, size=size, resume=True, flush_every=1)
+        self.wait_for(*[self.worker(replace(again, rank=rank)) for rank in range(size)])
+        self.check()
+
+
+Story: TypeAlias = Callable[[Operator], None]
+
+
+def run(seed: int, is_local: bool, plan: Plan, story: Story) -> tuple[World, Outcome, BaseException | None]:
+    """Run a history. Return its world, what it went through, and the error that shows something to be wrong."""
+    rng = Random(f"world {seed}")
+    knobs = {"block": rng.choice([2, 4, 64]), "few_files": rng.choice([1, 4]), "width": rng.choice([2, 5, 1000])}
+    world = World(rng, is_local, rng.choice([0.0, 0.5, 0.9, 0.98]), knobs)
+    world.plan = plan
+    operator = Operator(world, seed)
+    error: BaseException | None = None
+    with world.patched():
+        world.scheduler.start("operator", lambda: story(operator))
+        try:
+            world.scheduler.run()
+        except Exception as exc:  # noqa: BLE001 - returned
+            error = exc
+    return world, Outcome(operator.calls, world.failed, operator.model.checks), error
+
+
+def shortest(operator: Operator) -> None:
+    """A worker saves two steps, and compacts its index as it closes."""
+    operator.wait_for(operator.worker(Training(steps=2, flush_every=1, flush_seconds=0.0)))
+    operator.settle()
+
+
+def short(operator: Operator) -> None:
+    """A worker saves three steps, while another process reads and a third compacts; then a worker resumes the run."""
+    worker = operator.worker(Training(steps=3, flush_every=1, flush_seconds=0.0))
+    reader = operator.reader(looks=3, pause_seconds=1.0)
+    operator.wait_for(worker)
+    compactor = operator.compactor(grace=0.0)
+    operator.wait_for(reader, compactor)
+    operator.settle()
+
+
+def long(operator: Operator) -> None:
+    """Some sessions of some workers, which may overlap and end in any way, with readers and compactions meanwhile."""
+    rng, world = operator.rng(), operator.world
+    size = rng.choice([1, 1, 1, 2, 3])
+    durable = operator.model.durable = rng.random() < 0.5
+    background = [operator.reader(rng.randint(2, 4), rng.choice([0.5, 5.0, 60.0])) for _ in range(rng.randint(1, 2))]
+    if rng.random() < 0.6:
+        background.append(operator.compactor(rng.choice([0.0, 5.0, 60.0]), rng.randint(1, 3), rng.choice([0.5, 20.0])))
+    jobs: list[Process] = []
+    for session in range(rng.randint(1, 3)):
+        modes = tuple(rng.choices([ModeKeys.TRAIN, ModeKeys.EVAL], k=rng.randint(0, 3)))
+        plans = [replace(_training(rng, session), rank=rank, size=size, modes=modes, durable=durable) for rank in range(size)]
+        job = [operator.worker(training) for training in plans]
+        jobs += job
+        if rng.random() < 0.7:
+            operator.wait_for(*job)
+        else:
+            world.scheduler.sleep(rng.choice([0.5, 3.0, 100.0]))
+        if rng.random() < 0.2:
+            rng.choice(job).kill()
+        if rng.random() < 0.15:
+            background.append(operator.marker(rng.choice([None, "worker_0"])))
+        if world.disk.is_local and rng.random() < 0.2:
+            world.cut_power()
+    operator.wait_for(*jobs, *background)
+    operator.settle(size)
+
+
+def _training(rng: Random, session: int) -> Training:
+    return Training(
+        steps=rng.randint(1, 7),
+        resume=session > 0,
+        force=rng.random() < 0.3,
+        flush_seconds=rng.choice([None, 0.0, 1.0, 3600.0]),
+        codec=rng.choice(["none", "none", "zstd"]),
+        flush_every=rng.choice([0, 1, 3]),
+        pause_seconds=rng.choice([0.1, 2.0, 30.0]),
+        end=rng.choice(["close", "close", "kill", "hang"]),
+    )
+
+
+def run_world(seed: int) -> tuple[World, BaseException | None]:
+    """Run the long history of a seed. Return its world, and the error that shows something to be wrong."""
+    world, _, error = _run_long(seed)
+    return world, error
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run the long history of a seed, and raise what it shows to be wrong."""
+    _, outcome, error = _run_long(seed)
+    if error is not None:
+        error.add_note(f"again: make simulate SEED={seed}")
+        raise error
+    return outcome
+
+
+def _run_long(seed: int) -> tuple[World, Outcome, BaseException | None]:
+    rng = Random(f"seed {seed}")
+    is_local = rng.random() < 0.5
+    return run(seed, is_local, RandomFaults(rng, is_local), long)
+
+
+def exhaust(story: Story, seed: int, is_local: bool, kinds: Sequence[str]) -> Outcome:
+    """Run a short history once for each of its calls and each fault of some kinds, and raise what shows to be wrong."""
+    _, outcome, error = run(seed, is_local, NoFaults(), story)
+    if error is not None:
+        raise error
+    for number in range(outcome.calls):
+        for fault in faults_at(number, is_local):
+            if fault.kind not in kinds:
+                continue
+            _, one, error = run(seed, is_local, FaultAt(number, fault), story)
+            if error is not None:
+                place = f"call {number} of {story.__name__!r}, seed {seed}, {'disk' if is_local else 'bucket'}"
+                error.add_note(f"after the fault {fault} at {place}")
+                raise error
+            outcome += one
+    return outcome

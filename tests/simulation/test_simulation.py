@@ -1,0 +1,64 @@
+"""Simulated histories: nothing that was published is lost or wrong, whatever fails and whenever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from simulation.faults import RandomFaults
+from simulation.histories import Outcome, exhaust, long, run, run_seed, short, shortest
+
+_SEEDS = 200
+_BLOCK = 20
+_WIDER_SEEDS = range(1000, 2000)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, _SEEDS, _BLOCK))
+def test_histories_of_some_seeds_lose_nothing(first: int) -> None:
+    whole = sum((run_seed(seed) for seed in range(first, first + _BLOCK)), Outcome(histories=0))
+    assert whole.checks > 2 * _BLOCK
+    assert whole.failed
+
+
+_PLACES = pytest.mark.parametrize("is_local", [True, False], ids=["disk", "bucket"])
+_KINDS = ["crash", "error", "cut", "slow", "old"]
+
+
+@_PLACES
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_fault_at_each_call_of_a_short_history_loses_nothing(is_local: bool, kind: str) -> None:
+    outcome = exhaust(shortest, 1, is_local, [kind])
+    struck = (is_local or kind != "cut") and kind != "old"
+    assert outcome.failed[kind] >= 10 * struck
+
+
+@pytest.mark.slow
+@_PLACES
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_fault_at_each_call_of_a_history_with_readers_and_compaction_loses_nothing(is_local: bool, kind: str) -> None:
+    outcome = exhaust(short, 2, is_local, [kind])
+    assert outcome.failed[kind] >= 10 * (is_local or kind != "cut")
+
+
+@pytest.mark.slow
+def test_histories_of_many_seeds_lose_nothing() -> None:
+    for seed in _WIDER_SEEDS:
+        run_seed(seed)
+
+
+def test_a_seed_replays_the_same_history() -> None:
+    first, second = (run(5, is_local=True, plan=RandomFaults(Random(5), is_local=True), story=long)[0] for _ in "ab")
+    assert first.log == second.log
+    assert {path: inode.data for path, inode in first.disk.files.items()} == {
+        path: inode.data for path, inode in second.disk.files.items()
+    }
