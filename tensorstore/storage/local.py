@@ -147,13 +147,16 @@ class LocalStorage(Storage):
         return [join(folder, name) for name in sorted(found)]
 
     def create(self, path: str, data: bytes | memoryview) -> None:
-        temporary = self._write_temporary(path, data)
+        temporary = self._write_temporary(path, data, self._durable)
         self._publish(temporary, path)
 
     def replace(self, path: str, data: bytes | memoryview) -> None:
-        temporary = self._write_temporary(path, data)
-        with _removed_on_error(temporary), translated(path, "write"):
+        with translated(path, "write"):
             file = self._full(path)
+            # In any case: after a loss of power, the new name of an empty file would be there, and the old file gone.
+            synced = self._durable or os.path.lexists(file)
+        temporary = self._write_temporary(path, data, synced)
+        with _removed_on_error(temporary), translated(path, "write"):
             os.replace(temporary, file)
             self._sync_names(file)
 
@@ -171,7 +174,7 @@ class LocalStorage(Storage):
         with translated(path, "read"):
             written = os.stat(self._full(path)).st_mtime
         # The clock of a file server may differ from this machine's: a new file shows what it says now.
-        probe = self._write_temporary(path, b"", durable=False)
+        probe = self._write_temporary(path, b"", synced=False)
         try:
             return written, os.stat(probe).st_mtime
         finally:
@@ -205,14 +208,14 @@ class LocalStorage(Storage):
         if self._durable:
             self._durable_folders.sync_names(os.path.dirname(file))
 
-    def _write_temporary(self, path: str, data: bytes | memoryview, durable: bool = True) -> str:
+    def _write_temporary(self, path: str, data: bytes | memoryview, synced: bool) -> str:
         temporary = self._temporary(path)
         with _removed_on_error(temporary), translated(path, "write"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
             number = _in_its_folder(temporary, lambda: os.open(temporary, flags, 0o666))
             try:
                 _write_all(number, data)
-                if durable and self._durable:
+                if synced:
                     sync_file(number)
             finally:
                 os.close(number)

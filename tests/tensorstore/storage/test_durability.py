@@ -63,11 +63,20 @@ class TestAfterALossOfPower:
         assert create_trial(str(tmp_path / "closed/new/folders/run")).loaded_all_steps
         assert steps_of(tmp_path / "closed/new/folders/run") == list(range(6))
 
-    def test_a_run_that_is_not_durable_syncs_nothing(self, tmp_path: Path, disk: SyncedDisk) -> None:
-        with_close = Hook(str(tmp_path / "run"))
-        save_step(with_close, 0)
-        with_close.close()
+    def test_a_run_that_is_not_durable_syncs_only_what_replaces_a_file(self, tmp_path: Path, disk: SyncedDisk) -> None:
+        hook = Hook(str(tmp_path / "run"))
+        save_step(hook, 0)
         assert disk.syncs == 0
+        hook.close()
+        assert disk.syncs == 1  # the lease
+
+    def test_a_file_that_is_replaced_keeps_one_of_its_contents(self, tmp_path: Path, disk: SyncedDisk) -> None:
+        storage = open_storage(tmp_path / "run")
+        storage.replace("collections/w.json", b"old")
+        storage.sync("collections/w.json")
+        storage.replace("collections/w.json", b"new")
+        disk.copy_survivors(tmp_path / "run", tmp_path / "left")
+        assert (tmp_path / "left/run/collections/w.json").read_bytes() in (b"old", b"new")
 
     def test_a_resumed_session_is_left(self, tmp_path: Path, disk: SyncedDisk) -> None:
         run = tmp_path / "run"
