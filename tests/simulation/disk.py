@@ -43,7 +43,7 @@ class Disk:
     _log: list[tuple[float, str, bool]] = field(default_factory=list)
 
     def put(self, path: str, data: bytes, durable: bool = False) -> None:
-        """Write a file whole. The contents of one that replaces another are synced before, its name only if `durable`."""
+        """Write a file whole, synced if it replaces another one or is `durable`; then its name is synced, too."""
         replaces = path in self.files
         self._set(path, Inode(data, self.now(), self.now(), synced=replaces or durable))
         if durable:

@@ -136,8 +136,8 @@ def long(operator: Operator) -> None:
     jobs: list[Process] = []
     for session in range(rng.randint(1, 3)):
         modes = tuple(rng.choices([ModeKeys.TRAIN, ModeKeys.EVAL], k=rng.randint(0, 3)))
-        plans = [replace(_training(rng, session), rank=rank, size=size, modes=modes, durable=durable) for rank in range(size)]
-        job = [operator.worker(training) for training in plans]
+        same = Training(size=size, resume=session > 0, modes=modes, durable=durable)
+        job = [operator.worker(_training(rng, replace(same, rank=rank))) for rank in range(size)]
         jobs += job
         if rng.random() < 0.7:
             operator.wait_for(*job)
@@ -153,10 +153,10 @@ def long(operator: Operator) -> None:
     operator.settle(size)
 
 
-def _training(rng: Random, session: int) -> Training:
-    return Training(
+def _training(rng: Random, training: Training) -> Training:
+    return replace(
+        training,
         steps=rng.randint(1, 7),
-        resume=session > 0,
         force=rng.random() < 0.3,
         flush_seconds=rng.choice([None, 0.0, 1.0, 3600.0]),
         codec=rng.choice(["none", "none", "zstd"]),

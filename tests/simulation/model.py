@@ -138,7 +138,7 @@ class Model:
         seen = Seen()
         trial.steps()
         with no_refresh(trial):
-            seen.ended = trial.loaded_all_steps()
+            seen.ended = trial.loaded_all_steps
             seen.session = max((info.session for info in trial._reader.workers.infos), default=0)
             for step in trial.steps(show_incomplete_steps=True):
                 seen.steps[step] = trial.mode(step).name, trial.mode_step(step)
