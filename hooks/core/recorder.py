@@ -75,6 +75,7 @@ class Recorder:
                 f"out_dir must be the folder or URL where to save the run, got {options.out_dir!r}"
             )
         duty = Duty(rank, options.include_workers)
+        self.options = options
         self.out_dir = os.fspath(options.out_dir)
         self.save_config = SaveConfig.parse(options.save_config)
         self.save_config.inherit(SaveConfig())

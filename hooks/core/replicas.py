@@ -21,7 +21,7 @@ class LeadingRecorder(Recorder):
     def __init__(self, options: HookOptions, framework: Framework, rank: Rank | Callable[[], Rank]) -> None:
         self.others: list[Recorder] = []
         super().__init__(options, framework, rank)
-        self._options, self._framework = options, framework
+        self._framework = framework
 
     @property
     def all(self) -> list[Recorder]:
@@ -39,7 +39,7 @@ class LeadingRecorder(Recorder):
         count = len(replicas)
         if count < 2 or self.others or not self.active or self.step is not None:
             return
-        if self._options.include_workers != "all":
+        if self.options.include_workers != "all":
             return
         rank = self._life.duty.rank
         number, size = rank.number * count, rank.size * count
@@ -47,7 +47,7 @@ class LeadingRecorder(Recorder):
         self._run.become(replicas[0], size)
         for index, name in enumerate(replicas[1:], 1):
             own = Rank(number + index, size, name)
-            self.others.append(Recorder(self._options, self._framework, own, collections=self.collections))
+            self.others.append(Recorder(self.options, self._framework, own, collections=self.collections))
             self.others[-1].set_mode(self.mode)
 
     def set_mode(self, mode: ModeKeys) -> None:

@@ -21,7 +21,6 @@ from tensortrial.errors import MissingExtra, UnsupportedValue
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
-from ..core.compatibility import stores_as_smdebug
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, logger
@@ -310,17 +309,17 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             return
         with self._skipping_unsupported("full_shap" if self._is_due(names.full_shap) else "average_shap"):
             values = data.predict(booster, contributions=True)
-            if stores_as_smdebug():
-                for name in names.full_shap_columns:
-                    self._record(name, values)
-            else:
-                self._record("full_shap", values)
-                for i, name in enumerate(names.full_shap_columns):
-                    self._record(name, values[..., i])
+            self._record_full_shap(names.full_shap_columns, values)
             if self._is_due(names.average_shap):
                 # The last column is the bias.
                 means = np.abs(values[..., :-1]).mean(axis=0, dtype=np.float64)
                 self._record_numbers(names.average_shap, means.T.tolist())
+
+    def _record_full_shap(self, columns: Iterable[str], values: Array) -> None:
+        """Record the SHAP values of all features, and those of each. The last column is the bias."""
+        self._record("full_shap", values)
+        for i, name in enumerate(columns):
+            self._record(name, values[..., i])
 
     def _capture_trees(self, booster: xgb.Booster, names: Names) -> None:
         if self._is_due(names.trees):

@@ -11,7 +11,8 @@ from . import SHADOW_VARIABLE
 _USAGE = """\
 usage: python -m tensortrial.smdebug [-m] SCRIPT [ARGUMENT ...]
 
-Run a script (with -m, a module) in which `import smdebug` imports tensortrial.
+Run a script (with -m, a module) in which `import smdebug` imports tensortrial, also in the processes that it starts.
+With a launcher: torchrun -m tensortrial.smdebug SCRIPT, or python -m tensortrial.smdebug -m torch.distributed.run …
 """
 
 
@@ -40,9 +41,10 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from . import install
+    from . import install, install_for_children
 
     # Importing the package did not shadow an installed smdebug; running a script this way does.
     os.environ[SHADOW_VARIABLE] = "1"
     install(shadow=True)
+    install_for_children()
     sys.exit(main(sys.argv[1:]))

@@ -84,7 +84,7 @@ CONFIGURATION = {
         },
     ],
 }
-CONFIGURED_PRINTED = """True ['accuracy']
+CONFIGURED_PRINTED = """True ['scalar/accuracy']
 [0, 2, 4]
 [0, 3]
 [('l2', False), ('max', True)]
@@ -168,7 +168,7 @@ for name in tensortrial.smdebug.modules():
         module = importlib.import_module(name)
     except MissingExtra as exc:
         # Its framework has an environment of its own, and tests there.
-        assert name.removeprefix("smdebug.") in str(exc), exc
+        assert name.split(".")[1] in str(exc), exc
         continue
     for offered in module.__all__:
         assert getattr(module, offered) is not None, (name, offered)
@@ -178,7 +178,7 @@ print(len(tensortrial.smdebug.modules()))
 """
     done = python("-c", program)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 13
+    assert int(done.stdout) >= 40
 
 
 def test_an_installed_smdebug_is_not_shadowed_by_default(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""The import of smdebug's names: each alias is made at its first import."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from .names import MODULES, OPEN_PACKAGES, PARTLY_KNOWN
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes each alias at its first import, so that a script that only reads loads no framework."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in MODULES and not _is_part(fullname, OPEN_PACKAGES):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = f"The names of {module.__name__}, from tensortrial."
+        names = _names_of(module.__name__)
+
+        def lookup(name: str) -> Any:
+            home = names.get(name)
+            if home is None:
+                return _missing(module.__name__, name)
+            home, _, other = home.partition(":")
+            value = getattr(importlib.import_module(home), other or name)
+            setattr(module, name, value)
+            return value
+
+        module.__getattr__ = lookup  # type: ignore[method-assign]
+        module.__all__ = sorted(names)  # type: ignore[attr-defined]
+
+
+def _names_of(alias: str) -> Mapping[str, str]:
+    """Return where the names of a module are defined."""
+    homes = MODULES.get(alias, {})
+    if isinstance(homes, str):
+        return _all_of(homes)
+    rest = homes.get("*")
+    return homes if rest is None else {**_all_of(rest), **{name: home for name, home in homes.items() if name != "*"}}
+
+
+def _all_of(home: str) -> dict[str, str]:
+    return dict.fromkeys(importlib.import_module(home).__all__, home)
+
+
+def _missing(alias: str, name: str) -> Any:
+    # A framework's own modules keep to what they have: scripts ask with hasattr.
+    if name.startswith("__") or not (_is_part(alias, PARTLY_KNOWN) or alias not in MODULES):
+        raise AttributeError(f"module {alias!r} has no attribute {name!r}")
+    from .missing import Missing
+
+    return Missing(f"{alias}.{name}")
+
+
+def _is_part(name: str, packages: Sequence[str]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)

@@ -1,0 +1,130 @@
+"""The attributes and methods that scripts for smdebug use on the hooks of all frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tensortrial.hooks.core import current_hook
+from tensortrial.hooks.core.base_hook import BaseHook
+from tensortrial.hooks.core.collections import CollectionManager
+from tensortrial.mode import ModeKeys
+
+from .constants import SCALAR_PREFIX
+
+
+class StepNumber(int):
+    """The number of the newest step. Called, it begins a step: `with hook.step():`."""
+
+    begin: Callable[[], AbstractContextManager[None]]
+
+    def __call__(self) -> AbstractContextManager[None]:
+        """Make everything inside a `with hook.step():` block one step, as the hooks of this project do.
+
+        Returns:
+            The context manager.
+        """
+        return self.begin()
+
+
+class ScriptHook(BaseHook):
+    """What scripts use in addition to the methods of this project's hooks. It stands before them in a class's bases."""
+
+    @property
+    def step(self) -> StepNumber:  # type: ignore[override]
+        """The number of the newest step, over all modes; -1 before the first. `hook.step()` begins a step."""
+        number = StepNumber(self.mode_steps[ModeKeys.GLOBAL])
+        number.begin = super().step
+        return number
+
+    @property
+    def last_saved_step(self) -> int | None:
+        """The newest step at which a tensor was saved; None before the first. Scripts set it, to no effect."""
+        step = self.recorder.step
+        if step is None or not step.records:
+            step = self.recorder.clock.last_saved
+        return None if step is None else step.global_step
+
+    @last_saved_step.setter
+    def last_saved_step(self, step: int) -> None:
+        pass
+
+    @property
+    def export_tensorboard(self) -> bool:
+        """Whether event files for TensorBoard are written."""
+        return bool(self.recorder.options.export_tensorboard)
+
+    @property
+    def tensorboard_dir(self) -> str | None:
+        """The folder of event files for TensorBoard; None if none are written."""
+        folder = self.recorder.options.tensorboard_dir
+        if folder is None and self.export_tensorboard:
+            return f"{self.out_dir.rstrip('/')}/tensorboard"
+        return None if folder is None else str(folder)
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is saved."""
+        return bool(self.recorder.options.dry_run)
+
+    @property
+    def save_all(self) -> bool:
+        """Whether every tensor is saved."""
+        return "all" in self.recorder.collections.saved_names
+
+    @property
+    def include_collections(self) -> list[str]:
+        """The names of the collections that are saved. Set it before training to save more."""
+        return self.recorder.collections.saved_names
+
+    @include_collections.setter
+    def include_collections(self, names: Iterable[str]) -> None:
+        self.recorder.collections.include(names)
+
+    @property
+    def collection_manager(self) -> CollectionManager:
+        """The collections of the hook."""
+        return self.recorder.collections
+
+    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+        """Save a number as `scalar/<name>`.
+
+        Args:
+            name: The name.
+            value: A number, or an array or a tensor of one element.
+            sm_metric: Add it to the collection `sm_metrics`.
+            timestamp: Seconds since 1970. Default: now.
+        """
+        super().save_scalar(scalar_name(name), value, sm_metric, timestamp)
+
+
+def scalar_name(name: Any) -> Any:
+    """Return the name under which smdebug saves a scalar."""
+    return f"{SCALAR_PREFIX}{name}" if isinstance(name, str) else name
+
+
+def getter(create: Callable[[str | None], Any], creates: bool) -> Callable[..., Any]:
+    """Return the `get_hook` of a framework.
+
+    Args:
+        create: Makes a hook of the framework from the path of a JSON configuration.
+        creates: Whether it makes a hook by itself, if there is none.
+    """
+
+    def get_hook(
+        json_config_path: str | None = None, create_if_not_exists: bool = creates, hook_type: str | None = None
+    ) -> Any:
+        """Return the current hook: the one that was made last.
+
+        Args:
+            json_config_path: The JSON configuration of a hook that is made.
+            create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
+            hook_type: Has no effect.
+
+        Returns:
+            The hook; None if there is none.
+        """
+        return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+
+    return get_hook

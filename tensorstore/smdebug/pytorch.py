@@ -1,0 +1,169 @@
+"""The names of smdebug.pytorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tensortrial.errors import ConfigurationError
+from tensortrial.hooks import pytorch
+from tensortrial.hooks.core.base_hook import guarded
+from tensortrial.hooks.pytorch import (
+    Collection,
+    CollectionKeys,
+    ModeKeys,
+    ReductionConfig,
+    SaveConfig,
+    SaveConfigMode,
+    del_hook,
+    modes,
+    set_hook,
+)
+
+from .hooks import ScriptHook, getter
+from .trials import create_trial
+
+__all__ = [
+    "Collection",
+    "CollectionKeys",
+    "Hook",
+    "ModeKeys",
+    "ReductionConfig",
+    "SaveConfig",
+    "SaveConfigMode",
+    "create_trial",
+    "del_hook",
+    "get_hook",
+    "modes",
+    "set_hook",
+]
+
+
+class Hook(ScriptHook, pytorch.Hook):
+    """The PyTorch hook, as scripts for smdebug use it.
+
+    A class that inherits from it may override `forward_hook`, to change what is saved of a module, or to save more. It
+    is called after each forward of each module of a registered model or loss.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if type(self).forward_pre_hook is not Hook.forward_pre_hook:
+            raise ConfigurationError(
+                f"{type(self).__name__} overrides forward_pre_hook, which is not called here: override forward_hook, "
+                "which gets the inputs too, or call module.register_forward_pre_hook with a function of yours"
+            )
+        self._calls_forward_hook = type(self).forward_hook is not Hook.forward_hook
+        self._handles: list[Any] = []
+        super().__init__(*args, **kwargs)
+
+    @property
+    def module_maps(self) -> dict[Any, str]:
+        """The names of the modules of registered models and losses."""
+        return dict(self._models.names)
+
+    def register_module(self, module: Any) -> None:
+        """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does.
+
+        Args:
+            module: The model.
+        """
+        super().register_module(module)
+        self._add_forward_hooks()
+
+    register_hook = register_module
+
+    def register_loss(self, loss_module: Any) -> None:
+        """Save the output of a loss module, as `tensortrial.hooks.pytorch.Hook.register_loss` does.
+
+        Args:
+            loss_module: The loss module.
+        """
+        super().register_loss(loss_module)
+        self._add_forward_hooks()
+
+    def forward_pre_hook(self, module: Any, inputs: Any) -> None:
+        """Do nothing: a step begins by itself.
+
+        Args:
+            module: The module.
+            inputs: What it is about to run on.
+        """
+
+    def forward_hook(self, module: Any, inputs: Any, outputs: Any) -> None:
+        """Save the inputs and outputs of a module that has run.
+
+        Args:
+            module: The module.
+            inputs: The tuple of what it ran on.
+            outputs: What it returned.
+        """
+        name = self._models.names.get(module, "")
+        self._write_inputs(name, inputs)
+        self._write_outputs(name, outputs)
+
+    def backward_hook(self, tname: str) -> Callable[[Any], None]:
+        """Return a function that saves a gradient as `gradient/<tname>`: `tensor.register_hook(hook.backward_hook(…))`.
+
+        Args:
+            tname: The name of the tensor.
+
+        Returns:
+            The function.
+        """
+        return partial(self._save_for_tensor, f"gradient/{tname}")
+
+    # What an overridden `forward_hook` calls. The names are smdebug's.
+
+    @guarded
+    def _write_inputs(self, name: str, inputs: Any) -> None:
+        if self.saving:
+            self._capture.values(name, "input", inputs)
+
+    @guarded
+    def _write_outputs(self, name: str, outputs: Any) -> None:
+        if self.saving:
+            self._capture.values(name, "output", outputs)
+
+    @guarded
+    def _save_for_tensor(self, tensor_name: str, tensor_value: Any, check_before_write: bool = True) -> None:
+        if not check_before_write:
+            self._write_raw_tensor_simple(tensor_name, tensor_value)
+        elif self.saving:
+            self._capture.tensor(tensor_name, tensor_value.detach())
+
+    def _write_raw_tensor_simple(
+        self, tensor_name: str, tensor_value: Any, tensor_ref: Any = None, timestamp: float | None = None
+    ) -> None:
+        if self.saving:
+            self.save_tensor(tensor_name, tensor_value)
+
+    # An overridden `forward_hook` replaces the capture of inputs and outputs.
+
+    def _capture_values(self, path: str, direction: str, value: Any) -> None:
+        if self._calls_forward_hook:
+            self._missed.note(path)
+        else:
+            super()._capture_values(path, direction, value)
+
+    @guarded
+    def _add_forward_hooks(self) -> None:
+        if not self._calls_forward_hook or not self.recorder.active:
+            return
+        for module, name in self.module_maps.items():
+            if getattr(module, "_module_name", None) != name:
+                module._module_name = name  # noqa: SLF001 - smdebug sets it, and an overridden `forward_hook` reads it
+                self._handles.append(module.register_forward_hook(self._after_forward))
+
+    @guarded
+    def _after_forward(self, module: Any, inputs: Any, outputs: Any) -> None:
+        if self.recorder.active:
+            self.forward_hook(module, inputs, outputs)
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        while self._handles:
+            self._handles.pop().remove()
+
+
+get_hook = getter(Hook.create_from_json_file, creates=False)

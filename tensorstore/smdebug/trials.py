@@ -1,0 +1,219 @@
+"""The names of smdebug.trials: runs that are open for reading, with what scripts for smdebug ask of them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from tensortrial import dtypes
+from tensortrial.config.collection import Collection
+from tensortrial.errors import UnavailableError
+from tensortrial.mode import ModeKeys
+from tensortrial.read import tensor, trial
+from tensortrial.read.trial import run_reader_of, wait_for_run
+from tensortrial.read.views import StepRange
+from tensortrial.storage.open import open_storage
+
+from .constants import SCALAR_PREFIX
+
+__all__ = ["LocalTrial", "S3Trial", "Trial", "create_trial"]
+
+GLOBAL = ModeKeys.GLOBAL
+
+
+class Tensor(tensor.Tensor):
+    """A tensor of a run, as scripts for smdebug use it: a scalar is an array of one element."""
+
+    original_name: str | None = None
+    """Always None: a tensor has one name."""
+
+    def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dtypes.Array:
+        """Return the raw value at a step, as `tensortrial.read.tensor.Tensor.value` does.
+
+        Args:
+            step_num: The step.
+            mode: The mode that it is counted in.
+            worker: The worker whose value is returned; None for the first one that has it.
+
+        Returns:
+            An array in the saved dtype and shape. That of a scalar has the shape (1,).
+        """
+        return self._shaped(super().value(step_num, mode, worker))
+
+    def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, dtypes.Array]:
+        """Return the raw value of every step that has one.
+
+        Args:
+            mode: The mode that steps are counted in.
+            worker: The worker whose values are returned; None for the first one of each step that has one.
+
+        Returns:
+            The arrays, by step.
+        """
+        return {step: self._shaped(value) for step, value in super().values(mode, worker).items()}
+
+    def _shaped(self, value: dtypes.Array) -> dtypes.Array:
+        return value.reshape(1) if self.name.startswith(SCALAR_PREFIX) and value.ndim == 0 else value
+
+
+class Trial(trial.Trial):
+    """A run that is open for reading, as scripts for smdebug use it.
+
+    Args:
+        path: The run's folder, or a URL.
+        name: The name of the trial; the last part of the path if None.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        timeout: Seconds to wait for a run to appear; None raises at once if there is none.
+        ignored: Further arguments that smdebug had.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        range_steps: StepRange | None = None,
+        timeout: float | None = None,
+        **ignored: Any,
+    ) -> None:
+        storage = open_storage(os.fspath(path).strip())
+        super().__init__(storage, wait_for_run(storage, timeout), name, range_steps)
+
+    def tensor(self, tname: str) -> Tensor:
+        """Return the tensor of a name.
+
+        Args:
+            tname: The name of the tensor.
+
+        Returns:
+            The tensor, whose values are read on request.
+        """
+        return Tensor(super().tensor(tname).name, self._reader)
+
+    def collections(self) -> dict[str, Collection]:
+        """Return the collections of the job, and those that `collection` made.
+
+        Returns:
+            The collections, by name.
+        """
+        return {**super().collections(), **self._own_collections()}
+
+    def collection(self, coll_name: str) -> Collection:
+        """Return a collection. One that is missing is made, to match names with.
+
+        Args:
+            coll_name: The name of the collection.
+
+        Returns:
+            The collection.
+        """
+        collections = self.collections()
+        if coll_name not in collections:
+            self._own_collections()[coll_name] = collections[coll_name] = Collection(coll_name)
+        return collections[coll_name]
+
+    def tensor_names(self, show_prefixed_tensors: bool = False, **selection: Any) -> list[str]:
+        """Return the names of saved tensors, as `tensortrial.read.trial.Trial.tensor_names` does.
+
+        Args:
+            show_prefixed_tensors: Has no effect.
+            selection: `step`, `mode`, and `regex` or `collection`.
+
+        Returns:
+            The names, sorted.
+        """
+        own = self._own_collections().get(str(selection.get("collection")))
+        return super().tensor_names(**{**selection, "collection": own} if own is not None else selection)
+
+    @property
+    def last_complete_step(self) -> int:
+        """The newest complete step; -1 if there is none."""
+        return max(self.steps(), default=-1)
+
+    def refresh_data(self) -> None:
+        """Find new data now."""
+        self.refresh()
+
+    def maybe_refresh(self, name: str | None = None) -> None:
+        """Find new data now, unless inside `no_refresh`.
+
+        Args:
+            name: Has no effect.
+        """
+        if run_reader_of(self).is_refreshing:
+            self.refresh()
+
+    @property
+    def _global_to_mode(self) -> dict[int, tuple[ModeKeys, int]]:
+        found = {}
+        for step in self.steps(show_incomplete_steps=True):
+            with suppress(UnavailableError):
+                found[step] = (self.mode(step), self.mode_step(step))
+        return found
+
+    def _own_collections(self) -> dict[str, Collection]:
+        # Not an attribute of the constructor: a copy is made without it.
+        made: dict[str, Collection] = self.__dict__.setdefault("_made_collections", {})
+        return made
+
+
+class LocalTrial(Trial):
+    """A run in a folder on a disk.
+
+    Args:
+        name: The name of the trial.
+        dirname: The run's folder.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        options: Further arguments of `Trial`.
+    """
+
+    def __init__(
+        self, name: str | None, dirname: str | os.PathLike[str], range_steps: StepRange | None = None, **options: Any
+    ) -> None:
+        super().__init__(dirname, name, range_steps, **options)
+
+
+class S3Trial(Trial):
+    """A run in S3.
+
+    Args:
+        name: The name of the trial.
+        bucket_name: The bucket.
+        prefix_name: The path in the bucket.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        options: Further arguments of `Trial`.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        bucket_name: str,
+        prefix_name: str,
+        range_steps: StepRange | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(f"s3://{bucket_name}/{prefix_name}", name, range_steps, **options)
+
+
+def create_trial(
+    path: str | os.PathLike[str], name: str | None = None, range_steps: StepRange | None = None, **options: Any
+) -> Trial:
+    """Open a run for reading, also while it is being written.
+
+    Args:
+        path: The run's folder, or an fsspec URL such as `s3://bucket/run`.
+        name: The name of the trial; the last part of the path if None.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        options: `timeout`, in seconds, and arguments that smdebug had, without effect.
+
+    Returns:
+        The open run: a LocalTrial, an S3Trial, or for another URL a Trial.
+    """
+    text = os.fspath(path).strip()
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return LocalTrial(name, text, range_steps, **options)
+    if scheme == "s3":
+        bucket, _, prefix = rest.partition("/")
+        return S3Trial(name, bucket, prefix, range_steps, **options)
+    return Trial(text, name, range_steps, **options)

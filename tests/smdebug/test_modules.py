@@ -1,0 +1,165 @@
+"""The modules of smdebug that scripts import, and what their names are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+# As published scripts and notebooks write them.
+IMPORTS = """
+import smdebug
+import smdebug.pytorch as smd
+from smdebug import modes, SaveConfig, SaveConfigMode, ReductionConfig, CollectionKeys
+from smdebug.analysis.utils import no_refresh, refresh, parse_bool
+from smdebug.core.collection import Collection, CollectionKeys
+from smdebug.core.collection_manager import CollectionManager
+from smdebug.core.config_constants import DEFAULT_SAGEMAKER_OUTDIR, DEFAULT_WORKER_NAME
+from smdebug.core.hook import BaseHook, CallbackHook
+from smdebug.core.json_config import CONFIG_FILE_PATH_ENV_STR
+from smdebug.core.logger import get_logger
+from smdebug.core.modes import ModeKeys, ALLOWED_MODES
+from smdebug.core.reduction_config import ALLOWED_NORMS, ALLOWED_REDUCTIONS, ReductionConfig
+from smdebug.core.reductions import ALLOWED_REDUCTIONS
+from smdebug.core.save_config import SaveConfig, SaveConfigMode
+from smdebug.core.tensor import StepState, Tensor
+from smdebug.core.utils import get_logger
+from smdebug.core.access_layer import has_training_ended, training_has_ended
+from smdebug.exceptions import *
+from smdebug.exceptions import (
+    SMDebugError, SMDebugIndexError, SMDebugKeyError, SMDebugNotImplementedError, SMDebugRuntimeError, SMDebugTypeError,
+    SMDebugValueError, NoMoreData, RuleEvaluationConditionMet, StepNotYetAvailable, StepUnavailable, TensorUnavailable,
+    TensorUnavailableForStep, InvalidWorker, MissingCollectionFiles, InsufficientInformationForRuleInvocation,
+)
+from smdebug.profiler.utils import str2bool
+from smdebug.pytorch import Hook, SaveConfig, SaveConfigMode, get_hook, set_hook, del_hook
+from smdebug.pytorch.collection import Collection
+from smdebug.pytorch.hook import Hook
+from smdebug.pytorch.singleton_utils import get_hook, set_hook
+from smdebug.rules import Rule, invoke_rule
+from smdebug.rules.action import Actions
+from smdebug.rules.req_tensors import RequiredTensors
+from smdebug.rules.rule import Rule
+from smdebug.rules.rule_invoker import invoke_rule
+from smdebug.trials import LocalTrial, S3Trial, create_trial
+from smdebug.trials.local_trial import LocalTrial
+from smdebug.trials.s3_trial import S3Trial
+from smdebug.trials.trial import Trial
+from smdebug.trials.utils import create_trial
+"""
+# Of SageMaker's profiler, and of the inside of smdebug.
+MISSING = """
+from smdebug.core.tfevent.util import EventFileLocation
+from smdebug.core.writer import FileWriter
+from smdebug.profiler.analysis.notebook_utils.training_job import TrainingJob
+from smdebug.profiler.profiler_config_parser import ProfilerConfigParser
+from smdebug.profiler.system_metrics_reader import S3SystemMetricsReader
+import smdebug.profiler.analysis.utils.merge_timelines as merge_timelines
+from smdebug.trials.profiler_trial import ProfilerTrial
+"""
+
+
+def run(program: str) -> str:
+    """Return what a program that has the aliases prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import tensortrial.smdebug\n" + program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_import_of_published_scripts_works() -> None:
+    shown = run(
+        IMPORTS
+        + """
+print(ALLOWED_REDUCTIONS, ALLOWED_NORMS)
+print(DEFAULT_SAGEMAKER_OUTDIR, DEFAULT_WORKER_NAME, CONFIG_FILE_PATH_ENV_STR)
+print(modes is ModeKeys is smd.modes, modes.TRAIN.value, StepState.AVAILABLE.value, smdebug.pytorch is smd)
+print(smd.Hook is Hook is smdebug.pytorch.hook.Hook, issubclass(Hook, BaseHook), issubclass(LocalTrial, Trial))
+print(has_training_ended("/nowhere"), get_logger().name)
+"""
+    )
+    assert shown.splitlines() == [
+        "['min', 'max', 'mean', 'std', 'variance', 'sum', 'prod'] ['l1', 'l2']",
+        "/opt/ml/output/tensors worker_0 SMDEBUG_CONFIG_FILE_PATH",
+        "True 1 1 True",
+        "True True True",
+        "False smdebug",
+    ]
+
+
+def test_a_script_that_only_reads_imports_no_framework() -> None:
+    program = "from smdebug.trials import create_trial\nfrom smdebug.rules import Rule\nimport smdebug.exceptions\n"
+    assert (
+        run(program + "import sys; print({'torch', 'tensorflow', 'xgboost', 'keras'} & set(sys.modules))") == "set()\n"
+    )
+
+
+def test_general_errors_catch_and_can_be_raised() -> None:
+    shown = run(
+        """
+from smdebug.exceptions import *
+import smdebug.trials, smdebug
+kinds = SMDebugError, SMDebugValueError, SMDebugRuntimeError, SMDebugTypeError, SMDebugIndexError, SMDebugKeyError
+for kind in kinds:
+    try:
+        raise kind("said")
+    except SMDebugError as e:
+        print(type(e).__name__, e)
+try:
+    smdebug.SaveConfig(save_interval=0)
+except SMDebugValueError as e:
+    print(isinstance(e, ValueError))
+try:
+    smdebug.trials.create_trial("/nowhere")
+except SMDebugError as e:
+    print(type(e).__name__)
+"""
+    )
+    assert shown.split("\n")[-3:] == ["True", "RunNotFound", ""]
+    assert "SMDebugKeyError said" in shown
+
+
+def test_what_is_missing_is_an_error_when_it_is_used_and_not_when_it_is_imported() -> None:
+    shown = run(
+        MISSING
+        + """
+class Mine(TrainingJob):
+    pass
+uses = [
+    lambda: ProfilerConfigParser(), lambda: TrainingJob("job", "eu-west-1"), lambda: S3SystemMetricsReader.refresh,
+    lambda: merge_timelines.MergedTimeline("x"), lambda: FileWriter("trial", step=0), lambda: Mine(),
+    lambda: ProfilerTrial("x"), lambda: EventFileLocation("x"),
+]
+from smdebug.exceptions import SMDebugNotImplementedError
+for use in uses:
+    try:
+        use()
+    except NotImplementedError as e:
+        assert isinstance(e, SMDebugNotImplementedError)
+        print(e)
+"""
+    )
+    lines = shown.splitlines()
+    assert len(lines) == 8
+    assert all(" is not part of tensortrial: " in line for line in lines)
+    assert lines[0].startswith("smdebug.profiler.profiler_config_parser.ProfilerConfigParser is not part of")
+    assert "torch.profiler" in lines[0]
+    assert "hook.save_tensor" in lines[4]
+
+
+def test_a_misspelt_name_of_a_framework_is_an_attribute_error() -> None:
+    assert run("import smdebug.pytorch as smd; print(hasattr(smd, 'Hok'), hasattr(smd, 'Hook'))") == "False True\n"
+
+
+@pytest.mark.parametrize("text", ["y", "Yes", "t", "TRUE", "on", "1"])
+def test_str2bool_reads_what_argparse_passes(text: str) -> None:
+    from tensortrial.smdebug.constants import str2bool
+
+    assert str2bool(text) is True
+    assert str2bool("FALSE") is str2bool("n") is str2bool("0") is str2bool(False) is False
+    with pytest.raises(ValueError, match="'maybe'"):
+        str2bool("maybe")

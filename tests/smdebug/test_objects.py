@@ -1,0 +1,232 @@
+"""What scripts for smdebug ask of hooks, trials, tensors, rules and configurations."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.smdebug.pytorch as smd  # noqa: E402
+from tensortrial.errors import TensorUnavailable  # noqa: E402
+from tensortrial.hooks.core import current_hook  # noqa: E402
+from tensortrial.read.refreshing import no_refresh  # noqa: E402
+from tensortrial.smdebug.rules import Rule, invoke_rule  # noqa: E402
+from tensortrial.smdebug.trials import LocalTrial, S3Trial, Trial, create_trial  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _no_hook() -> Iterator[None]:
+    yield
+    current_hook.del_hook()
+
+
+def make_hook(out: Path, **options: Any) -> Any:
+    options.setdefault("save_config", smd.SaveConfig(save_interval=2))
+    return smd.Hook(str(out), **options)
+
+
+def train(hook: Any, steps: int = 5) -> None:
+    model, loss = nn.Linear(4, 1), nn.MSELoss()
+    hook.register_module(model)
+    hook.register_loss(loss)
+    hook.set_mode(smd.modes.TRAIN)
+    for _ in range(steps):
+        loss(model(torch.ones(3, 4)), torch.ones(3, 1)).backward()
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    hook = make_hook(tmp_path / "run", include_collections=["weights"])
+    train(hook)
+    hook.save_scalar("acc", 0.5)
+    hook.close()
+    return create_trial(str(tmp_path / "run"))
+
+
+class TestHook:
+    def test_steps_are_numbers(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run")
+        assert (hook.step, hook.last_saved_step, hook.mode_steps) == (-1, None, {smd.modes.GLOBAL: -1})
+        train(hook, 4)
+        assert hook.step == 3
+        assert hook.step % 2 == 1
+        assert f"step {hook.step}" == "step 3"
+        assert hook.mode_steps == {smd.modes.TRAIN: 3, smd.modes.GLOBAL: 3}
+        assert hook.last_saved_step == 2
+        hook.last_saved_step = hook.step
+        with hook.step():
+            pass
+        assert hook.step == 4
+
+    def test_the_constructors_arguments_are_attributes(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run", include_collections=["weights"], export_tensorboard=True)
+        assert hook.out_dir == str(tmp_path / "run")
+        assert hook.tensorboard_dir == str(tmp_path / "run" / "tensorboard")
+        assert hook.export_tensorboard is True
+        assert hook.save_all is hook.dry_run is False
+        assert hook.include_collections == ["losses", "weights"]
+        assert (hook.worker, hook.mode) == ("worker_0", smd.modes.GLOBAL)
+        assert hook.collection_manager.get("weights") is hook.get_collection("weights")
+        hook.include_collections = ["biases"]
+        assert hook.include_collections == ["biases", "losses", "weights"]
+        other = make_hook(tmp_path / "other", tensorboard_dir=str(tmp_path / "boards"), save_all=True)
+        assert other.tensorboard_dir == str(tmp_path / "boards")
+        assert other.save_all is True
+        assert make_hook(tmp_path / "third").tensorboard_dir is None
+
+    def test_get_hook_is_the_hook_made_last(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)
+        assert smd.get_hook(create_if_not_exists=True) is None
+        hooks = [make_hook(tmp_path / name) for name in ("one", "two")]
+        assert smd.get_hook() is hooks[1]
+        hooks[0].close()
+
+    def test_get_hook_takes_the_path_of_a_configuration_first(self, tmp_path: Path) -> None:
+        (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": str(tmp_path / "run")}))
+        hook = smd.get_hook(str(tmp_path / "hook.json"), True)
+        assert isinstance(hook, smd.Hook)
+        assert hook.out_dir == str(tmp_path / "run")
+
+    def test_a_copy_of_a_hook_saves_nothing(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run")
+        for twin in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
+            assert not twin.recorder.active
+
+
+class TestScalars:
+    def test_a_scalar_is_saved_under_the_name_of_smdebug(self, trial: Trial) -> None:
+        assert trial.tensor_names(regex="acc") == ["scalar/acc"]
+        tensor = trial.tensor("scalar/acc")
+        assert tensor.steps() == [4]
+        assert tensor.value(4).tolist() == [0.5]
+        assert {step: value.tolist() for step, value in tensor.values().items()} == {4: [0.5]}
+
+    def test_a_metric_of_sagemaker_is_in_its_collection(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run")
+        hook.save_scalar("acc", 0.5, sm_metric=True)
+        hook.close()
+        assert create_trial(tmp_path / "run").tensor_names(collection="sm_metrics") == ["scalar/acc"]
+
+
+class TestTrial:
+    def test_loaded_all_steps_ends_a_loop(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run")
+        train(hook, 1)
+        trial = create_trial(tmp_path / "run")
+        assert trial.loaded_all_steps is False
+        hook.close()
+        while not trial.loaded_all_steps:
+            pass
+        assert trial.loaded_all_steps is True
+
+    def test_its_further_attributes(self, trial: Trial) -> None:
+        assert trial.last_complete_step == 4
+        assert trial.refresh_data() is trial.maybe_refresh() is None
+        assert trial._global_to_mode[2] == (smd.modes.TRAIN, 2)
+        assert trial.tensor("Linear_weight").original_name is None
+        assert trial.tensor("Linear_weight").prev_steps(4, None) == [0, 2, 4]
+
+    def test_an_empty_run_has_no_complete_step(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run")
+        hook.recorder.begin_step()
+        assert create_trial(tmp_path / "run").last_complete_step == -1
+
+    def test_trials_of_one_path_are_equal(self, trial: Trial) -> None:
+        again = create_trial(f" {trial.path}/ \n", name="other")
+        assert again == trial
+        assert {again: 1} == {trial: 1}
+
+    def test_a_new_collection_matches_names(self, trial: Trial) -> None:
+        collection = trial.collection("new")
+        collection.include("weight")
+        assert trial.collection("new") is trial.collections()["new"] is collection
+        assert trial.tensor_names(collection="new") == trial.tensor_names(collection=collection) == ["Linear_weight"]
+        assert trial.collection("losses").tensor_names == {"MSELoss_output_0"}
+
+    def test_no_refresh_yields_the_trials(self, trial: Trial) -> None:
+        with no_refresh([trial]) as [inside]:
+            assert inside is trial
+        with no_refresh(trial) as inside:
+            assert inside is trial
+
+    def test_it_can_be_made_by_its_class(self, trial: Trial) -> None:
+        local = LocalTrial("mine", trial.path, range_steps=(0, 3))
+        assert (local.name, local.steps(), isinstance(trial, LocalTrial)) == ("mine", [0, 2], True)
+        copied = pickle.loads(pickle.dumps(local))
+        assert (type(copied), copied.name, copied.steps()) == (LocalTrial, "mine", [0, 2])
+        assert copied.collection("new").name == "new"
+
+    def test_a_url_of_s3_is_an_s3_trial(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = []
+        monkeypatch.setattr(S3Trial, "__init__", lambda self, *args, **options: made.append(args))
+        create_trial("s3://bucket/a/b")
+        assert made == [(None, "bucket", "a/b", None)]
+
+    def test_an_unknown_tensor_names_the_near_ones(self, trial: Trial) -> None:
+        with pytest.raises(TensorUnavailable, match="did you mean 'MSELoss_output_0'"):
+            trial.tensor("loss")
+
+
+class TestConfigurations:
+    def test_json_is_text_and_dictionaries_are_read(self) -> None:
+        config = smd.SaveConfig(save_interval=3)
+        assert json.loads(config.to_json())["TRAIN"]["save_interval"] == 3
+        assert smd.SaveConfig.from_dict(config.to_json_dict()) == config
+        assert config.mode_save_configs[smd.modes.EVAL].to_json_dict()["save_interval"] == 3
+        reductions = smd.ReductionConfig(reductions=["min"], norms=["l2"])
+        assert smd.ReductionConfig.from_json(reductions.to_json()) == reductions
+
+    def test_a_collection_takes_names(self, tmp_path: Path) -> None:
+        collection = make_hook(tmp_path / "run").get_collection("mine")
+        collection.add_tensor_name("x")
+        assert collection.to_json_dict()["tensor_names"] == ["x"]
+        assert isinstance(collection.to_json(), str)
+
+
+class Large(Rule):
+    def __init__(self, base_trial: Trial, threshold: str = "0.1") -> None:
+        super().__init__(base_trial, action_str="", other_trials=None)
+        self.threshold = float(threshold)
+
+    def invoke_at_step(self, step: int) -> bool:
+        value = self.base_trial.tensor("MSELoss_output_0").reduction_value(step, "max")
+        self.report["Datapoints"] += 1
+        self.report["Details"][step] = float(value)
+        self.logger.warning("step %d: %s", step, value)
+        return bool(value > self.threshold)
+
+
+class TestRule:
+    def test_report_is_a_dictionary_and_there_is_a_logger(self, trial: Trial, caplog: pytest.LogCaptureFixture) -> None:
+        rule = Large(trial, threshold="1e6")
+        invoke_rule(rule)
+        assert rule.report["Datapoints"] == 3
+        assert list(rule.report["Details"]) == [0, 2, 4]
+        assert isinstance(rule.logger, logging.Logger)
+        assert len([each for each in caplog.messages if each.startswith("step ")]) == 3
+
+    def test_findings_are_returned_and_report_can_be_called(self, trial: Trial) -> None:
+        class Said(Large):
+            def invoke_at_step(self, step: int) -> bool:
+                self.report("it is large", tensor="x", observed=1.0)
+                return step == 2
+
+        (finding,) = invoke_rule(Said(trial), record=False)
+        assert (finding.step, finding.sentence, finding.tensor) == (2, "it is large", "x")
+
+
+def test_a_tensor_that_is_no_scalar_keeps_its_shape(tmp_path: Path) -> None:
+    hook = make_hook(tmp_path / "run")
+    hook.save_tensor("x", np.float64(3))
+    hook.close()
+    assert create_trial(tmp_path / "run").tensor("x").value(0).shape == ()
