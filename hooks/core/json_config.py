@@ -25,7 +25,7 @@ _TOP = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations
 _COLLECTION = ("CollectionName", "CollectionParameters")
 _WHEN = ("save_interval", "save_steps", "start_step", "end_step")
 _MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _WHEN)
-_FORM = ("reductions", "save_raw_tensor", "save_shape")
+_FORM = ("reductions", "save_raw_tensor", "save_shape", "digest")
 _SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
 _HOOK = (
     *_SHARED,
@@ -212,7 +212,7 @@ def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:
 def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
     if not any(key in layer for key in _FORM):
         return None
-    options = {key: layer[key] for key in ("save_raw_tensor", "save_shape") if key in layer}
+    options = {key: layer[key] for key in _FORM[1:] if key in layer}
     return ReductionConfig.from_names(layer.get("reductions"), **options)
 
 

@@ -156,7 +156,9 @@ class Planner:
         statistics = dict.fromkeys(statistic for _, config in configs for statistic in config.statistics)
         raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
         histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram, self._collections.parameter_of(name))
+        digest = any(config.digest for _, config in configs)
+        parameter = self._collections.parameter_of(name)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest)
 
     def _matching(self, name: str) -> list[Collection]:
         if self._matcher is None:

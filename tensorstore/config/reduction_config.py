@@ -25,6 +25,8 @@ class ReductionConfig:
         abs_norms: l1, l2, or both, of the absolute values.
         save_raw_tensor: Whether to save the raw value, too.
         save_shape: With no statistics, save the shape and no raw value. The shape is saved in any case.
+        digest: Save the digest of the value, 64 bits by which values are compared without saving them. With every raw
+            value but a single number it is saved in any case.
 
     Raises:
         ConfigurationError: A name is unknown; the message has the nearest known one.
@@ -38,6 +40,7 @@ class ReductionConfig:
         abs_norms: Iterable[str] | str | None = None,
         save_raw_tensor: bool | str = False,
         save_shape: bool | str = False,
+        digest: bool | str = False,
     ) -> None:
         self.reductions = [parse_statistic(name) for name in names(reductions)]
         self.abs_reductions = [_unsigned(name) for name in names(abs_reductions)]
@@ -45,6 +48,7 @@ class ReductionConfig:
         self.abs_norms = [_norm(name) for name in names(abs_norms)]
         self.save_raw_tensor = boolean("save_raw_tensor", save_raw_tensor)
         self.save_shape = boolean("save_shape", save_shape)
+        self.digest = boolean("digest", digest)
 
     @classmethod
     def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> ReductionConfig:
@@ -52,7 +56,7 @@ class ReductionConfig:
 
         Args:
             statistics: Names of statistics, as a list or a comma-separated string.
-            options: `save_raw_tensor` and `save_shape`.
+            options: `save_raw_tensor`, `save_shape` and `digest`.
 
         Returns:
             The configuration.
@@ -81,7 +85,7 @@ class ReductionConfig:
     @property
     def raw(self) -> bool:
         """True if the raw value is saved."""
-        return self.save_raw_tensor or not (self.statistics or self.save_shape)
+        return self.save_raw_tensor or not (self.statistics or self.save_shape or self.digest)
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return the arguments as values of JSON.
@@ -89,7 +93,8 @@ class ReductionConfig:
         Returns:
             A dictionary that `from_dict` takes.
         """
-        return dict(vars(self))
+        # Earlier releases know no digest.
+        return {key: value for key, value in vars(self).items() if value or key != "digest"}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ReductionConfig:

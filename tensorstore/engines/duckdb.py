@@ -36,6 +36,7 @@ _TYPES = {
     pa.bool_(): "boolean",
     pa.int32(): "integer",
     pa.int64(): "bigint",
+    pa.uint64(): "ubigint",
     pa.float64(): "double",
     pa.binary(): "blob",
     pa.list_(pa.string()): "varchar[]",

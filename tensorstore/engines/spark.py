@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tensortrial.queries import load, load_view
 
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
+from ..format.arrow_arrays import with_decimals
 from ..storage.open import Storage
 from . import spark_sql
 from .base import Database, FilesView, Rows, RunFile, UserQuery, rows_of
@@ -231,7 +232,7 @@ class SparkDatabase(Database):
         self._views.add(name)
 
     def _files(self, view: FilesView, files: Sequence[RunFile]) -> DataFrame:
-        schema = self._session.createDataFrame(view.schema.empty_table()).schema
+        schema = self._session.createDataFrame(with_decimals(view.schema).empty_table()).schema
         if files:
             uris = [_uri(file.storage, file.path) for file in files]
             frame = self._session.read.schema(schema).parquet(*(uri.translate(_PATTERN) for uri in uris))

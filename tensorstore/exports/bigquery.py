@@ -176,6 +176,7 @@ _NAMES = {
     pa.bool_(): "BOOL",
     pa.int32(): "INT64",
     pa.int64(): "INT64",
+    pa.decimal128(20): "NUMERIC",
     pa.float64(): "FLOAT64",
 }
 

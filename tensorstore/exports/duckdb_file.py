@@ -20,6 +20,7 @@ from .target import LEDGER, Part
 class DuckDBFile(SQLTarget):
     """A DuckDB file. `scalars` and `reductions` are views in it; one process at a time can write to it."""
 
+    unsigned = True
     _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in ("reductions", "scalars"))
 
     def __init__(self, url: str) -> None:

@@ -43,6 +43,7 @@ class Folder(Target):
     workers are percent-encoded; each file has them as columns, too. The options are those that fsspec takes.
     """
 
+    unsigned = True
     suffix: str
     """The suffix of the files, with the dot."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -110,7 +110,7 @@ class _Job:
         self._rows = dict.fromkeys(self._tables, 0)
 
     def run(self, progress: bool) -> Export:
-        self._target.prepare({table: SCHEMAS[table] for table in self._tables})
+        self._target.prepare({table: self._target.schema_of(SCHEMAS[table]) for table in self._tables})
         damaged = dict(self._runs.damaged)
         sources = [Source(run.name, run.storage, [info.worker for info in run.workers.infos]) for run in self._runs.all]
         held = self._held(sources)
@@ -139,7 +139,7 @@ class _Job:
 
     def _write_part(self, part: Part) -> int:
         try:
-            return self._target.write(part)
+            return self._target.write(replace(part, schema=self._target.schema_of(part.schema)))
         except Exception:
             if part.failures:
                 raise part.failures[0] from None

@@ -155,6 +155,7 @@ _NAMES = {
     pa.bool_(): "boolean",
     pa.int32(): "integer",
     pa.int64(): "bigint",
+    pa.decimal128(20): "numeric(20,0)",
     pa.float64(): "double precision",
 }
 

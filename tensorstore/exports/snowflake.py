@@ -215,10 +215,11 @@ _NAMES = {
     pa.bool_(): "boolean",
     pa.int32(): "number(38,0)",
     pa.int64(): "number(38,0)",
+    pa.decimal128(20): "number(20,0)",
     pa.float64(): "double",
 }
 
-_CALLED = {"VARCHAR": "TEXT", "NUMBER(38,0)": "NUMBER", "DOUBLE": "FLOAT"}
+_CALLED = {"VARCHAR": "TEXT", "NUMBER(38,0)": "NUMBER", "NUMBER(20,0)": "NUMBER", "DOUBLE": "FLOAT"}
 
 
 def _type(kind: pa.DataType) -> str:

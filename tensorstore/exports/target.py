@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError
+from ..format.arrow_arrays import with_decimals
 
 LEDGER = "exports"
 """The table in which a target keeps what it holds: the last step of each table, worker and run."""
@@ -94,6 +95,20 @@ class Target(ABC):
 
     derives: ClassVar[frozenset[str]] = frozenset()
     """Tables that the target derives from the table `tensors`, as views."""
+
+    unsigned: ClassVar[bool] = False
+    """Whether the target has unsigned integers of 64 bits. If not, it gets decimals of 20 digits in their place."""
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of a table, in types that the target has.
+
+        Args:
+            schema: The columns as the tables of an export have them.
+
+        Returns:
+            The columns, in the same order.
+        """
+        return schema if self.unsigned else with_decimals(schema)
 
     @abstractmethod
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:

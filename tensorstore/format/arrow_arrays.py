@@ -16,9 +16,7 @@ import pyarrow as pa
 
 def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return numbers, or timestamps from integers. Null where not `valid`."""
-    # Not `to_pandas_dtype`, which fails in pyarrow 25 where there is no pandas.
-    dtype = f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}"
-    array = np.ascontiguousarray(values, dtype)
+    array = np.ascontiguousarray(values, _dtype(kind))
     return pa.Array.from_buffers(kind, len(array), [_validity(valid), pa.py_buffer(array)])
 
 
@@ -77,9 +75,15 @@ def bounded(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_floating(field.type))]
 
 
+def with_decimals(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with decimals of 20 digits for unsigned integers of 64 bits, which not every database has."""
+    decimal = pa.decimal128(20, 0)
+    return pa.schema([field.with_type(decimal) if field.type == pa.uint64() else field for field in schema])
+
+
 def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
     """Return the numbers of an array, in its own memory where none is null; `missing` for those that are."""
-    kind = f"{'f' if pa.types.is_floating(array.type) else 'i'}{array.type.bit_width // 8}"
+    kind = _dtype(array.type)
     if not len(array):
         return np.empty(0, kind)
     here = slice(array.offset, array.offset + len(array))
@@ -94,6 +98,12 @@ def valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
         return None
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].view(np.bool_)
+
+
+def _dtype(kind: pa.DataType) -> str:
+    # Not `to_pandas_dtype`, which fails in pyarrow 25 where there is no pandas.
+    letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+    return f"{letter}{kind.bit_width // 8}"
 
 
 def _present(cells: Sequence[Any]) -> npt.NDArray[np.bool_]:

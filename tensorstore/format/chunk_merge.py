@@ -16,7 +16,7 @@ from ..errors import CorruptFile, MissingChunk
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
-from .chunk_reader import ChunkFile, read_bytes
+from .chunk_reader import ChunkFile, check_digests, read_bytes
 from .chunk_writer import ChunkWriter, ValueSpan
 from .flush_range import FlushRange, folder_of
 from .index_types import SavedTensor
@@ -193,7 +193,9 @@ class _Copy:
             for batch in _batches(_numbers_of(self._rows, "nbytes")[self._order]):
                 taken = self._rows.take(numbers(self._order[batch], pa.int64()))
                 rows = [SavedTensor(**row) for row in taken.to_pylist()]
+                # A value that memory or a disk has changed must not be copied, and its chunk not be deleted.
                 for row, data in zip(rows, read_bytes(self._storage, rows), strict=True):
+                    check_digests([row], np.frombuffer(data, np.uint8)[None])
                     self._append(row, data)
             self._finish()
         finally:

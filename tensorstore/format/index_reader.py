@@ -350,8 +350,10 @@ def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any,
 
 
 def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:
-    """Return the cell that all rows have, if the footer says so. It cannot tell 0.0 from -0.0."""
-    if column is None or column.nulls is None:
+    """Return the cell that all rows have, if the footer says so; it is in a tuple. It cannot tell 0.0 from -0.0."""
+    if column is None:
+        return (None,) if name in LATER_COLUMNS else None
+    if column.nulls is None:
         return None
     if column.nulls == column.entries and INDEX_SCHEMA.field(name).nullable:
         return (None,)

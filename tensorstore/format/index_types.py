@@ -33,6 +33,8 @@ class IndexedStep:
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
     spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
     """Where the raw values of consecutive rows lie: the first row, the chunk, and the span in it."""
+    digests: list[tuple[int, Sequence[int]]] = field(default_factory=list)
+    """Digests of the raw values of consecutive rows, each list with its first row."""
     last: list[int] | None = None
     """The rows that count, or None if all do: a tensor that was saved twice in a step keeps its last value."""
 
@@ -112,6 +114,8 @@ class SavedTensor(NamedTuple):
     row_group: int | None
     row: int | None
     parts: int | None
+    digest: int | None = None
+    """That of the raw value; None in runs of earlier releases, and of a value in `scalar`."""
     statistics: list[float | None] | None = None
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None

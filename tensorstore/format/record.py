@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..dtypes import Array
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
+from ..statistics.digest import digest_header, digests_in_page
 from .buffer_pool import LENGTH_BYTES, BatchBuffer, BatchBuffers
 
 _BATCH_VALUES = 4096
@@ -36,6 +37,8 @@ class Plan:
     histogram: bool = False
     parameter: str | None = None
     """For a gradient, the name of its parameter."""
+    digest: bool = False
+    """Whether to keep the digest even where no raw value goes into a chunk."""
 
     only_raw: bool = field(init=False, compare=False)
     """Whether the raw value is all that is kept."""
@@ -56,6 +59,10 @@ class TensorSpec:
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    digest_header: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest_header", digest_header(self.dtype, self.shape))
 
 
 class BufferOwner(Protocol):
@@ -149,6 +156,10 @@ class ValueBatch:
     def page(self) -> memoryview:
         """Return the values, each after its length."""
         return memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
+
+    def digests(self, specs: Sequence[TensorSpec]) -> list[int]:
+        """Return the digests of the values, whose specs these are."""
+        return digests_in_page(self.page(), LENGTH_BYTES, self.sizes, [spec.digest_header for spec in specs])
 
 
 @dataclass(slots=True)

@@ -90,10 +90,11 @@ INDEX_SCHEMA = pa.schema(
         pa.field("parts", pa.int32()),
         # Added later: files of earlier releases lack it.
         pa.field("parameter", _TEXT),
+        pa.field("digest", pa.uint64()),
     ]
 )
 
-LATER_COLUMNS = ("parameter",)
+LATER_COLUMNS = ("parameter", "digest")
 """Columns of the index that files of earlier releases lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(

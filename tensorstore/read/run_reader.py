@@ -45,6 +45,7 @@ _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
+VERIFY_VARIABLE = "TENSORTRIAL_VERIFY"
 
 
 class RunReader:
@@ -61,6 +62,7 @@ class RunReader:
         range_steps: StepRange | None = None,
         engine: Engine | None = None,
         is_refreshing: bool = True,
+        verify: bool = True,
     ) -> None:
         self.storage = storage
         self.name = name
@@ -69,6 +71,9 @@ class RunReader:
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
         self.is_refreshing = is_refreshing
         """Whether methods refresh by themselves."""
+        self.verify = verify
+        """Whether raw values are compared with their digests, unless the environment switches that off."""
+        self._verifies = verify and os.environ.get(VERIFY_VARIABLE, "1").lower() not in ("0", "false")
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self._lock = threading.RLock()
@@ -119,7 +124,7 @@ class RunReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
-        return RunReader, (self.storage, self.name, self.range_steps, self.engine, self.is_refreshing)
+        return RunReader, (self.storage, self.name, self.range_steps, self.engine, self.is_refreshing, self.verify)
 
     def close(self) -> None:
         """Release the memory."""
@@ -496,11 +501,11 @@ class RunReader:
         """Return the raw values of rows, which must have one. Raises MissingChunk or CorruptFile."""
         while True:
             try:
-                return read_values(self.storage, rows)
+                return read_values(self.storage, rows, self._verifies)
             except MissingChunk:
                 # Compacted away since the rows were read, or really missing.
                 now = self.catalogue.rows_now(rows)
-                if [row[:14] for row in now] == [row[:14] for row in rows]:
+                if list(map(_located, now)) == list(map(_located, rows)):
                     raise
                 rows = now
 
@@ -562,6 +567,11 @@ class RunReader:
 
     def _global_step(self, step: int, mode: ModeKeys) -> int | None:
         return step if mode is GLOBAL else self.log.global_step(mode, step)
+
+
+def _located(row: SavedTensor) -> SavedTensor:
+    """Return the row as it is read without statistics."""
+    return row._replace(statistics=None, histogram=None)
 
 
 def _by_worker(row: SavedTensor) -> list[tuple[int, int | str]]:

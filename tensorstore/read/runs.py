@@ -54,7 +54,11 @@ class OpenedRun:
 
 
 def open_runs(
-    places: RunLocations, *, storage_options: Mapping[str, Any] | None = None, engine: Engine | None = None
+    places: RunLocations,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+    verify: bool = True,
 ) -> Runs:
     """Open many runs. What cannot be opened is left out, and `Runs.damaged` says why.
 
@@ -65,6 +69,7 @@ def open_runs(
             those and of paths of runs.
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
+        verify: Compare raw values with their digests when `Runs.trial` reads them; see `create_trial`.
 
     Returns:
         The open runs.
@@ -74,7 +79,7 @@ def open_runs(
         ConfigurationError: The list is empty.
     """
     opened = [places] if isinstance(places, str | os.PathLike | Trial) else list(places)
-    return Runs(opened, storage_options, engine)
+    return Runs(opened, storage_options, engine, verify)
 
 
 class Runs:
@@ -85,12 +90,14 @@ class Runs:
         locations: Sequence[RunLocation | Storage],
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
+        verify: bool = True,
     ) -> None:
         if not locations:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
         # A Trial brings its storage, and with it the options that opened it.
         self._locations = [_location(location) for location in locations]
         self._options = storage_options
+        self._verify = verify
         self._engine = engine or DuckDBEngine()
         self._runs: dict[str, OpenedRun] = {}
         self._database: Database | None = None
@@ -133,7 +140,7 @@ class Runs:
             near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
             raise ConfigurationError(f"unknown run {name!r}; the nearest runs are: {', '.join(near)}")
         url = self._runs[name].storage.url
-        return create_trial(url, name, storage_options=self._options, engine=self._engine)
+        return create_trial(url, name, storage_options=self._options, engine=self._engine, verify=self._verify)
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Run one SELECT on the views of all runs.
@@ -192,7 +199,7 @@ class Runs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the runs again.
-        return Runs, (self._locations, self._options, self._engine)
+        return Runs, (self._locations, self._options, self._engine, self._verify)
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..statistics.definitions import STATISTICS, parse_statistic
 from ..statistics.derived import derive
+from ..statistics.digest import digest_of_array
 from ..statistics.single import statistic
 
 if TYPE_CHECKING:
@@ -114,27 +115,29 @@ class Tensor:
 
     def reduction_value(
         self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
-    ) -> Array:
+    ) -> Array | int:
         """Return one statistic at a step.
 
         If it was not saved, it is computed from the raw value or from other saved statistics.
 
         Args:
             step_num: The step.
-            reduction_name: min, max, mean, median, std, variance, sum, prod, l1, l2, nan_count, inf_count or
-                zero_count.
+            reduction_name: min, max, mean, median, std, variance, sum, prod, l1, l2, nan_count, inf_count, zero_count
+                or digest.
             mode: The mode that the step is counted in.
             worker: The worker whose statistic is returned; None for the first one that has it.
             abs: Return the statistic of the absolute value.
 
         Returns:
-            A float64 array without dimensions.
+            A float64 array without dimensions; of digest an int, because a float64 cannot hold its 64 bits.
 
         Raises:
             TensorUnavailableForStep: Neither the statistic nor what it can be computed from was saved, or it is not
                 defined for the dtype.
             ConfigurationError: The statistic is unknown.
         """
+        if reduction_name == "digest":
+            return self._digest(step_num, mode, worker)
         name = parse_statistic(
             f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
         )
@@ -153,10 +156,19 @@ class Tensor:
             raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
         return np.array(value)
 
+    def _digest(self, step_num: int, mode: ModeKeys, worker: str | None) -> int:
+        row = self._reader.row(self.name, step_num, mode, worker)
+        if row.digest is not None:
+            return row.digest
+        if row.has_raw:
+            return digest_of_array(self._reader.read([row])[0])
+        hint = "neither its digest nor its raw value was saved"
+        raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
+
     def reduction_values(
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
     ) -> dict[tuple[str, bool], Array]:
-        """Return the saved statistics at a step. Nothing is computed.
+        """Return the saved statistics at a step, without the digest. Nothing is computed.
 
         Args:
             step_num: The step.

@@ -43,6 +43,7 @@ def create_trial(
     timeout: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
+    verify: bool = True,
     **ignored: Any,
 ) -> Trial:
     """Open a run for reading, also while it is being written.
@@ -54,6 +55,8 @@ def create_trial(
         timeout: Seconds to wait for a run to appear; None raises at once if there is none.
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
+        verify: Compare raw values with their digests when they are read. The environment variable TENSORTRIAL_VERIFY=0
+            switches that off, too.
         **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
             no effect.
 
@@ -72,7 +75,7 @@ def create_trial(
     if unknown:
         raise TypeError(f"create_trial() got an unexpected argument {sorted(unknown)[0]!r}")
     storage = open_storage(path, storage_options)
-    return Trial(storage, wait_for_run(storage, timeout), name, range_steps, engine)
+    return Trial(storage, wait_for_run(storage, timeout), name, range_steps, engine, verify)
 
 
 class Trial:
@@ -92,12 +95,13 @@ class Trial:
         name: str | None = None,
         range_steps: StepRange | None = None,
         engine: Engine | None = None,
+        verify: bool = True,
     ) -> None:
         self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
         self.info = info
         self.range_steps = _checked_range(range_steps)
-        self._reader = RunReader(storage, self.name, self.range_steps, engine)
+        self._reader = RunReader(storage, self.name, self.range_steps, engine, verify=verify)
 
     # Names, steps and workers.
 
@@ -486,7 +490,8 @@ class Trial:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
         reader = self._reader
-        return _reopened, (type(self), reader.storage, self.name, self.range_steps, reader.engine, reader.is_refreshing)
+        options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify
+        return _reopened, (type(self), reader.storage, self.name, *options)
 
     def __enter__(self) -> Self:
         return self
@@ -516,9 +521,11 @@ def _reopened(
     range_steps: StepRange | None,
     engine: Engine | None,
     refreshing: bool,
+    verify: bool,
 ) -> Trial:
     trial = kind.__new__(kind)
-    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine)  # a subclass may take other arguments
+    # Not by the class: a subclass may take other arguments.
+    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify)
     run_reader_of(trial).is_refreshing = refreshing
     return trial
 

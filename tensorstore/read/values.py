@@ -8,24 +8,36 @@ import numpy as np
 
 from ..dtypes import Array, as_scalar, from_rows, parse_dtype
 from ..errors import CorruptFile
-from ..format.chunk_reader import read_blocks
+from ..format.chunk_reader import check_digests, read_blocks
 from ..format.index_types import SavedTensor
 from ..format.schema import INDEX
 from ..storage.open import Storage
 
 
-def read_values(storage: Storage, rows: Sequence[SavedTensor]) -> list[Array]:
+def read_values(storage: Storage, rows: Sequence[SavedTensor], verify: bool = True) -> list[Array]:
     """Return the arrays of rows that have a raw value, writable, in the order of `rows`.
 
-    Raises MissingChunk or CorruptFile, naming the chunk.
+    Args:
+        storage: The run.
+        rows: Rows of its index.
+        verify: Compare values with their digests, where the rows have them.
+
+    Raises:
+        MissingChunk: A chunk is missing.
+        CorruptFile: A chunk is damaged, or a value is not the one that was saved.
     """
     if len(rows) == 1 and rows[0].scalar is None:  # every call of `value()`
-        return _shaped(rows[0], read_blocks(storage, rows)[0].data)
+        ((_, data),) = read_blocks(storage, rows)
+        if verify:
+            check_digests(rows, data)
+        return _shaped(rows[0], data)
     found = {number: _from_scalar(row) for number, row in enumerate(rows) if row.scalar is not None}
     raw = [number for number in range(len(rows)) if number not in found]
     if raw:
         for numbers, data in read_blocks(storage, [rows[number] for number in raw]):
             alike = [raw[number] for number in numbers]
+            if verify:
+                check_digests([rows[number] for number in alike], data)
             found.update(zip(alike, _shaped(rows[alike[0]], data), strict=True))
     return [found[number] for number in range(len(rows))]
 

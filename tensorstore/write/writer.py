@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import threading
 import time
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from ..dtypes import Array, as_scalar, dtype_name
+from ..dtypes import Array, as_scalar, dtype_name, to_bytes
 from ..errors import RunTakenOver, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
@@ -21,6 +22,7 @@ from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBa
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
 from ..statistics.batched import can_join, statistics_of_many
+from ..statistics.digest import digest_of
 from ..statistics.histogram import histogram
 from ..statistics.single import statistics
 from ..storage.open import Storage, register_flush, translated
@@ -272,7 +274,9 @@ class Writer:
         for record in batch.records:
             if isinstance(record, ScalarBatch):
                 specs = [self._spec(plan, "float64", (), 8) for plan in record.plans]
-                indexed.scalars.append((indexed.add(specs, record.saved_at_ns), record.values))
+                first = indexed.add(specs, record.saved_at_ns)
+                indexed.scalars.append((first, record.values))
+                indexed.digests += _digests_of_scalars(first, specs, record.values)
             elif isinstance(record, ValueBatch):
                 self._write_batch(indexed, record)
             else:
@@ -293,7 +297,9 @@ class Writer:
         specs = list(map(self._spec, batch.plans, batch.dtypes, batch.shapes, batch.sizes))
         path, chunk = self._chunk(indexed.step)
         spans = chunk.append_batch(indexed.step, batch, specs)
-        indexed.spans.append((indexed.add(specs, batch.saved_at_ns), path, spans))
+        first = indexed.add(specs, batch.saved_at_ns)
+        indexed.spans.append((first, path, spans))
+        indexed.digests.append((first, batch.digests(specs)))
         self._chunk_bytes += batch.nbytes
 
     def _write_record(self, indexed: IndexedStep, record: Record) -> None:
@@ -302,7 +308,9 @@ class Writer:
         plan, value = record.plan, record.value
         if isinstance(value, float):
             spec = self._spec(plan, "float64", (), 8)
-            indexed.scalars.append((indexed.add([spec], [record.saved_at_ns]), [value]))
+            row = indexed.add([spec], [record.saved_at_ns])
+            indexed.scalars.append((row, [value]))
+            indexed.digests += _digests_of_scalars(row, [spec], [value])
             return
         shape = value.shape if record.shape is None else record.shape
         spec = self._spec(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes)
@@ -315,6 +323,8 @@ class Writer:
         if counted is not None:
             indexed.histograms[row] = counted
         scalar = as_scalar(value) if plan.raw else None
+        if plan.digest or (plan.raw and scalar is None):
+            indexed.digests.append((row, [digest_of(to_bytes(value), spec.digest_header)]))
         if scalar is not None:
             indexed.scalars.append((row, [scalar]))
         elif plan.raw:
@@ -393,6 +403,17 @@ class Writer:
             self._queue.clear()
             self._queued_bytes = 0
             self._changed.notify_all()
+
+
+def _digests_of_scalars(
+    first: int, specs: Sequence[TensorSpec], values: Sequence[float]
+) -> list[tuple[int, Sequence[int]]]:
+    """Return the digests that were asked for, each with its row; `first` is the first row of the scalars."""
+    return [
+        (row, [digest_of(struct.pack("<d", value), spec.digest_header)])
+        for row, (spec, value) in enumerate(zip(specs, values, strict=True), first)
+        if spec.plan.digest
+    ]
 
 
 def _measure_small(records: Sequence[Record | ScalarBatch | ValueBatch]) -> None:

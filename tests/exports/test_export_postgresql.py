@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from adbc_driver_postgresql import dbapi
 
@@ -26,7 +27,12 @@ class TestPostgreSQL(ExportConformance):
     def read(self, target: str, table: str) -> pa.Table:
         with dbapi.connect(target) as connection, connection.cursor() as cursor:
             cursor.execute(f"select * from {table}")
-            return _with_structs(cursor.fetch_arrow_table())
+            found = _with_structs(cursor.fetch_arrow_table())
+        if "digest" in found.column_names:
+            # The driver passes numbers of type numeric on as texts.
+            digests = pc.cast(found["digest"].combine_chunks().cast(pa.string()), pa.uint64())
+            found = found.set_column(found.column_names.index("digest"), "digest", digests)
+        return found
 
     def make_other(self, target: str) -> None:
         _execute(target, "create table steps (run text, colour text)")

@@ -121,8 +121,8 @@ class Job:
         self.close()
 
 
-def _reduced(plan: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
-    return plan.get("statistics", ()), plan.get("histogram", False)
+def _reduced(plan: Mapping[str, Any]) -> tuple[tuple[str, ...], bool, None, bool]:
+    return plan.get("statistics", ()), plan.get("histogram", False), None, plan.get("digest", False)
 
 
 def with_bounds(run: Path) -> None:

@@ -24,7 +24,7 @@ from tensortrial.storage.open import open_storage
 from tensortrial.write import close_compaction
 
 NAMES = ["a", "b/weight", "ü", ""]
-LOCATION = SavedTensor._fields[:14]
+LOCATION = SavedTensor._fields[:15]
 
 
 def saved(trial: Trial, where: str, statistics: bool) -> list[tuple[Any, ...]]:

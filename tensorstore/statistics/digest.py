@@ -1,0 +1,79 @@
+"""The digest of a raw value: 64 bits that change when any bit of the value, its dtype or its shape changes.
+
+    digest = XXH3_64(header || L_0 || L_1 || ...)
+
+L_i is XXH3_64 of the i-th leaf of the value's bytes, as 8 bytes, little-endian. A leaf has 16 KiB, the last one may
+have less. The bytes are those that are stored: little-endian, in C order. The header is the dtype and the shape as
+UTF-8 text, such as `float32[3,4]`. Leaves are independent of each other, so that a device can hash all of them at once.
+
+XXH3 is no cryptographic function: it finds accidents, not forgeries. A random change goes unnoticed once in 2^64 times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from ..dtypes import Array, dtype_name, storable, to_bytes
+
+LEAF_BYTES = 16 << 10
+LEAF_DTYPE = np.dtype("<u8")
+
+# Any: arrays are buffers, which the checker of Python 3.11 does not know.
+_hash: Callable[[Any], int] = xxhash.xxh3_64_intdigest
+
+
+def digest_header(dtype: str, shape: Iterable[int]) -> bytes:
+    """Return what the digest covers besides the bytes: the stored name of the dtype, and the shape."""
+    return f"{dtype}[{','.join(map(str, shape))}]".encode()
+
+
+def digest_of(data: bytes | bytearray | memoryview | Array, header: bytes) -> int:
+    """Return the digest of a value.
+
+    Args:
+        data: The bytes as they are stored, contiguous; an array must be of uint8, with one dimension.
+        header: The value's `digest_header`.
+    """
+    nbytes = len(data)
+    if nbytes <= LEAF_BYTES:  # most values of a run
+        return _hash(header + _hash(data).to_bytes(8, "little")) if nbytes else _hash(header)
+    values = np.frombuffer(data, np.uint8)
+    whole = nbytes // LEAF_BYTES
+    leaves = np.empty(-(-nbytes // LEAF_BYTES), LEAF_DTYPE)
+    leaves[:whole] = np.fromiter(map(_hash, values[: whole * LEAF_BYTES].reshape(whole, -1)), np.uint64, whole)
+    if whole < len(leaves):
+        leaves[whole] = _hash(values[whole * LEAF_BYTES :])
+    return digest_of_leaves(leaves, header)
+
+
+def digest_of_array(array: Array) -> int:
+    """Return the digest of an array of any byte order and memory layout: that of its value as it is stored."""
+    kept = storable(array)
+    return digest_of(to_bytes(kept), digest_header(dtype_name(kept.dtype), kept.shape))
+
+
+def digest_of_leaves(leaves: Array, header: bytes) -> int:
+    """Return the digest of a value from the hashes of its leaves, an array of LEAF_DTYPE."""
+    return _hash(header + leaves.tobytes())
+
+
+def digests_of_rows(data: Array, header: bytes) -> list[int]:
+    """Return the digests of values of one dtype and shape, whose bytes are the rows of `data`, (count, nbytes)."""
+    if data.shape[1] > LEAF_BYTES or not data.shape[1]:
+        return [digest_of(row, header) for row in data]
+    return [_hash(header + _hash(row).to_bytes(8, "little")) for row in data]
+
+
+def digests_in_page(page: memoryview, prefix: int, sizes: Sequence[int], headers: Iterable[bytes]) -> list[int]:
+    """Return the digests of values that lie one after another, each of `sizes` bytes and after a prefix."""
+    found = []
+    end = 0
+    for size, header in zip(sizes, headers, strict=True):
+        begin = end + prefix
+        end = begin + size
+        found.append(digest_of(page[begin:end], header))
+    return found
