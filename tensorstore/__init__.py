@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
     from .maintenance.compaction import Compaction, compact
+    from .maintenance.verification import verify
     from .mode import ModeKeys, modes
     from .read.late_worker import LateWorker
     from .read.named_queries import NamedQuery, list_queries, query, query_text
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .read.step_state import StepState
     from .read.tensor import Tensor
     from .read.trial import Trial, create_trial
+    from .read.verify import Verification
 
 __version__ = "0.1.0"
 
@@ -44,6 +46,7 @@ _MODULE_OF = {
     "StepState": "read.step_state",
     "Tensor": "read.tensor",
     "Trial": "read.trial",
+    "Verification": "read.verify",
     "compact": "maintenance.compaction",
     "create_trial": "read.trial",
     "export": "exports",
@@ -54,6 +57,7 @@ _MODULE_OF = {
     "query": "read.named_queries",
     "query_text": "read.named_queries",
     "refresh": "read.refreshing",
+    "verify": "maintenance.verification",
 }
 
 __all__ = [
@@ -71,6 +75,7 @@ __all__ = [
     "StepState",
     "Tensor",
     "Trial",
+    "Verification",
     "__version__",
     "compact",
     "create_trial",
@@ -82,6 +87,7 @@ __all__ = [
     "query",
     "query_text",
     "refresh",
+    "verify",
 ]
 
 

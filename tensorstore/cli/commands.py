@@ -18,6 +18,7 @@ from .names import names
 from .query import query
 from .sql import sql
 from .steps import steps
+from .verify import verify
 from .watch import watch
 
 # The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
@@ -50,5 +51,5 @@ def main() -> None:
     """
 
 
-for command in (info, names, steps, sql, query, watch, mark_ended, compact, imports, export):
+for command in (info, names, steps, sql, query, watch, mark_ended, compact, verify, imports, export):
     main.add_command(command)

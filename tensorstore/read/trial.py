@@ -27,6 +27,7 @@ from .late_worker import LateWorker
 from .run_reader import RunReader
 from .step_state import StepState
 from .tensor import Tensor
+from .verify import Verification, verify_run
 from .views import StepRange
 from .waiting import Waiting
 from .workers import natural
@@ -285,6 +286,23 @@ class Trial:
     def damaged(self) -> dict[str, FileError]:
         """The files of the run that cannot be read, by their paths, and why. The rest of the run can be read."""
         return self._reader.damaged
+
+    def verify(self, progress: bool = False) -> Verification:
+        """Read every byte of the run, and return what is damaged, unfinished or not needed.
+
+        The run may be written and compacted meanwhile. All steps are read, whatever `range_steps` is.
+
+        Args:
+            progress: Whether to show a progress bar, if tqdm is installed.
+
+        Returns:
+            The report; `is_whole` says whether nothing is damaged.
+
+        Raises:
+            StorageError: The run cannot be listed.
+            UnknownFormat: A later release wrote a file.
+        """
+        return verify_run(self._reader.storage, progress)
 
     # Waiting.
 

@@ -41,6 +41,16 @@ class ByteRange(NamedTuple):
         return self.start + self.length
 
 
+class StoredFile(NamedTuple):
+    """A file of a storage, whatever it is."""
+
+    path: str
+    """Relative to the run."""
+    nbytes: int
+    is_link: bool = False
+    """Whether it is a symbolic link, which nothing in a run may be."""
+
+
 class Sink(ABC):
     """A new file that appears under its name whole, at `publish`, or not at all."""
 
@@ -140,6 +150,16 @@ class Storage(ABC):
         """
         flush(self._flush_key)
         return self._list_after(check_path(folder), after)
+
+    def walk(self) -> Iterator[StoredFile]:
+        """Yield every file in the folder, unfinished ones included where the storage shows them, by path."""
+        yield from self._walk("")
+
+    def _walk(self, folder: str) -> Iterator[StoredFile]:
+        for name in self.list(folder):
+            path = join(folder, name)
+            inside = list(self._walk(path))
+            yield from inside or [StoredFile(path, self.size(path))]
 
     def is_written_here(self) -> bool:
         """Return whether the calling thread writes to this run: no step comes while it waits for one."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
 from ..forking import call_in_child
-from .base import Blocks, ByteRange, Paths, Sink, Storage, Tails, check_path, join
+from .base import Blocks, ByteRange, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .foreign_errors import translated
 from .ranges import merge
 from .tail_cache import TailCache
@@ -127,6 +127,14 @@ class FsspecStorage(Storage):
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
             return sorted(self._entries(folder))
+
+    def walk(self) -> Iterator[StoredFile]:
+        with translated("", "list"):
+            found = self.fs.find(self._root, detail=True)
+        # Some file systems begin all names with a slash.
+        begin = len(self._root.strip("/")) + 1
+        named = {name.strip("/")[begin:]: info for name, info in found.items()}
+        yield from (StoredFile(path, int(named[path].get("size") or 0)) for path in sorted(named) if path)
 
     def _list_after(self, folder: str, after: str) -> Paths:
         found = []

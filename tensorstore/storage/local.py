@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, StorageError
 from ..forking import call_in_child
-from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, Tails, check_path, join
+from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
@@ -130,6 +130,10 @@ class LocalStorage(Storage):
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
             return sorted(entry.name for entry in entries(self._full(folder) if folder else self.url))
+
+    def walk(self) -> Iterator[StoredFile]:
+        with translated("", "list"):
+            yield from _files_below(self.url, "")
 
     def _list_after(self, folder: str, after: str) -> Paths:
         found = []
@@ -267,6 +271,21 @@ class _LocalSink(Sink):
             self.file.close()
         with suppress(OSError):
             os.unlink(self._temporary)
+
+
+def _files_below(folder: str, prefix: str) -> Iterator[StoredFile]:
+    try:
+        with os.scandir(folder) as found:
+            below = sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in below:
+        path = f"{prefix}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files_below(entry.path, f"{path}/")
+            continue
+        with suppress(FileNotFoundError):  # removed since it was listed
+            yield StoredFile(path, entry.stat(follow_symlinks=False).st_size, entry.is_symlink())
 
 
 def _refuse_links(folder: str, path: str) -> None:

@@ -11,14 +11,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
-from .base import ByteRange, Sink, Storage
+from .base import ByteRange, Sink, Storage, StoredFile
 from .flush_registry import add_flush
 from .foreign_errors import translated
 from .fsspec import FsspecStorage
 from .local import LocalStorage
 from .s3 import S3Storage, s3_options
 
-__all__ = ["ByteRange", "Sink", "Storage", "canonical_url", "open_storage", "register_flush", "translated"]
+__all__ = [
+    "ByteRange",
+    "Sink",
+    "Storage",
+    "StoredFile",
+    "canonical_url",
+    "open_storage",
+    "register_flush",
+    "translated",
+]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "local": "file"}

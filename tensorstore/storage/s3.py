@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, ConfigurationError
-from .base import ByteRange, Paths, Tails, check_path
+from .base import ByteRange, Paths, StoredFile, Tails, check_path
 from .foreign_errors import http_status, translated
 from .fsspec import PARALLEL, TAKEN, FsspecStorage
 
@@ -82,6 +82,12 @@ class S3Storage(FsspecStorage):
                 keys += [each["Key"] for each in page.get("Contents", ())]
                 names.update(key[len(self._prefix + prefix) :].rstrip("/") for key in keys)
         return sorted(name for name in names if name and not name.startswith("."))
+
+    def walk(self) -> Iterator[StoredFile]:
+        with translated("", "list", self._where("")):
+            for page in self._pages(""):
+                for each in page.get("Contents", ()):
+                    yield StoredFile(each["Key"][len(self._prefix) :], int(each["Size"]))
 
     def _list_after(self, folder: str, after: str) -> Paths:
         prefix = f"{folder}/"

@@ -1,0 +1,161 @@
+"""Verifies chunks: every raw value that the rows of an index file name, and every byte."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...dtypes import Array, parse_dtype
+from ...errors import CorruptFile, FileError
+from ...format.arrow_arrays import numpy_of
+from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
+from ...format.chunk_reader import ChunkFile
+from ...format.footer import read_footer, row_groups
+from ...format.index_types import SavedTensor
+from ...storage.open import ByteRange, Storage
+from ..values import read_values
+from .checking import Findings
+from .index import rows_of
+
+_KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
+_BATCH_BYTES = 16 << 20
+"""Values of so many bytes are read together."""
+_BATCH_ROWS = 4096
+_PIECE_BYTES = 8 << 20
+assert _PIECE_BYTES % BLOCK_BYTES == 0
+
+
+def check_chunk(storage: Storage, chunk: str, rows: pa.Table, findings: Findings) -> None:
+    """Read the values of rows that all name one chunk, and take note of those that are damaged.
+
+    Raises FileNotFoundError if the chunk is missing, as one that was compacted is.
+    """
+    size = storage.size(chunk)
+    try:
+        seal = _seal(storage, chunk, size)
+        keys = _keys(storage, chunk, size)
+        bad = _misplaced(rows, keys, parts=numpy_of(rows["parts"].combine_chunks()))
+    except CorruptFile as exc:
+        for row in rows_of(rows):
+            findings.value_damaged(row, exc)
+        findings.read(chunk, size)
+        return
+    for row in rows_of(rows.filter(pa.array(bad))):
+        findings.value_damaged(row, "it does not hold this tensor and step where the index says")
+    good = rows.filter(pa.array(~bad))
+    if seal is not None and not findings.was_read(chunk):
+        _check_blocks(storage, seal, findings)
+    for batch in _batches(rows_of(good.sort_by([("row_group", "ascending"), ("row", "ascending")]))):
+        _check_values(storage, batch, findings)
+    if not findings.was_read(chunk):
+        findings.read(chunk, size)
+
+
+def _seal(storage: Storage, chunk: str, size: int) -> Seal | None:
+    tail, _ = storage.read_tail(chunk, 64 << 10)
+    if len(tail) < 12 or tail[-4:] != b"PAR1":
+        raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not a chunk")
+    needed = seal_needs(tail, size)
+    return read_seal(chunk, tail if needed <= len(tail) else storage.read_tail(chunk, needed)[0], size)
+
+
+def _keys(storage: Storage, chunk: str, size: int) -> tuple[pa.Table, list[int]]:
+    """Return all columns of a chunk but the values, and the number of rows of each row group."""
+    try:
+        groups = [group.rows for group in row_groups(read_footer(storage, chunk, size))]
+        file = pq.ParquetFile(ChunkFile(storage, chunk))
+        return file.read(columns=[*_KEYS, "part"], use_threads=False), groups
+    except (FileError, FileNotFoundError):
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as exc:
+        raise CorruptFile(chunk, f"its rows cannot be read: {exc}") from exc
+
+
+def _misplaced(rows: pa.Table, keys: tuple[pa.Table, list[int]], parts: Array) -> Array:
+    """Return of which rows of the index the chunk has another tensor, or nothing, where they say."""
+    table, groups = keys
+    starts = np.concatenate([[0], np.cumsum(groups)])
+    group, row = (numpy_of(rows[name].combine_chunks()).astype(np.int64) for name in ("row_group", "row"))
+    bad = (group < 0) | (group >= len(groups)) | (row < 0) | (parts < 1)
+    position = np.where(bad, 0, starts[np.where(bad, 0, group)] + row)
+    bad |= (row >= np.diff(starts)[np.where(bad, 0, group)]) | (position + parts > len(table))
+    position[bad] = 0
+    if not len(table):
+        return np.ones(len(rows), bool)
+    found = table.take(pa.array(position))
+    for name in _KEYS:
+        bad |= _differ(rows[name], found[name])
+    return np.asarray(bad | (numpy_of(found["part"].combine_chunks()) != 0))
+
+
+def _differ(some: pa.ChunkedArray, others: pa.ChunkedArray) -> Array:
+    if not pa.types.is_list(some.type):
+        return np.asarray(pc.not_equal(some, others).combine_chunks().to_numpy(zero_copy_only=False))
+    if some.combine_chunks().equals(others.combine_chunks()):
+        return np.zeros(len(some), bool)
+    return np.array([one != other for one, other in zip(some.to_pylist(), others.to_pylist(), strict=True)], bool)
+
+
+def _check_blocks(storage: Storage, seal: Seal, findings: Findings) -> None:
+    """Check every block of a chunk against its checksum."""
+    try:
+        for start in range(0, seal.nbytes, _PIECE_BYTES):
+            (data,) = storage.read_ranges([ByteRange(seal.path, start, min(_PIECE_BYTES, seal.nbytes - start))])
+            findings.read(seal.path, len(data))
+            seal.check(data, start)
+    except CorruptFile as exc:
+        findings.damaged(seal.path, exc)
+
+
+def _batches(rows: Iterator[SavedTensor]) -> Iterator[list[SavedTensor]]:
+    """Yield rows whose values are read together."""
+    total = 0
+
+    def batch_of(row: SavedTensor) -> int:
+        nonlocal total
+        total += row.nbytes + _BATCH_BYTES // _BATCH_ROWS
+        return total // _BATCH_BYTES
+
+    for _, batch in groupby(rows, batch_of):
+        yield list(batch)
+
+
+def check_value_in_pieces(storage: Storage, row: SavedTensor) -> None:
+    """Read a large value that lies in one byte range, piece by piece.
+
+    Raises:
+        CorruptFile: It is not where the index says, or its size is not that of its dtype and shape.
+    """
+    chunk, offset = str(row.chunk), row.offset or 0
+    (prefix,) = storage.read_ranges([ByteRange(chunk, offset - 4, 4)])
+    got = 0
+    for begin in range(0, row.nbytes, _PIECE_BYTES):
+        length = min(_PIECE_BYTES, row.nbytes - begin)
+        (data,) = storage.read_ranges([ByteRange(chunk, offset + begin, length)])
+        got += len(data)
+    if int.from_bytes(prefix, "little") != row.nbytes or got != row.nbytes:
+        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} is not where the index says")
+    if math.prod(row.shape) * parse_dtype(row.dtype).itemsize != row.nbytes:
+        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not fit its shape")
+
+
+def _check_values(storage: Storage, rows: Sequence[SavedTensor], findings: Findings) -> None:
+    try:
+        if rows[0].nbytes > _BATCH_BYTES and rows[0].offset is not None and rows[0].parts == 1:
+            check_value_in_pieces(storage, rows[0])
+        else:
+            read_values(storage, rows)
+    except FileNotFoundError:
+        raise
+    except (FileError, ValueError, OSError) as exc:
+        if len(rows) == 1:
+            findings.value_damaged(rows[0], exc)
+            return
+        for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            _check_values(storage, half, findings)

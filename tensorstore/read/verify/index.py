@@ -1,0 +1,80 @@
+"""Verifies an index file: all its rows, against its footer and against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import CorruptFile
+from ...format.checksum import check_file
+from ...format.index_log import NewFile
+from ...format.index_reader import read_batches
+from ...format.index_types import IndexSummary, SavedTensor
+from ...format.schema import INDEX_SCHEMA, is_chunk_path
+from ...storage.open import Storage
+from .checking import Findings
+
+_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
+
+
+def check_index_file(storage: Storage, file: NewFile, findings: Findings) -> pa.Table | None:
+    """Read all of an index file, and return its rows that name a chunk; None if it is damaged.
+
+    Raises FileNotFoundError if it is missing, as one that was compacted is.
+    """
+    data = storage.read(file.path)
+    findings.read(file.path, len(data))
+    try:
+        check_file(file.path, data)
+        batches = list(read_batches(file.path, data, exact=True))
+        table = pa.concat_tables([INDEX_SCHEMA.empty_table(), *batches])
+        _check_rows(file, table)
+    except CorruptFile as exc:
+        findings.damaged(file.path, exc, file.worker)
+        return None
+    raw = table.filter(table["chunk"].is_valid())
+    findings.count(file.path, len(table), len(raw))
+    return raw
+
+
+def _check_rows(file: NewFile, table: pa.Table) -> None:
+    summary = file.summary
+    if len(table) != summary.rows:
+        raise CorruptFile(file.path, f"it has {len(table)} rows, and its footer says {summary.rows}")
+    if not pc.all(pc.equal(table["worker"], file.worker), min_count=0).as_py():
+        raise CorruptFile(file.path, f"it has rows of another worker than {file.worker}")
+    keys = ["global_step", "name", "mode", "mode_step"]
+    saved, said = (each.sort_by([(key, "ascending") for key in keys]) for each in (table.select(keys), _said(summary)))
+    if not all(saved[key].combine_chunks().equals(said[key].combine_chunks()) for key in keys):
+        raise CorruptFile(file.path, "its rows are not those of the steps and tensors that its footer names")
+    named = set(pc.unique(table["chunk"]).to_pylist()) - {None}
+    if named != set(summary.chunks) or not all(map(is_chunk_path, named)):
+        raise CorruptFile(file.path, "its rows name other chunks than its footer")
+
+
+def _said(summary: IndexSummary) -> pa.Table:
+    """Return the rows that the footer of an index file speaks of."""
+    names = [[name for name, _ in each] for each in summary.name_sets]
+    counts = [len(names[step.name_set]) for step in summary.steps]
+
+    def spread(cells: Sequence[object], kind: pa.DataType) -> pa.Array:
+        positions = [number for number, count in enumerate(counts) for _ in range(count)]
+        return pa.array(cells, kind).take(pa.array(positions, pa.int64()))
+
+    return pa.table(
+        {
+            "global_step": spread([step.global_step for step in summary.steps], pa.int64()),
+            "name": pa.array([name for step in summary.steps for name in names[step.name_set]], pa.string()),
+            "mode": spread([step.mode for step in summary.steps], pa.string()),
+            "mode_step": spread([step.mode_step for step in summary.steps], pa.int64()),
+        }
+    )
+
+
+def rows_of(table: pa.Table) -> Iterator[SavedTensor]:
+    """Yield the rows of a table of the index, without statistics."""
+    columns = [table[name].to_pylist() for name in _COLUMNS]
+    for cells in zip(*columns, strict=True):
+        yield SavedTensor(**dict(zip(_COLUMNS, cells, strict=True)))
