@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from .. import forking
 from ..errors import (
+    CorruptFile,
     QueryError,
     QueryMemoryExceeded,
     QueryRefused,
@@ -166,6 +168,10 @@ class DuckDBAnswer:
             connection.close()
 
 
+# DuckDB makes a text of an exception that is raised where it reads a file.
+_DAMAGE = re.compile(r"\bCorruptFile: (?P<path>[^\n]+?): (?P<said>[^\n]+)")
+
+
 @contextmanager
 def query_errors(timeout: float | None = None) -> Iterator[None]:
     """Raise the errors of this project for all that goes wrong while DuckDB runs a user's query."""
@@ -184,6 +190,8 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
     except (duckdb.OutOfMemoryException, MemoryError) as exc:
         raise _out_of_memory(exc) from exc
     except Exception as exc:
+        if damage := _DAMAGE.search(str(exc)):
+            raise CorruptFile(damage["path"], damage["said"]) from exc
         # Those of pyarrow, pandas and Python come from values that they cannot hold.
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
         raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc

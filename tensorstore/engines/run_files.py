@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ..format.schema import FINDINGS, INDEX, TENSORS
+from ..format.verified_files import VerifiedFiles, verified_files
 from ..storage.base import check_path
 from ..storage.foreign_errors import missing
 from ..storage.open import Storage
@@ -19,20 +20,20 @@ class RunFiles:
     """Some runs, and the URIs of their files: tensortrial://0/index/worker_0/….parquet is a file of the first run."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
-        self._storages = list(storages)
+        self._files = [verified_files(storage) for storage in storages]
         self._numbers = {storage.url: number for number, storage in enumerate(storages)}
 
     def uri(self, storage: Storage, path: str) -> str:
         """Return the URI of a file of one of these runs."""
         return f"{PROTOCOL}://{self._numbers[storage.url]}/{check_path(path)}"
 
-    def find(self, uri: str) -> tuple[Storage, str]:
+    def find(self, uri: str) -> tuple[VerifiedFiles, str]:
         """Return the run and the path of a URI. Raises FileNotFoundError for what no query has to read."""
         number, _, path = uri.removeprefix(f"{PROTOCOL}://").partition("/")
         folder = path.partition("/")[0]
-        if not (number.isdecimal() and int(number) < len(self._storages)) or folder not in _FOLDERS:
+        if not (number.isdecimal() and int(number) < len(self._files)) or folder not in _FOLDERS:
             raise missing(uri)
-        return self._storages[int(number)], check_path(path)
+        return self._files[int(number)], check_path(path)
 
     @cached_property
     def filesystem(self) -> Any:

@@ -15,6 +15,7 @@ from ..format.chunk_reader import ChunkFile
 from ..format.footer import read_footer, row_groups
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
+from ..format.verified_files import verified_files
 from ..storage.open import Storage
 from .tables import encoded
 
@@ -60,7 +61,7 @@ def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) ->
     """
     try:
         reader = pq.ParquetFile(ChunkFile(storage, chunk))
-        groups = row_groups(read_footer(storage, chunk, storage.size(chunk)))
+        groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
         starts = list(accumulate((group.rows for group in groups), initial=0))
         rows = sorted({row for at in wanted for row in _rows_at(at, starts)})
         for group, inside in groupby(rows, lambda row: bisect_right(starts, row) - 1):

@@ -91,9 +91,9 @@ class BlockSums:
         self._sums: list[bytes] = []
 
     def append(self, pieces: Sequence[Bytes]) -> None:
-        """Take note of the next bytes of the file, in pieces."""
+        """Add the next bytes of the file, in pieces."""
         for piece in pieces:
-            self._append(memoryview(piece).cast("B"))
+            self._append(memoryview(piece))
 
     def _append(self, view: memoryview) -> None:
         if self._rest or len(view) < BLOCK_BYTES:
@@ -127,7 +127,7 @@ def make_seal(path: str, sums: bytes, end: Bytes) -> bytes:
     return head + struct.pack("<Q", xxh3_64_intdigest(b"".join((head, tail, end)))) + tail
 
 
-def sealed(path: str, file: Bytes) -> list[Bytes]:
+def sealed(path: str, file: Bytes) -> list[bytes | memoryview]:
     """Return the pieces of a Parquet file with its seal, from the bytes of the file without one.
 
     Args:

@@ -16,6 +16,7 @@ from ..errors import CorruptFile, MissingChunk
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
+from .checksum import read_seal, seal_needs
 from .chunk_reader import ChunkFile, check_digests, read_bytes
 from .chunk_writer import ChunkWriter, ValueSpan
 from .flush_range import FlushRange, folder_of
@@ -157,7 +158,8 @@ class _Small:
     def _holds_nothing_else(self, chunk: str, tail: bytes, size: int) -> bool:
         try:
             needed = int.from_bytes(tail[-8:-4], "little") + 8
-            if 12 <= needed <= len(tail):
+            if needed >= 12 and seal_needs(tail, size) <= len(tail):
+                read_seal(chunk, tail, size)
                 file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail[-needed:]))
             else:
                 file = pq.ParquetFile(ChunkFile(self._storage, chunk))
@@ -166,6 +168,8 @@ class _Small:
             # Values of a step that was still open when the chunk was published belong to a later flush.
             column = pq.ParquetFile(ChunkFile(self._storage, chunk)).read(["global_step"])["global_step"]
             return set(column.unique().to_pylist()) <= self._steps
+        except CorruptFile:
+            raise
         except FileNotFoundError as exc:
             raise MissingChunk(chunk, "the index names this chunk, but it is missing") from exc
         except (pa.ArrowException, OSError, KeyError, ValueError) as exc:

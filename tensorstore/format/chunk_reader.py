@@ -17,6 +17,7 @@ from ..statistics.digest import digest_header, digests_of_rows
 from ..storage.open import ByteRange, Storage
 from .index_types import SavedTensor
 from .schema import is_chunk_path
+from .verified_files import verified_files
 
 _LENGTH_PREFIX = 4
 # A value is read with the 16 bytes before it, of which the last 4 are its length. So the value itself begins on a
@@ -248,10 +249,10 @@ def _footer(storage: Storage, chunk: str) -> pq.FileMetaData:
 
 
 class ChunkFile(io.RawIOBase):
-    """A chunk as the seekable file that pyarrow needs: each read is one byte range."""
+    """A chunk as the seekable file that pyarrow needs: each read is one byte range, which is verified."""
 
     def __init__(self, storage: Storage, chunk: str) -> None:
-        self._storage, self._chunk, self._position = storage, chunk, 0
+        self._files, self._chunk, self._position = verified_files(storage), chunk, 0
         self._size: int | None = None
 
     def readable(self) -> bool:
@@ -266,7 +267,7 @@ class ChunkFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END:
             if self._size is None:
-                self._size = self._storage.size(self._chunk)
+                self._size = self._files.size(self._chunk)
             offset += self._size
         elif whence == io.SEEK_CUR:
             offset += self._position
@@ -277,7 +278,7 @@ class ChunkFile(io.RawIOBase):
         if size < 0:
             here, end = self._position, self.seek(0, io.SEEK_END)
             self._position, size = here, end - here
-        (data,) = self._storage.read_ranges([ByteRange(self._chunk, self._position, size)])
+        (data,) = self._files.read_ranges([ByteRange(self._chunk, self._position, size)])
         self._position += len(data)
         return bytes(data)
 

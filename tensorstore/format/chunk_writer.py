@@ -111,7 +111,7 @@ class ChunkWriter:
         self._path = path
         self._worker = worker
         self._part_bytes = part_bytes if codec == "none" else min(part_bytes, _COMPRESSED_PART_BYTES)
-        self._parquet = ParquetWriter(sink, _COLUMNS, codec)
+        self._parquet = ParquetWriter(sink, path, _COLUMNS, codec)
         self._row_group_bytes = ROW_GROUP_BYTES if codec == "none" else compressed_bytes
         self._row_groups = 0
         self._pending = _RowGroup()

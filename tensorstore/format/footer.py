@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..storage.open import ByteRange, Storage
+from ..storage.base import ByteRange, ReadableRanges
 from .thrift import read_binary, read_field, read_integer, read_list_head, read_struct, read_value
 
 MAGIC = b"PAR1"
@@ -131,13 +131,13 @@ def footer_length(end: bytes | bytearray) -> int:
     return int.from_bytes(end[-_AFTER_FOOTER:-4], "little")
 
 
-def read_footer(storage: Storage, path: str, size: int) -> bytes:
+def read_footer(files: ReadableRanges, path: str, size: int) -> bytes:
     """Return the footer of a file of `size` bytes. Raises ValueError for a file that is not Parquet."""
     begin = max(0, size - _TAIL_BYTES)
-    (end,) = storage.read_ranges([ByteRange(path, begin, size - begin)])
+    (end,) = files.read_ranges([ByteRange(path, begin, size - begin)])
     longer = footer_length(end) + _AFTER_FOOTER
     if len(end) < longer <= size:
-        (end,) = storage.read_ranges([ByteRange(path, size - longer, longer)])
+        (end,) = files.read_ranges([ByteRange(path, size - longer, longer)])
     return footer_of(end)
 
 

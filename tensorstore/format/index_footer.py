@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
+from .checksum import read_seal, seal_needs
 from .flush_range import FlushRange, flush_range_of
 from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
 from .record import TensorSpec
@@ -76,7 +77,8 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
     """Return the summary of an index file of `size` bytes that ends in `tail`.
 
     Returns:
-        The summary; or, if the footer is longer than the tail, how many bytes at the end of the file are needed.
+        The summary; or, if the footer and the seal are longer than the tail, how many bytes at the end of the file are
+        needed.
 
     Raises:
         CorruptFile: The file is not an index file, or is damaged.
@@ -89,8 +91,10 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
     needed = int.from_bytes(tail[-8:-4], "little") + 8
     if needed > size:
         raise CorruptFile(path, "its footer claims to be longer than the file")
-    if needed > len(tail):
-        return needed
+    if (with_seal := seal_needs(tail, size)) > len(tail):
+        return with_seal
+    # The pages are verified with the rows: a file with damaged pages still says which steps it holds.
+    read_seal(path, tail, size)
     try:
         # A Parquet reader reads only the end of a file for this, so the end passes as a file.
         metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + tail[-needed:]))

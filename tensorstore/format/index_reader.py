@@ -15,11 +15,13 @@ from ..errors import CorruptFile
 from ..statistics.definitions import STATISTICS
 from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
+from .checksum import check_file
 from .chunk_reader import ChunkFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, LATER_COLUMNS
+from .verified_files import verified_files
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
@@ -58,9 +60,10 @@ def read_batches(
         exact: Refuse a file with other columns than those of an index file.
 
     Raises:
-        CorruptFile: The rows cannot be read.
+        CorruptFile: The file is damaged, or its rows cannot be read.
     """
     texts = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name not in LATER_COLUMNS]
+    check_file(path, data)
     try:
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
         found = file.schema_arrow.names
@@ -111,6 +114,8 @@ class IndexRows:
                     rows += group.rows(group.positions(names, step), statistics)
                     self._count(group)
                 file.release()
+            except CorruptFile:
+                raise
             except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
                 raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
         return rows
@@ -148,7 +153,10 @@ class _IndexFile:
         self._storage = storage
         self._metadata: pq.FileMetaData = None
         self._size = storage.size(path)
-        footer = read_footer(storage, path, self._size) if self._size > _READ_WHOLE else footer_of(self._data)
+        if self._size > _READ_WHOLE:
+            footer = read_footer(verified_files(storage), path, self._size)
+        else:
+            footer = footer_of(self._data)
         self._groups = row_groups(footer)
         self._names = [_ends(group, "name", str) for group in self._groups]
         self._steps = [_ends(group, "global_step", int) for group in self._groups]
@@ -157,6 +165,7 @@ class _IndexFile:
     @lazy
     def _data(self) -> bytes | bytearray:
         (data,) = self._storage.read_ranges([ByteRange(self.path, 0, self._size)])
+        check_file(self.path, data)
         return data
 
     @lazy

@@ -10,7 +10,6 @@ from itertools import accumulate, chain, pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..dtypes import Array
 from ..statistics.definitions import STATISTICS
@@ -20,6 +19,7 @@ from .index_footer import footer_entries, summarize
 from .index_types import IndexedStep, IndexSummary
 from .parquet_writer import distinct
 from .schema import FOOTER_COMPACTED, HISTOGRAM, INDEX_SCHEMA
+from .sealed_parquet import sealed_parquet
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
@@ -80,8 +80,8 @@ def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes], row_group_rows: int) -> None:
-    with pq.ParquetWriter(
-        sink.file,
+    with sealed_parquet(
+        sink,
         pieces[0].schema,
         compression="zstd",
         compression_level=1,

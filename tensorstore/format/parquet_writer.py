@@ -10,6 +10,7 @@ https://github.com/apache/parquet-format: README.md, Encodings.md, src/main/thri
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import __version__
+from .checksum import CHECKSUM_ENTRY, BlockSums, make_seal
 from .thrift import I64, Struct, varint
 
 MAGIC = b"PAR1"
@@ -97,10 +99,15 @@ class Cells:
 
 
 class ParquetWriter:
-    """Writes row groups of `columns`, the last of which is of bytes, to a file: each in one go."""
+    """Writes row groups of `columns`, the last of which is of bytes, to a file: each in one go.
 
-    def __init__(self, file: File, columns: Sequence[Column], codec: str = "none") -> None:
+    `path` is where the file is published, relative to the run.
+    """
+
+    def __init__(self, file: File, path: str, columns: Sequence[Column], codec: str = "none") -> None:
         self._file = file
+        self._path = path
+        self._sums = BlockSums()
         self._columns = columns
         self._codec, name = _CODECS[codec]
         self._compressor = None if name is None else pa.Codec(name)
@@ -132,7 +139,7 @@ class ParquetWriter:
         return positions
 
     def close(self) -> None:
-        """Write the footer. The file is the caller's to close."""
+        """Write the seal and the footer. The file is the caller's to close."""
         schema = [Struct({4: b"schema", 5: len(self._columns)})]
         footer = Struct(
             {
@@ -140,13 +147,15 @@ class ParquetWriter:
                 2: [*schema, *(element for column in self._columns for element in column.schema())],
                 3: I64(self._rows),
                 4: self._row_groups,
+                5: [Struct({1: key, 2: value}) for key, value in CHECKSUM_ENTRY.items()],
                 6: f"tensortrial version {__version__}".encode(),
                 # That minimum and maximum are meant in the order of each type.
                 7: [Struct({1: Struct()}) for _ in self._columns],
             }
         ).to_bytes()
-        self._write(footer + struct.pack("<i", len(footer)) + MAGIC)
+        end = footer + struct.pack("<i", len(footer)) + MAGIC
         self._flush()
+        self._file.append([make_seal(self._path, self._sums.finish(), end), end])
 
     def _write(self, data: bytes) -> None:
         self._position += len(data)
@@ -154,6 +163,7 @@ class ParquetWriter:
 
     def _flush(self) -> None:
         pieces, self._pieces = self._pieces, []
+        self._sums.append(pieces)
         self._file.append(pieces)
 
     # Columns of few distinct values: a page of those, and a page that refers to them.
@@ -168,13 +178,19 @@ class ParquetWriter:
         distinct = cells.distinct
         dictionary = _plain(column, distinct)
         header = Struct(
-            {1: _DICTIONARY_PAGE, 2: len(dictionary), 3: len(dictionary), 7: Struct({1: len(distinct), 2: _PLAIN})}
+            {
+                1: _DICTIONARY_PAGE,
+                2: len(dictionary),
+                3: len(dictionary),
+                4: _crc(dictionary),
+                7: Struct({1: len(distinct), 2: _PLAIN}),
+            }
         )
         self._write(header.to_bytes() + dictionary)
         width = max(1, (len(distinct) - 1).bit_length())
         data_page = self._position
         page = levels + bytes([width]) + _bit_packed(cells.positions, width)
-        self._write(_data_page_header(len(page), len(page), entries, _RLE_DICTIONARY) + page)
+        self._write(_data_page_header(len(page), len(page), entries, _RLE_DICTIONARY, _crc(page)) + page)
         return self._chunk(
             column, begun, entries, [_PLAIN, _RLE, _RLE_DICTIONARY], data_page, begun, _statistics(column, distinct)
         )
@@ -228,9 +244,14 @@ class ParquetWriter:
         return Struct({2: I64(begun), 3: metadata})
 
 
-def _data_page_header(size: int, compressed: int, entries: int, encoding: int) -> bytes:
+def _data_page_header(size: int, compressed: int, entries: int, encoding: int, crc: int | None = None) -> bytes:
     header = Struct({1: entries, 2: encoding, 3: _RLE, 4: _RLE})
-    return Struct({1: _DATA_PAGE, 2: size, 3: compressed, 5: header}).to_bytes()
+    return Struct({1: _DATA_PAGE, 2: size, 3: compressed, 4: crc, 5: header}).to_bytes()
+
+
+def _crc(page: bytes) -> int:
+    """Return the checksum of a page as Parquet's signed integer."""
+    return int.from_bytes(zlib.crc32(page).to_bytes(4, "little"), "little", signed=True)
 
 
 def distinct(cells: Iterable[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:

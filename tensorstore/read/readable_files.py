@@ -7,64 +7,63 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from ..errors import CorruptFile, FileError, MissingChunk
-from ..format.footer import footer_length, footer_of, schema_of
-from ..storage.open import ByteRange, Storage
+from ..format.footer import footer_of, schema_of
+from ..format.verified_files import verified_files
+from ..storage.open import Storage
 
 _TAIL_BYTES = 64 << 10
 """Enough for most footers."""
+_WHOLE_BYTES = 4 << 20
+"""A larger remote file is verified part by part, as an engine reads it."""
 _MISSING = "the index names this file, and it is missing"
 
 
 class ReadableFiles:
-    """Parquet files of one run, each of whose footers is read once: published files never change."""
+    """Parquet files of one run, each of which is verified once: published files never change."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._whole: set[str] = set()
+        self._files = verified_files(storage)
+        self._readable: set[str] = set()
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield each file with its error, if it has one: it is missing, not Parquet, or lacks columns of `schema`."""
-        # The footers of new files are read next by the engine: of a remote file they come along.
-        length = 8 if self._storage.is_local and self._whole.issuperset(paths) else _TAIL_BYTES
+        """Yield each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
+
+        The footer is verified, and all of a small file. An engine reads the rest through `VerifiedFiles`.
+        """
+        # The footers of new files are read next: of a remote file they come along.
+        length = 8 if self._storage.is_local or self._readable.issuperset(paths) else _TAIL_BYTES
         for path, tail in zip(paths, self._storage.read_tails(paths, length), strict=True):
             if isinstance(tail, FileNotFoundError):
                 yield path, MissingChunk(path, _MISSING)
             elif isinstance(tail, Exception):
                 yield path, tail if isinstance(tail, FileError) else CorruptFile(path, f"it cannot be read: {tail}")
             else:
-                yield path, None if path in self._whole else self._damage(path, *tail, schema)
+                yield path, None if path in self._readable else self._damage(path, schema)
 
     def check_new(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield the same, without checking again the files that were found whole before.
+        """Yield the same, without checking again the files that were found readable before.
 
-        The ends of new files that are in the cache are not fetched again: a query reads all of them next.
+        New files are verified as a whole, unless they are large and remote: a query reads all of them next, and one
+        that is damaged must not be among them. What is in the cache is not fetched again.
         """
-        new = [path for path in paths if path not in self._whole]
+        new = [path for path in paths if path not in self._readable]
         self._storage.prefetch(new)
-        damage = {path: self._damage_of_new(path, schema) for path in new}
+        damage = {path: self._damage(path, schema, whole=True) for path in new}
         yield from ((path, damage.get(path)) for path in paths)
 
-    def _damage_of_new(self, path: str, schema: pa.Schema) -> FileError | None:
+    def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:
-            size = self._storage.size(path)
-            tail = self._storage.read_ranges([ByteRange(path, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))])[0]
+            _check_columns(schema_of(footer_of(self._files.read_end(path))), schema)
+            if whole and (self._storage.is_local or self._storage.size(path) <= _WHOLE_BYTES):
+                self._files.check(path)
         except FileNotFoundError:
             return MissingChunk(path, _MISSING)
         except FileError as exc:
             return exc
-        return self._damage(path, bytes(tail), size, schema)
-
-    def _damage(self, path: str, tail: bytes, size: int, schema: pa.Schema) -> FileError | None:
-        try:
-            needed = footer_length(tail) + 8
-            if len(tail) < needed <= size:
-                tail, _ = self._storage.read_tail(path, needed)
-            _check_columns(schema_of(footer_of(tail)), schema)
         except ValueError as exc:
             return CorruptFile(path, f"an engine cannot read this file: {exc}")
-        except FileNotFoundError:
-            return MissingChunk(path, _MISSING)
-        self._whole.add(path)
+        self._readable.add(path)
         return None
 
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..errors import FileError
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
+from ..format.sealed_parquet import sealed_parquet
 from ..storage.open import Storage
 
 logger = logging.getLogger("tensortrial.rules")
@@ -106,7 +106,8 @@ def _write(storage: Storage, findings: list[Finding]) -> None:
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:
         table = pa.Table.from_pylist([asdict(finding) for finding in findings], schema=FINDINGS_SCHEMA)
-        pq.write_table(table, sink.file, compression="zstd", write_statistics=False)
+        with sealed_parquet(sink, FINDINGS_SCHEMA, compression="zstd", write_statistics=False) as writer:
+            writer.write_table(table)
         sink.publish()
     except BaseException:
         sink.abort()

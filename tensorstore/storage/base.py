@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -54,6 +54,8 @@ class StoredFile(NamedTuple):
 class Sink(ABC):
     """A new file that appears under its name whole, at `publish`, or not at all."""
 
+    path: str
+    """Where the file will be, relative to the run."""
     file: Any
     """A writable binary file; pyarrow.parquet.ParquetWriter takes it as `where`."""
 
@@ -69,6 +71,16 @@ class Sink(ABC):
     @abstractmethod
     def abort(self) -> None:
         """Close the file and remove it. Never raises, and does nothing after `publish`."""
+
+
+class ReadableRanges(Protocol):
+    """Files of which parts are read."""
+
+    def size(self, path: str) -> int:
+        """Return the file's size in bytes."""
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
+        """Return the bytes of each range, in the order of `ranges`."""
 
 
 class Storage(ABC):

@@ -15,12 +15,12 @@ from typing import Any
 from fsspec import AbstractFileSystem
 
 from ..errors import StorageError
-from .base import ByteRange, Storage
+from .base import ByteRange, ReadableRanges
 
 _PUBLISHED = datetime(1970, 1, 1, tzinfo=UTC)
 _READ_MODES = ("r", "rb")
 
-Find = Callable[[str], tuple[Storage, str]]
+Find = Callable[[str], tuple[ReadableRanges, str]]
 
 
 class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -51,8 +51,8 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return False
 
     def size(self, path: str) -> int:
-        storage, name = self._find(path)
-        return storage.size(name)
+        files, name = self._find(path)
+        return files.size(name)
 
     def modified(self, path: str) -> datetime:
         # DuckDB compares it to find out whether its own cache of a file is valid. It always is.
@@ -62,21 +62,21 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
         if mode not in _READ_MODES:
             raise StorageError(path, "a run is opened for reading only")
-        storage, name = self._find(path)
-        return _RunFile(storage, name)
+        files, name = self._find(path)
+        return _RunFile(files, name)
 
 
 class _RunFile(io.RawIOBase):
     """One file, open for reading at any position."""
 
-    def __init__(self, storage: Storage, path: str) -> None:
-        self._storage, self._path, self._size = storage, path, storage.size(path)
+    def __init__(self, files: ReadableRanges, path: str) -> None:
+        self._files, self._path, self._size = files, path, files.size(path)
         self._position = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         left = max(0, self._size - self._position)
         length = left if size is None or size < 0 else min(size, left)
-        (block,) = self._storage.read_ranges([ByteRange(self._path, self._position, length)])
+        (block,) = self._files.read_ranges([ByteRange(self._path, self._position, length)])
         self._position += len(block)
         return bytes(block)
 

@@ -204,11 +204,11 @@ class _BufferSink(Sink):
     def __init__(self, storage: Storage, path: str) -> None:
         import pyarrow as pa
 
-        self._storage, self._path = storage, path
+        self._storage, self.path = storage, path
         self.file = pa.BufferOutputStream()
 
     def publish(self) -> None:
-        self._storage.create(self._path, memoryview(self.file.getvalue()))
+        self._storage.create(self.path, memoryview(self.file.getvalue()))
 
     def abort(self) -> None:
         with suppress(Exception):

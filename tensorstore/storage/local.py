@@ -250,7 +250,7 @@ class _LocalSink(Sink):
     """A file under a temporary name until it is published."""
 
     def __init__(self, storage: LocalStorage, path: str, durable: bool) -> None:
-        self._storage, self._path, self._durable = storage, path, durable
+        self._storage, self.path, self._durable = storage, path, durable
         self._temporary = storage._temporary(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
             self.file = _in_its_folder(self._temporary, lambda: open(self._temporary, "xb"))  # noqa: SIM115
@@ -260,11 +260,11 @@ class _LocalSink(Sink):
         append_all(self.file.fileno(), pieces)
 
     def publish(self) -> None:
-        with _removed_on_error(self._temporary), translated(self._path, "write"), self.file:
+        with _removed_on_error(self._temporary), translated(self.path, "write"), self.file:
             if self._durable:
                 self.file.flush()
                 sync_file(self.file.fileno())
-        self._storage._publish(self._temporary, self._path)
+        self._storage._publish(self._temporary, self.path)
 
     def abort(self) -> None:
         with suppress(Exception):

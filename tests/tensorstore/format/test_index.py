@@ -29,6 +29,8 @@ GOOD = {
     FOOTER_CHUNKS: b"[]",
 }
 
+INDEX_FILE = "index/worker=worker_0/step=000000000000/00000000.parquet"
+
 
 @pytest.fixture
 def index_file(tmp_path: Path) -> Path:
@@ -41,7 +43,7 @@ def index_file(tmp_path: Path) -> Path:
 
 
 def summary_of(data: bytes, tail: int | None = None) -> IndexSummary | int:
-    return read_summary("index/f", data if tail is None else data[-tail:], len(data))
+    return read_summary(INDEX_FILE, data if tail is None else data[-tail:], len(data))
 
 
 def forged(footer: dict[bytes, bytes]) -> bytes:
@@ -120,7 +122,7 @@ BAD: dict[str, dict[bytes, bytes | None]] = {
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD)
 def test_a_forged_footer_is_named(change: dict[bytes, bytes | None]) -> None:
     footer = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
-    with pytest.raises(CorruptFile, match="index/f"):
+    with pytest.raises(CorruptFile, match=INDEX_FILE):
         summary_of(forged(footer))
 
 
@@ -136,7 +138,7 @@ def test_a_later_format_is_refused_with_the_way_out() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"PAR1", b"x" * 100, b"\xff\xff\xff\xffPAR1", b"\x0c\0\0\0PAR1" * 3])
 def test_a_file_with_another_end_is_not_an_index_file(end: bytes) -> None:
-    with pytest.raises(CorruptFile, match="index/f"):
+    with pytest.raises(CorruptFile, match=INDEX_FILE):
         summary_of(end)
 
 

@@ -1,0 +1,121 @@
+"""Reads parts of the Parquet files of a run, each of which is verified when it is first read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from ..storage.base import Blocks, ByteRange, Storage
+from .checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
+
+_TAIL_BYTES = 64 << 10
+"""Enough for most footers and seals, and all of a small file."""
+_BATCH_BLOCKS = 256
+_LEAST = 8
+"""Fewer bytes are no Parquet file. What reads them says so."""
+
+
+class VerifiedFiles:
+    """The Parquet files of one run. Files never change, so each block of a file is verified once.
+
+    Safe to use from several threads. Every method raises CorruptFile, naming the file, for bytes that do not match
+    their checksum. A file without a seal, of an earlier release, is read as it is.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._whole: set[str] = set()
+        """Files of which nothing is left to verify, or can be."""
+        self._opened: dict[str, tuple[Seal, bytearray]] = {}
+        """The other files that were read: for each block, whether it was verified."""
+
+    def size(self, path: str) -> int:
+        """Return the file's size in bytes."""
+        return self._storage.size(path)
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
+        """Return the bytes of each range, in the order of `ranges`, as `Storage.read_ranges` does."""
+        if all(each.path in self._whole for each in ranges):
+            return self._storage.read_ranges(ranges)
+        return [self._read(each) for each in ranges]
+
+    def check(self, path: str) -> None:
+        """Verify all of a file that was not verified before."""
+        self.read_end(path)
+        if path in self._whole:
+            return
+        seal, verified = self._opened[path]
+        for first in range(0, len(verified), _BATCH_BLOCKS):
+            self._verify(seal, verified, first, min(first + _BATCH_BLOCKS, len(verified)), 0)
+        self._finish(path)
+
+    def read_end(self, path: str) -> bytes | bytearray:
+        """Return the end of a file with its footer, after that was verified, and with it all of a small file."""
+        size = self._storage.size(path)
+        end = self._end(path, size, _TAIL_BYTES)
+        if len(end) < _LEAST:
+            self._whole.add(path)
+            return end
+        if (needed := seal_needs(end, size)) > len(end):
+            end = self._end(path, size, needed)
+        if path not in self._whole and path not in self._opened:
+            seal = read_seal(path, end, size)
+            if seal is not None and len(end) < size:
+                self._opened[path] = seal, bytearray(len(seal.sums) // 8)
+            else:
+                if seal is not None:
+                    seal.check(end)
+                self._whole.add(path)
+        return end
+
+    def _read(self, wanted: ByteRange) -> bytes | bytearray:
+        opened = self._open(wanted.path)
+        if opened is None:
+            (data,) = self._storage.read_ranges([wanted])
+            return data
+        seal, verified = opened
+        first = wanted.start // BLOCK_BYTES
+        last = min(-(-wanted.end // BLOCK_BYTES), len(verified))
+        if first >= last or all(verified[first:last]):
+            (data,) = self._storage.read_ranges([wanted])
+            return data
+        data = self._verify(seal, verified, first, last, wanted.end)
+        if all(verified):
+            self._finish(wanted.path)
+        begin = wanted.start - first * BLOCK_BYTES
+        return data[begin : begin + wanted.length]
+
+    def _verify(self, seal: Seal, verified: bytearray, first: int, last: int, end: int) -> bytes | bytearray:
+        """Read the blocks from `first` to before `last`, and at least until `end`, and verify them."""
+        begin = first * BLOCK_BYTES
+        end = max(end, min(last * BLOCK_BYTES, seal.nbytes))
+        (data,) = self._storage.read_ranges([ByteRange(seal.path, begin, end - begin)])
+        seal.check(data, begin)
+        verified[first:last] = b"\1" * (last - first)
+        return data
+
+    def _finish(self, path: str) -> None:
+        self._whole.add(path)
+        self._opened.pop(path, None)
+
+    def _open(self, path: str) -> tuple[Seal, bytearray] | None:
+        """Return the seal of a file and which blocks were verified; None if there is nothing left to verify."""
+        if path not in self._whole and path not in self._opened:
+            self.read_end(path)
+        return self._opened.get(path)
+
+    def _end(self, path: str, size: int, length: int) -> bytes | bytearray:
+        length = min(size, length)
+        (end,) = self._storage.read_ranges([ByteRange(path, size - length, length)])
+        return end
+
+
+_verified: WeakKeyDictionary[Storage, VerifiedFiles] = WeakKeyDictionary()
+
+
+def verified_files(storage: Storage) -> VerifiedFiles:
+    """Return the files of a run, which remember what was verified for as long as the storage is used."""
+    found = _verified.get(storage)
+    if found is None:
+        found = _verified[storage] = VerifiedFiles(storage)
+    return found
