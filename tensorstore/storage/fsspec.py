@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import time
@@ -202,17 +203,16 @@ class _BufferSink(Sink):
     """A file in memory until it is published: object stores take a file in one piece."""
 
     def __init__(self, storage: Storage, path: str) -> None:
-        import pyarrow as pa
-
         self._storage, self.path = storage, path
-        self.file = pa.BufferOutputStream()
+        # It grows without copying what it has, and `getvalue` is no copy either: a chunk may have gigabytes.
+        self.file = io.BytesIO()
 
     def publish(self) -> None:
-        self._storage.create(self.path, memoryview(self.file.getvalue()))
+        self._storage.create(self.path, self.file.getvalue())
+        self.file.close()
 
     def abort(self) -> None:
-        with suppress(Exception):
-            self.file.close()
+        self.file.close()
 
 
 _creating = threading.Lock()

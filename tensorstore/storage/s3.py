@@ -12,6 +12,7 @@ onto itself, which renews a file in one request.
 from __future__ import annotations
 
 import functools
+import io
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ _ATTEMPTS = 4
 _CONNECTIONS = 2 * PARALLEL
 """botocore's own limit of 10 would make the calls of two threads wait for each other."""
 _MARK = "tensortrial-put"
+_STREAMED_BYTES = 8 << 20
 
 
 class S3Storage(FsspecStorage):
@@ -48,7 +50,8 @@ class S3Storage(FsspecStorage):
         filesystem = super().fs
         if not self._connected:
             try:
-                filesystem.connect()  # makes the client, without a request
+                client = filesystem.connect()  # makes the client, without a request
+                client.meta.events.register("before-parameter-build.s3.PutObject", _rewind, unique_id=_MARK)
             except (TypeError, ValueError) as exc:
                 raise ConfigurationError(f"s3:// does not take these storage_options: {exc}") from exc
             self._connected = True
@@ -114,7 +117,7 @@ class S3Storage(FsspecStorage):
     def create(self, path: str, data: bytes | memoryview) -> None:
         # A put whose answer was lost is repeated, and the repetition finds the name taken. The mark shows by whom.
         mark = secrets.token_hex(16)
-        parameters = {"Body": bytes(data), "IfNoneMatch": "*", "Metadata": {_MARK: mark}}
+        parameters = {"Body": _body(data), "IfNoneMatch": "*", "Metadata": {_MARK: mark}}
         with translated(path, "write", self._where(path)):
             for attempt in range(_ATTEMPTS):
                 status = self._put(path, parameters)
@@ -146,7 +149,7 @@ class S3Storage(FsspecStorage):
 
     def replace(self, path: str, data: bytes | memoryview) -> None:
         with translated(path, "write", self._where(path)):
-            self._put(path, {"Body": bytes(data)})
+            self._put(path, {"Body": _body(data)})
 
     def remove(self, path: str) -> None:
         with translated(path, "delete", self._where(path)), suppress(FileNotFoundError):
@@ -210,6 +213,42 @@ class S3Storage(FsspecStorage):
             else:
                 return data, int((response.get("ContentRange") or f"/{len(data)}").rpartition("/")[2])
         raise AssertionError("unreachable")
+
+
+def _body(data: bytes | memoryview) -> bytes | _Stream:
+    """Return what to put: a large file as a stream, which is sent piece by piece and never copied as a whole."""
+    return bytes(data) if len(data) < _STREAMED_BYTES else _Stream(data)
+
+
+class _Stream(io.RawIOBase):
+    """Reads from memory. aiohttp would copy all of a BytesIO for its size."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data, self._position = memoryview(data), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
+        self._position = begin + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data[self._position : self._position + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+
+def _rewind(params: Mapping[str, Any], **_: Any) -> None:
+    """Send a stream from its beginning: s3fs repeats a failed request with the same one, which is at its end."""
+    body = params.get("Body")
+    if isinstance(body, io.IOBase):
+        body.seek(0)
 
 
 def s3_options(options: Mapping[str, Any]) -> dict[str, Any]:

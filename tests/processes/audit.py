@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from digits_job import INDEX, SESSION, Truth, Values
@@ -35,8 +36,9 @@ class Audit:
 class Auditor:
     """Compares the steps of a run with what the job must have saved."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._truth = Truth()
+        self._storage_options = storage_options
         self.trial: Trial | None = None
         self._url = url
         self.audit = Audit()
@@ -45,7 +47,7 @@ class Auditor:
         """Open the run. Return whether it has begun."""
         if self.trial is None:
             try:
-                self.trial = create_trial(self._url)
+                self.trial = create_trial(self._url, storage_options=self._storage_options)
             except (RunNotFound, MissingCollectionFiles):
                 return False
         return True
