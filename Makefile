@@ -261,7 +261,7 @@ TESTS_MXNET := tests/hooks/mxnet
 # The pages of a framework's own; `make test` runs all others.
 TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
 # Programs that were written for smdebug; each environment runs those of its framework.
-TEST_PROGRAMS := tests/smdebug/test_programs.py
+TEST_PROGRAMS := tests/smdebug/test_programs.py tests/smdebug/test_frameworks.py
 TESTS_SPARK := tests/tensorstore/engines/test_spark.py tests/queries/test_named_queries_spark.py
 TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 

@@ -50,7 +50,7 @@ class SessionHook(ScriptHook, tensorflow.SessionHook):
     """The hook for sessions, as scripts for smdebug use it."""
 
 
-class EstimatorHook(ScriptHook, tensorflow.EstimatorHook):
+class EstimatorHook(SessionHook, tensorflow.EstimatorHook):
     """The hook for estimators, as scripts for smdebug use it."""
 
 
