@@ -15,7 +15,7 @@ from ..core.recorder import logger
 from ..core.replicas import LeadingRecorder
 from .backend import HAS_VARIABLES, to_array, variable_array
 from .collection import Collection
-from .names import Names, is_built, optimizer_variables
+from .names import Names, VariableNaming, is_built
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
 from .strategy import value_of
@@ -36,8 +36,9 @@ class Capture:
     one that also collects the tensors that are due.
     """
 
-    def __init__(self, recorder: LeadingRecorder) -> None:
+    def __init__(self, recorder: LeadingRecorder, naming: VariableNaming) -> None:
         self.recorder = recorder
+        self._naming = naming
         self.optimizers: list[Any] = []
         """Wrapped optimizers. That of the model need not be among them."""
         self.is_limited = False
@@ -105,7 +106,8 @@ class Capture:
         if not HAS_VARIABLES:
             return
         named = [(weight.name, weight.variable) for weight in self.names.weights]
-        for name, variable in [*named, *optimizer_variables(self._optimizers(self.names.model))]:
+        named += self._naming.optimizer_variables(self.recorder.collections, self._optimizers(self.names.model))
+        for name, variable in named:
             plan = self.recorder.plan(name)
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))

@@ -112,7 +112,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         keras.callbacks.Callback.__init__(self)
         self.recorder = LeadingRecorder(options, _FRAMEWORK, rank_of_process)
         self.recorder.spread(replicas(strategy_here()))
-        self._capture = Capture(self.recorder)
+        self._capture = Capture(self.recorder, self.naming)
         self._init_tapes()
         # What replaces the model's own functions now, and what replaced those of each model before.
         self._functions: dict[Phase, StepFunction] = {}

@@ -115,6 +115,23 @@ def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
 
 
+class VariableNaming:
+    """How the variables of optimizers, and the weights that a tape watches, are named. A subclass may change it."""
+
+    def optimizer_variables(self, collections: Any, optimizers: Iterable[Any]) -> list[tuple[str, Any]]:
+        """Return the variables of optimizers with their names, all of which are in `optimizer_variables`.
+
+        Args:
+            collections: The collections of the hook, for names that the pattern of that collection does not match.
+            optimizers: Optimizers of Keras; None is skipped.
+        """
+        return list(optimizer_variables(optimizers))
+
+    def tape_weight(self, name: str) -> str:
+        """Return the name of a weight that a tape watches, from its name in `fit`."""
+        return name
+
+
 def _learning_rate(optimizer: Any, variables: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     # An optimizer for mixed precision has the learning rate of its inner optimizer.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)

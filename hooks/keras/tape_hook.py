@@ -21,7 +21,7 @@ from ..core.recorder import Recorder
 from ..core.replicas import LeadingRecorder
 from .backend import IS_TENSORFLOW, check_dense, graph, unconverted, user_array
 from .graph_callback import GraphCallback, compiled_by_xla, is_variable
-from .names import Counter, dense_parts, tensors_in
+from .names import Counter, VariableNaming, dense_parts, tensors_in
 from .strategy import replica_here, replicas, strategy_here, value_of
 from .tape_names import TapeNames
 from .tape_recorder import TapeRecorder
@@ -35,10 +35,12 @@ class TapeHook(ABC):
     """The part of a Keras hook for training loops that use a GradientTape."""
 
     recorder: LeadingRecorder
+    naming = VariableNaming()
+    """How variables are named; scripts for smdebug read other names."""
     _warn_if_copy: Callable[[], None]
 
     def _init_tapes(self) -> None:
-        self.tape_names = TapeNames(self.recorder)
+        self.tape_names = TapeNames(self.recorder, self.naming)
         self.tape_seen = False
         """Whether any wrapped tape computed gradients."""
         self._tape_recorder = TapeRecorder(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -9,7 +10,7 @@ from tensortrial.config.collection import CollectionKeys
 from ..core.recorder import Recorder
 from .collection import Collection
 from .graph_callback import is_variable
-from .names import Names, Weight, is_built
+from .names import Names, VariableNaming, Weight, is_built
 
 
 class TapeNames:
@@ -18,8 +19,9 @@ class TapeNames:
     A variable that belongs to no known model is named by its own path.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, naming: VariableNaming) -> None:
         self._recorder = recorder
+        self._naming = naming
         self._models: list[Names] = []
         self._weights: dict[int, Weight] = {}
         self._taken: set[str] = set()
@@ -66,7 +68,7 @@ class TapeNames:
     def _add(self, weight: Weight) -> None:
         if id(weight.variable) in self._weights:
             return
-        weight = self._unique(weight)
+        weight = self._unique(replace(weight, name=self._naming.tape_weight(weight.name)))
         inner = getattr(weight.variable, "value", None)
         # Keras 3 wraps the variables of TensorFlow in its own; a loop may use either.
         for variable in (weight.variable, inner) if is_variable(inner) else (weight.variable,):

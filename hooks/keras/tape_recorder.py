@@ -17,7 +17,7 @@ from .backend import IS_TENSORFLOW, Unscaled, dense, graph
 from .graph_callback import GraphCallback, is_variable
 from .layer_calls import observe_calls_in_this_thread
 from .loss_scaling import observe_scaling
-from .names import Counter, dense_parts, layer_inputs, layer_outputs, optimizer_variables, tensors_in
+from .names import Counter, VariableNaming, dense_parts, layer_inputs, layer_outputs, tensors_in
 from .tape_names import TapeNames
 
 
@@ -25,6 +25,7 @@ class TapeOwner(Protocol):
     """What a TapeRecorder needs of its hook."""
 
     recorder: LeadingRecorder
+    naming: VariableNaming
     tape_names: TapeNames
     tape_seen: bool
 
@@ -142,7 +143,7 @@ class TapeRecorder(threading.local):
         """Record, before the update, the variables that became known since the last call."""
         assert self._callback is not None
         named = [(weight.name, weight.variable) for weight in self._names.weights]
-        named += optimizer_variables(self._hook.tape_optimizers())
+        named += self._hook.naming.optimizer_variables(self.recorder.collections, self._hook.tape_optimizers())
         values = {name: variable for name, variable in named if name not in self._recorded}
         self._recorded.update(values)
         self._callback.record_due(values)

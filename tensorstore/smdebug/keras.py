@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.hooks.keras.backend import unconverted
 from tensortrial.hooks.keras.hook import KerasHook as NativeHook
+from tensortrial.hooks.keras.names import VariableNaming
 
 from .hooks import ScriptHook, scalar_name
 
 
+class ScriptNaming(VariableNaming):
+    """The names that scripts for smdebug read: `Adam/beta_1:0`, and `weights/dense/kernel:0` under a tape."""
+
+    def optimizer_variables(self, collections: Any, optimizers: Iterable[Any]) -> list[tuple[str, Any]]:
+        """Return the variables of optimizers, and their settings that are variables, as in Keras 2 before 2.11."""
+        named: list[tuple[str, Any]] = []
+        for optimizer in {id(each): each for each in optimizers if each is not None}.values():
+            found = super().optimizer_variables(collections, [optimizer])
+            named += _with_settings(optimizer, [(name.removeprefix("optimizer/"), each) for name, each in found])
+        collections.require(CollectionKeys.OPTIMIZER_VARIABLES).add_tensor_names([name for name, _ in named])
+        return named
+
+    def tape_weight(self, name: str) -> str:
+        """Return the name without the layer in front."""
+        return f"weights/{name.partition('/weights/')[2] or name}"
+
+
+def _with_settings(optimizer: Any, found: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return variables by names that begin with the optimizer's, and the settings that are variables, too."""
+    config = optimizer.get_config()
+    folder = config.get("name") or type(optimizer).__name__
+    named = [(name if "/" in name else f"{folder}/{name}", variable) for name, variable in found]
+    known = {name for name, _ in named}
+    settings = ((f"{folder}/{setting}:0", getattr(optimizer, setting, None)) for setting in config)
+    return named + [(name, each) for name, each in settings if hasattr(each, "assign") and name not in known]
+
+
 class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a recorder; that of Keras leads others
     """The Keras hook, as scripts for smdebug use it."""
+
+    naming = ScriptNaming()
 
     @unconverted
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
