@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
@@ -24,6 +24,15 @@ class StepCounter:
     def next(self, mode: ModeKeys) -> Step:
         """Return the next step of a mode, without counting it."""
         return Step(mode, self._mode_steps[mode], self._global_step)
+
+    def start_after(self, newest: Mapping[ModeKeys, int]) -> None:
+        """Begin a new run after these steps, which `newest` returned, unless there are steps already."""
+        if not self._global_step and newest:
+            counts = {mode: step + 1 for mode, step in newest.items()}
+            self._global_step = counts.pop(ModeKeys.GLOBAL, 0)
+            # The steps in mode GLOBAL are those of no other mode.
+            counts[ModeKeys.GLOBAL] = max(0, self._global_step - sum(counts.values()))
+            self._mode_steps.update(counts)
 
     def newest(self) -> dict[ModeKeys, int]:
         """Return the number of the newest step of each mode that has one; GLOBAL counts over all, from -1."""

@@ -22,6 +22,7 @@ from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES, BatchBuff
 from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, Step, check_name
 from tensortrial.mode import ModeKeys
 
+from .checkpoint_steps import CheckpointSteps
 from .collections import CollectionManager
 from .failures import Refusals, strict
 from .lifecycle import Lifecycle
@@ -115,7 +116,7 @@ class Recorder:
             resume=boolean("resume", options.resume),
             follows=follows,
         )
-        self.clock = StepClock(self._run.progress)
+        self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
         self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
         self._handed_over = 0
         self._waiting_bytes = 0
@@ -450,7 +451,7 @@ class Recorder:
         """Save nothing in a forked child: the run belongs to the process that began it."""
         self._lock = threading.RLock()
         self.saving = False
-        self.clock.close()
+        self.clock.withdraw()
         self._life.forget()
 
     # Failures.

@@ -59,11 +59,16 @@ def tensorboard_output() -> tuple[bool, str | None]:
     return (False, None) if document is None else (True, document.get("LocalPath") or TENSORBOARD_FOLDER)
 
 
+def checkpoint_folder() -> str | None:
+    """Return the folder of the job's checkpoints; None if no configuration names one."""
+    document = _read(CHECKPOINT_VARIABLE, CHECKPOINT_CONFIGURATION)
+    return None if document is None else str(document.get("LocalPath") or CHECKPOINT_FOLDER)
+
+
 def continues_from_checkpoint() -> bool:
     """Return whether the job was interrupted before, and goes on from a checkpoint: its folder has files already."""
-    document = _read(CHECKPOINT_VARIABLE, CHECKPOINT_CONFIGURATION) or {}
-    folder = Path(document.get("LocalPath") or CHECKPOINT_FOLDER)
-    return bool(document) and folder.is_dir() and any(folder.iterdir())
+    folder = checkpoint_folder()
+    return folder is not None and Path(folder).is_dir() and any(Path(folder).iterdir())
 
 
 def _read(variable: str, default: str) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 from tensortrial.write.claim import Progress
 
+from .checkpoint_steps import CheckpointSteps
 from .counters import StepCounter
 
 
@@ -17,13 +18,15 @@ class StepClock:
     holds its lock around each call.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, checkpoint: CheckpointSteps) -> None:
         self.mode = ModeKeys.GLOBAL
         self.step: Step | None = None
         """The open step."""
         self.last_saved: Step | None = None
         """The newest closed step at which a tensor was saved."""
         self._counter = StepCounter(progress)
+        self._checkpoint = checkpoint
+        self._counter.start_after(checkpoint.read())
         self._holds = 0
         self._is_ahead = False
 
@@ -58,12 +61,17 @@ class StepClock:
 
     def close(self) -> Step | None:
         """Close the open step and return it, if there is one."""
+        if self.step is not None:
+            self._checkpoint.keep(self.newest())
+        return self._take()
+
+    def _take(self) -> Step | None:
         step, self.step, self._is_ahead = self.step, None, False
         return step
 
     def withdraw(self) -> None:
         """Take back the open step, which did not happen. The next one gets its number."""
-        step = self.close()
+        step = self._take()
         if step is not None:
             self._counter.take_back(step)
 
