@@ -295,6 +295,11 @@ simulate: FIRST ?= 0
 simulate: env  ## Simulate runs whose storage fails and whose processes die: SEEDS=10000 FIRST=0, or SEED=123 to do one again
 	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--seed $(SEED))
 
+.PHONY: soak
+soak: SECONDS ?= 600
+soak: env  ## Let 64 processes write one run for SECONDS=600, while 16 read and one compacts it
+	$(PY) tests/processes/soak.py --seconds $(SECONDS)
+
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
 	$(PY) -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF) '$(TEST_PAGE)[tensorflow.md]'

@@ -103,7 +103,11 @@ class JobOptions:
     """Further arguments of the hook."""
 
 
-def train(options: JobOptions, published: Callable[[int], object] = lambda index: None) -> None:
+def train(
+    options: JobOptions,
+    published: Callable[[int], object] = lambda index: None,
+    asked_to_end: Callable[[], bool] = lambda: False,
+) -> None:
     """Train and save to the end. Call `published` with an index when it, and all before, must be readable."""
     os.environ |= {"RANK": str(options.rank), "WORLD_SIZE": str(options.num_workers)}
     hook = tt.Hook(
@@ -127,6 +131,8 @@ def train(options: JobOptions, published: Callable[[int], object] = lambda index
         if index % options.flush_every == options.flush_every - 1:
             hook.flush()
             published(index)
+        if asked_to_end():
+            break
         time.sleep(options.pause_seconds)
     hook.close()
-    published(options.steps - 1)
+    published(index)
