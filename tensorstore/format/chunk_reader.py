@@ -274,13 +274,13 @@ class ChunkFile(io.RawIOBase):
         self._position = offset
         return offset
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1) -> Any:
         if size < 0:
             here, end = self._position, self.seek(0, io.SEEK_END)
             self._position, size = here, end - here
         (data,) = self._files.read_ranges([ByteRange(self._chunk, self._position, size)])
         self._position += len(data)
-        return bytes(data)
+        return pa.py_buffer(data)  # no copy: a row group may have a gigabyte
 
 
 def _missing(exc: FileNotFoundError, rows: Sequence[SavedTensor]) -> MissingChunk:

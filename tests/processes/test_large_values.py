@@ -1,0 +1,108 @@
+"""Values of more than 2 GiB: they are exact, and the memory that saving and reading them takes is bounded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from support.programs import start  # noqa: E402
+from support.servers import ObjectStore  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+ELEMENTS = (1 << 29) + 3
+"""Of four bytes each: more than a 32-bit number of bytes can say."""
+
+BEGINNING = """
+    import json, resource, sys
+    import numpy as np
+    import torch
+    import tensortrial
+    import tensortrial.hooks.pytorch as tt
+
+    torch.set_num_threads(1)
+    url, elements, options = json.loads(sys.argv[1])
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+"""
+
+WRITE = f"""{BEGINNING}
+    hook = tt.Hook(url, **options.pop("hook"))
+    dtype = getattr(torch, options.pop("dtype"))
+    if options:
+        hook.reduction_config.__init__(**options)
+    hook.save_tensor("small", torch.ones(2 << 20, dtype=dtype))
+    hook.flush()
+    large = torch.arange(elements, dtype=dtype)
+    large.div_(64, rounding_mode="floor")
+    before = peak()
+    hook.save_tensor("large", large)
+    hook.close()
+    print((peak() - before) / large.nbytes)
+"""
+
+READ = f"""{BEGINNING}
+    trial = tensortrial.create_trial(url, storage_options=options)
+    trial.tensor("small").value(0)
+    before = peak()
+    value = trial.tensor("large").value(0)
+    extra = (peak() - before) / value.nbytes - 1
+    assert value.shape == (elements,) and value.dtype == np.int32, (value.shape, value.dtype)
+    for begin in range(0, elements, 1 << 24):
+        part = value[begin : begin + (1 << 24)]
+        expected = np.arange(begin, begin + len(part), dtype=np.int32) // 64
+        assert (part == expected).all(), begin
+    print(extra)
+"""
+
+
+def measured(program: str, folder: Path, url: str, elements: int, options: dict[str, Any]) -> float:
+    """Run a program, and return what it prints: the memory that it took beside the tensor, in tensors."""
+    script = program.replace("sys.argv[1]", repr(json.dumps([url, elements, options])))
+    with start(script, folder, TENSORTRIAL_STRICT="1") as process:
+        out, err = process.communicate(timeout=580)
+    assert process.returncode == 0, err
+    print(f"{out.strip()} times the tensor")
+    return float(out)
+
+
+# A value of more than 1 GB has parts: of uncompressed ones, a whole one is read and decoded next to the value.
+@pytest.mark.parametrize(("codec", "read_beside"), [("none", 1.6), ("zstd", 0.2)])
+def test_a_large_value_is_exact_and_takes_little_more_memory(tmp_path: Path, codec: str, read_beside: float) -> None:
+    url = str(tmp_path / "run")
+    try:
+        written = measured(WRITE, tmp_path, url, ELEMENTS, {"hook": {"codec": codec}, "dtype": "int32"})
+        read = measured(READ, tmp_path, url, ELEMENTS, {})
+        assert written < 1.1
+        assert read < read_beside
+    finally:
+        shutil.rmtree(url, ignore_errors=True)
+
+
+def test_statistics_of_a_large_value_take_the_memory_of_one_copy(tmp_path: Path) -> None:
+    statistics = {"reductions": ["min", "max", "mean", "std"], "norms": ["l1", "l2"], "abs_reductions": ["mean"]}
+    url = str(tmp_path / "run")
+    assert measured(WRITE, tmp_path, url, ELEMENTS, {"hook": {}, "dtype": "float32", **statistics}) < 1.1
+    import tensortrial
+
+    trial = tensortrial.create_trial(url)
+    found = {name: float(value) for (name, _), value in trial.tensor("large").reduction_values(0).items()}
+    assert found["min"] == 0
+    assert found["max"] == ELEMENTS // 64
+    assert found["mean"] == pytest.approx((ELEMENTS // 64 - 1) / 2, rel=1e-6)
+    assert found["l1"] == pytest.approx(found["mean"] * ELEMENTS, rel=1e-6)
+
+
+@pytest.mark.s3
+def test_a_large_value_in_an_object_store(tmp_path: Path, moto_s3: ObjectStore) -> None:
+    url = f"{moto_s3.new_bucket()}/run"
+    options = {"storage_options": moto_s3.storage_options}
+    # The copy that was captured, and the file as it is sent.
+    assert measured(WRITE, tmp_path, url, ELEMENTS, {"hook": options, "dtype": "int32"}) < 2.3
+    assert measured(READ, tmp_path, url, ELEMENTS, moto_s3.storage_options) < 2.0
