@@ -154,9 +154,9 @@ class Worker:
 class Reader:
     """A process that reads the run, now and then."""
 
-    def __init__(self, world: World, model: Model, rng: Random, looks: int, pause_seconds: float = 2.0) -> None:
+    def __init__(self, world: World, model: Model, rng: Random, looks: int, pause_seconds: float, audits: bool) -> None:
         self._world, self._model, self._rng = world, model, rng
-        self._looks, self._pause_seconds = looks, pause_seconds
+        self._looks, self._pause_seconds, self._audits = looks, pause_seconds, audits
         self._trial: Trial | None = None
         self._disturbed_at = -1e9
 
@@ -180,6 +180,9 @@ class Reader:
             seen, found = self._model.look(self._trial)
             if recovered and faults == process.faults:
                 self._model.check_kept(seen, found, expected)
+                if self._audits:
+                    self._model.check_rows(self._trial, seen)
+                    self._model.check_ends(seen)
         except (TensorTrialError, FileNotFoundError) as exc:
             check_error(exc, world, self._model, recovered and faults == process.faults, has_run=bool(expected))
         except Exception as exc:

@@ -16,6 +16,7 @@ from simulation.world import World
 from tensortrial.mode import ModeKeys
 
 _LONGEST_SECONDS = 4000.0
+_TRAIN = (ModeKeys.TRAIN,)
 
 
 @dataclass
@@ -55,8 +56,8 @@ class Operator:
     def worker(self, training: Training) -> Process:
         return self._start(f"worker_{training.rank}", Worker(self.world, self.model, training, self.rng()).run)
 
-    def reader(self, looks: int, pause_seconds: float = 2.0) -> Process:
-        return self._start("reader", Reader(self.world, self.model, self.rng(), looks, pause_seconds).run)
+    def reader(self, looks: int, pause_seconds: float, audits: bool = False) -> Process:
+        return self._start("reader", Reader(self.world, self.model, self.rng(), looks, pause_seconds, audits).run)
 
     def compactor(self, grace: float, times: int = 1, pause_seconds: float = 0.0) -> Process:
         return self._start("compactor", compactor(self.world, self.model, grace, times, pause_seconds))
@@ -76,7 +77,7 @@ class Operator:
 
     def check(self) -> None:
         """Compare what a new reader sees with the model."""
-        self.wait_for(self.reader(looks=1))
+        self.wait_for(self.reader(looks=1, pause_seconds=1.0, audits=True))
 
     def settle(self, size: int = 1) -> None:
         """Let nothing more go wrong; then read, compact, resume and read again."""
@@ -122,6 +123,29 @@ def short(operator: Operator) -> None:
     operator.wait_for(worker)
     compactor = operator.compactor(grace=0.0)
     operator.wait_for(reader, compactor)
+    operator.settle()
+
+
+def unflushed(operator: Operator) -> None:
+    """A worker publishes its two steps only when it closes."""
+    operator.wait_for(operator.worker(Training(steps=2, flush_seconds=3600.0)))
+    operator.settle()
+
+
+def overtaken(operator: Operator) -> None:
+    """While a worker trains, another process takes the run over from it."""
+    steady = Training(steps=6, flush_every=1, flush_seconds=0.0, pause_seconds=2.0, modes=_TRAIN)
+    first = operator.worker(steady)
+    operator.world.scheduler.sleep(2.0 + operator.rng().random())
+    operator.wait_for(first, operator.worker(replace(steady, resume=True, force=True)))
+    operator.settle()
+
+
+def compacted(operator: Operator) -> None:
+    """A run that has long been durable is compacted, and then resumed."""
+    operator.wait_for(operator.worker(Training(steps=5, flush_every=1, flush_seconds=0.0, modes=_TRAIN, end="kill")))
+    operator.world.scheduler.sleep(100.0)
+    operator.wait_for(operator.compactor(grace=0.0))
     operator.settle()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -188,19 +189,29 @@ class Model:
         if seen.ended and (self._ended_session is None or self._ended_session < seen.session):
             self._final, self._ended_session = set(found), seen.session
 
+    def check_rows(self, trial: Trial, seen: Seen) -> None:
+        """Check that SQL returns each row that the methods of a trial return, once."""
+        if self.torn:
+            return
+        rows = trial.sql("select worker, global_step, name from tensors order by all").fetchall()
+        expected = sorted((worker, step, name) for (worker, step), values in seen.values.items() for name in values)
+        if rows != expected:
+            raise Wrong(f"SQL returns the rows {rows}, and not {expected}")
+
     def check_ends(self, seen: Seen) -> None:
         """Check that a worker that ended without a failure has left nothing behind."""
         if self.torn or self.marked:
             return
         for path in self._world.disk.names("end"):
             document = json.loads(self._world.disk.files[path].data)
-            if document["failure"] is not None:
-                continue
-            for steps in self.saved.values():
-                for saved in steps:
-                    same = (saved.worker, saved.session) == (document["worker"], document.get("session"))
-                    if same and saved.closed and saved.values and saved.key not in seen.values:
-                        raise Wrong(f"{saved.key} is missing, and {path} says that nothing failed: {document}")
+            if document["failure"] is None:
+                self._check_whole(seen, path, document["worker"], document.get("session"))
+
+    def _check_whole(self, seen: Seen, path: str, worker: str, session: int | None) -> None:
+        for saved in itertools.chain(*self.saved.values()):
+            of_session = (saved.worker, saved.session) == (worker, session)
+            if of_session and saved.closed and saved.values and saved.key not in seen.values:
+                raise Wrong(f"{saved.key} is missing, and {path} says that nothing failed")
 
 
 def _equal(value: Array, saved: Array) -> bool:

@@ -1,0 +1,130 @@
+"""The simulation finds defects: each of these, planted into the project, makes some history fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from simulation.disk import Disk
+from simulation.faults import FaultAt, NoFaults, faults_at
+from simulation.histories import Story, compacted, overtaken, run, shortest, unflushed
+from tensortrial.format import index_log
+from tensortrial.maintenance import compaction
+from tensortrial.write import claim, lease, writer
+
+Put = Callable[[Any, str, Any], None]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def put(monkeypatch: pytest.MonkeyPatch) -> Put:
+    return lambda owner, name, value: monkeypatch.setattr(owner, name, value)
+
+
+def finds(story: Story, is_local: bool, kinds: str = "", seeds: Sequence[int] = (1,)) -> bool:
+    """Return whether a short history fails: undisturbed, or with a fault of some kinds at one of its calls."""
+    return any(_finds(story, is_local, kinds.split(), seed) for seed in seeds)
+
+
+def _finds(story: Story, is_local: bool, kinds: Sequence[str], seed: int) -> bool:
+    _, outcome, error = run(seed, is_local, NoFaults(), story)
+    # Compaction comes last.
+    faults = (
+        FaultAt(number, fault)
+        for number in reversed(range(outcome.calls))
+        for fault in faults_at(number, is_local)
+        if fault.kind in kinds
+    )
+    return error is not None or any(run(seed, is_local, fault, story)[2] for fault in faults)
+
+
+def test_an_index_file_that_is_published_before_its_values(put: Put) -> None:
+    def publish_all(self: Any) -> None:
+        for _, chunk in self._chunks.values():
+            chunk.finish()
+        if self._closed:
+            self._publish_index()
+        for _, chunk in self._chunks.values():
+            chunk.publish()
+        self._chunks.clear()
+        self._chunk_bytes = 0
+        self._flush += 1
+
+    put(writer.Writer, "_publish_all", publish_all)
+    assert finds(shortest, is_local=False, kinds="crash")
+
+
+def test_files_that_are_deleted_before_the_compacted_one_is_published(put: Put) -> None:
+    publish = compaction._Compactor._publish
+
+    def delete_and_publish(self: Any, target: str, group: Any, chunks: Any) -> None:
+        for file in group:
+            self._storage.remove(file.path)
+        publish(self, target, group, chunks)
+
+    put(compaction._Compactor, "_publish", delete_and_publish)
+    assert finds(compacted, is_local=False, kinds="crash")
+
+
+def test_a_compacted_file_that_is_not_synced_before_others_are_deleted(put: Put) -> None:
+    put(Disk, "sync", lambda *_: None)
+    assert finds(compacted, is_local=True, kinds="cut")
+
+
+def test_an_end_mark_that_is_written_before_the_last_steps(put: Put) -> None:
+    close = writer.Writer.close
+
+    def mark_and_close(self: Any, failure: str | None = None) -> None:
+        if not self._stopping:
+            self._write_end(failure)
+        close(self, failure)
+
+    put(writer.Writer, "close", mark_and_close)
+    assert finds(unflushed, is_local=False, kinds="crash")
+
+
+def test_a_flush_that_returns_before_it_has_published(put: Put) -> None:
+    put(writer.Writer, "flush", lambda self: None)
+    assert finds(shortest, is_local=False, kinds="crash")
+
+
+def test_a_flush_that_hides_its_error(put: Put) -> None:
+    put(writer.Writer, "_raise_error", lambda self: None)
+    assert finds(shortest, is_local=True, kinds="error")
+
+
+def test_a_resumed_session_that_saves_a_step_again(put: Put) -> None:
+    after = claim._after_last_published
+
+    def one_before(*args: Any) -> claim.Progress:
+        found = after(*args)
+        return claim.Progress(found.session, max(0, found.global_step - 1), found.mode_steps)
+
+    put(claim, "_after_last_published", one_before)
+    assert finds(shortest, is_local=False)
+
+
+def test_a_reader_that_reads_superseded_files_too(put: Put) -> None:
+    put(index_log, "current_files", sorted)
+    put(index_log.IndexFiles, "_take", _take_without_replacing)
+    assert finds(compacted, is_local=False, kinds="crash")
+
+
+def _take_without_replacing(self: Any, worker: str, path: str, summary: Any) -> None:
+    held = self._held.setdefault(index_log.folder_of(path), {})
+    held[path] = index_log.flush_range_of(path)
+    self._new.append(index_log.NewFile(worker, path, summary, []))
+
+
+def test_a_process_that_goes_on_after_another_has_taken_the_run_over(put: Put) -> None:
+    put(lease.Lease, "check", lambda self, at_once=False: None)
+    assert finds(overtaken, is_local=True, seeds=range(20))
