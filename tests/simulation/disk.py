@@ -131,4 +131,5 @@ def _torn(inode: Inode, rng: Random) -> Inode:
     if inode.synced or rng.random() < 0.3:
         return Inode(inode.data, inode.written_at, inode.touched_at, synced=True)
     length = rng.choice([0, rng.randint(0, len(inode.data)), len(inode.data)])
-    return Inode(inode.data[:length], inode.written_at, inode.touched_at, synced=True)
+    zeros = bytes(len(inode.data) - length) if rng.random() < 0.5 else b""
+    return Inode(inode.data[:length] + zeros, inode.written_at, inode.touched_at, synced=True)

@@ -75,6 +75,7 @@ class Model:
         """Whether somebody has marked a worker as ended that may have been alive."""
         self._final: set[Key] = set()
         self._ended_session: int | None = None
+        self._newest_process = 0
         self.torn = False
         """Whether files may be damaged, or be gone, by a loss of power."""
         self.checks = 0
@@ -184,10 +185,13 @@ class Model:
             return
         if self._ended_session is not None:
             for key, saved in found.items():
-                if key not in self._final and saved.session <= self._ended_session:
+                # A later job may join a session that has ended, if it cannot know that it is of an earlier job.
+                was_there = saved.process <= self._newest_process and saved.session <= self._ended_session
+                if key not in self._final and was_there:
                     raise Wrong(f"{key} came after the job had ended: {saved}")
         if seen.ended and (self._ended_session is None or self._ended_session < seen.session):
             self._final, self._ended_session = set(found), seen.session
+            self._newest_process = max(self._world.scheduler.processes)
 
     def check_rows(self, trial: Trial, seen: Seen) -> None:
         """Check that SQL returns each row that the methods of a trial return, once."""
