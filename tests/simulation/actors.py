@@ -183,6 +183,7 @@ class Reader:
                 if self._audits:
                     self._model.check_rows(self._trial, seen)
                     self._model.check_ends(seen)
+                    self._model.check_bytes(self._trial)
         except (TensorTrialError, FileNotFoundError) as exc:
             check_error(exc, world, self._model, recovered and faults == process.faults, has_run=bool(expected))
         except Exception as exc:

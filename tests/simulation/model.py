@@ -202,6 +202,12 @@ class Model:
         if rows != expected:
             raise Wrong(f"SQL returns the rows {rows}, and not {expected}")
 
+    def check_bytes(self, trial: Trial) -> None:
+        """Check that a verification finds nothing damaged, unless power was lost."""
+        report = trial.verify()
+        if not report.is_whole and not self.torn:
+            raise Wrong(f"a verification finds damage: {report}")
+
     def check_ends(self, seen: Seen) -> None:
         """Check that a worker that ended without a failure has left nothing behind."""
         if self.torn or self.marked:
