@@ -27,16 +27,25 @@ class StepNumber(int):
         """
         return self.begin()
 
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Copy and pickle it as a plain number: scripts save it in checkpoints."""
+        return int, (int(self),)
+
 
 class ScriptHook(BaseHook):
     """What scripts use in addition to the methods of this project's hooks. It stands before them in a class's bases."""
 
-    @property
-    def step(self) -> StepNumber:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def step(self) -> StepNumber:
         """The number of the newest step, over all modes; -1 before the first. `hook.step()` begins a step."""
         number = StepNumber(self.mode_steps[ModeKeys.GLOBAL])
         number.begin = super().step
         return number
+
+    @step.setter
+    def step(self, step: int) -> None:
+        """Begin a new run after this step. Once there are steps, it has no effect."""
+        self.recorder.start_at(int(step) + 1)
 
     @property
     def last_saved_step(self) -> int | None:

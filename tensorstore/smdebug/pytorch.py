@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -167,3 +168,6 @@ class Hook(ScriptHook, pytorch.Hook):
 
 
 get_hook = getter(Hook.create_from_json_file, creates=False)
+
+# A script that saves hook.step in its checkpoints loads them with weights_only, which is torch's default.
+sys.modules["torch"].serialization.add_safe_globals([int])

@@ -68,6 +68,24 @@ class TestHook:
             pass
         assert hook.step == 4
 
+    def test_a_step_is_saved_in_a_checkpoint_as_a_plain_number(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run")
+        train(hook, 2)
+        torch.save({"step": hook.step}, tmp_path / "checkpoint.pt")
+        assert torch.load(tmp_path / "checkpoint.pt", weights_only=True) == {"step": 1}
+        assert type(copy.deepcopy(hook.step)) is int
+        assert json.dumps(hook.step) == f"{hook.step:d}" == "1"
+
+    def test_a_step_that_is_set_before_training_is_gone_on_from(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run", save_config=smd.SaveConfig(save_interval=1))
+        hook.set_mode(smd.modes.TRAIN)
+        hook.step = 9
+        train(hook, 2)
+        hook.step = 3
+        assert hook.step == 11
+        hook.close()
+        assert create_trial(tmp_path / "run").steps(smd.modes.TRAIN) == [10, 11]
+
     def test_the_constructors_arguments_are_attributes(self, tmp_path: Path) -> None:
         hook = make_hook(tmp_path / "run", include_collections=["weights"], export_tensorboard=True)
         assert hook.out_dir == str(tmp_path / "run")
@@ -96,6 +114,17 @@ class TestHook:
         hook = smd.get_hook(str(tmp_path / "hook.json"), True)
         assert isinstance(hook, smd.Hook)
         assert hook.out_dir == str(tmp_path / "run")
+
+    def test_get_hook_of_xgboost_makes_a_hook_by_itself(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("xgboost")
+        import tensortrial.smdebug.xgboost as smd_xgboost
+
+        (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": str(tmp_path / "run")}))
+        monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)
+        assert smd_xgboost.get_hook() is None
+        monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(tmp_path / "hook.json"))
+        assert smd.get_hook() is None
+        assert isinstance(smd_xgboost.get_hook(), smd_xgboost.Hook)
 
     def test_a_copy_of_a_hook_saves_nothing(self, tmp_path: Path) -> None:
         hook = make_hook(tmp_path / "run")

@@ -135,6 +135,16 @@ def test_an_installed_smdebug_is_shadowed_in_started_processes_too(tmp_path: Pat
     assert run(tmp_path, "outer.py", PYTHONPATH=path) == "True\n"
 
 
+def test_another_python_without_tensortrial_has_its_own_smdebug(tmp_path: Path) -> None:
+    import tensortrial.smdebug
+
+    (tmp_path / "smdebug").mkdir()
+    (tmp_path / "smdebug" / "__init__.py").write_text("installed = True")
+    (tmp_path / "tensortrial.py").write_text("raise ModuleNotFoundError(name='tensortrial')")
+    path = os.pathsep.join([tensortrial.smdebug._PATH, str(tmp_path)])
+    assert run(tmp_path, "-c", "import smdebug; print(smdebug.installed)", PYTHONPATH=path) == "True\n"
+
+
 def test_a_notebook_loads_an_extension_that_serves_its_scripts(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text("import smdebug.trials; print('inner', smdebug.modes.TRAIN.value)")
     notebook = """

@@ -4,10 +4,15 @@ import importlib
 import os
 import sys
 
-# The process that started this one has said on stderr that it shadows an installed smdebug.
-os.environ.setdefault("TENSORTRIAL_SHADOW_SMDEBUG", "1")
-aliases = importlib.import_module("tensortrial.smdebug")
-aliases.install(shadow=True)
+try:
+    aliases = importlib.import_module("tensortrial.smdebug")
+except ModuleNotFoundError as exc:
+    if exc.name != "tensortrial":
+        raise
+    # Another Python, which may have smdebug.
+    sys.path.remove(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+else:
+    aliases.install(shadow=True)
 sys.modules.pop(__name__, None)
-# The alias takes the place of this module.
+# What is imported takes the place of this module.
 importlib.import_module(__name__)
