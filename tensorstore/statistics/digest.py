@@ -41,13 +41,10 @@ def digest_of(data: bytes | bytearray | memoryview | Array, header: bytes) -> in
     nbytes = len(data)
     if nbytes <= LEAF_BYTES:  # most values of a run
         return _hash(header + _hash(data).to_bytes(8, "little")) if nbytes else _hash(header)
-    values = np.frombuffer(data, np.uint8)
-    whole = nbytes // LEAF_BYTES
-    leaves = np.empty(-(-nbytes // LEAF_BYTES), LEAF_DTYPE)
-    leaves[:whole] = np.fromiter(map(_hash, values[: whole * LEAF_BYTES].reshape(whole, -1)), np.uint64, whole)
-    if whole < len(leaves):
-        leaves[whole] = _hash(values[whole * LEAF_BYTES :])
-    return digest_of_leaves(leaves, header)
+    values: Any = data  # a slice is no copy, but of bytes
+    # A loop of Python, so that the training can take Python's lock between two leaves.
+    leaves = [_hash(values[begin : begin + LEAF_BYTES]) for begin in range(0, nbytes, LEAF_BYTES)]
+    return digest_of_leaves(np.array(leaves, LEAF_DTYPE), header)
 
 
 def digest_of_array(array: Array) -> int:

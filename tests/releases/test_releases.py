@@ -28,6 +28,9 @@ WHEELS = sorted(HERE.glob("tensortrial-*.whl"))
 TODAY = "today"
 
 
+_LATER_COLUMNS = "its columns are not those of an index file"
+
+
 class Version:
     """A process in which one version of the project answers requests."""
 
@@ -104,7 +107,10 @@ class History:
         self._steps += steps
 
     def compact(self, version: Version) -> None:
-        assert version.ask("compact", self.run) == {"damaged": {}}
+        damaged = version.ask("compact", self.run)["damaged"]
+        # A release leaves index files with columns of a later one as they are: it would lose these columns.
+        expected = [] if version.name == TODAY else [text for text in damaged.values() if _LATER_COLUMNS in text]
+        assert list(damaged.values()) == expected
 
     def check(self, *versions: Version) -> None:
         """Check that each version reads all that was saved, or refuses the run as a whole."""

@@ -61,6 +61,7 @@ class TestEveryKey:
             "reductions": "min,abs_max,l1,abs_l2_norm",
             "save_raw_tensor": "True",
             "save_shape": "False",
+            "digest": "true",
             "export_tensorboard": "False",
             "tensorboard_dir": None,
             **WHEN,
@@ -68,7 +69,7 @@ class TestEveryKey:
         hook = hook_of(HookParameters=parameters)
         assert hook.get_collection("default").include_regex == ["relu", "tanh"]
         assert hook.recorder.collections.saved_names == ["all", "default", "losses"]
-        assert hook.reduction_config == tt.ReductionConfig(["min"], ["max"], ["l1"], ["l2"], save_raw_tensor=True)
+        assert hook.reduction_config == tt.ReductionConfig(["min"], ["max"], ["l1"], ["l2"], True, digest=True)
         assert all(when(hook.save_config, mode) == (7, [1, 2], 3, 9) for mode in modes)
         assert not hook.recorder.active
         assert tt.get_hook() is hook
@@ -97,6 +98,7 @@ class TestEveryKey:
             "reductions": ["mean", "abs_l1"],
             "save_raw_tensor": False,
             "save_shape": True,
+            "digest": True,
             "save_interval": 7,
             "save_steps": [1, 2],
             "start_step": 3,
@@ -106,7 +108,7 @@ class TestEveryKey:
         mine = hook.get_collection("mine", create=False)
         assert mine.include_regex == ["relu"]
         assert mine.save_histogram is True
-        assert mine.reduction_config == tt.ReductionConfig(["mean"], abs_norms=["l1"], save_shape=True)
+        assert mine.reduction_config == tt.ReductionConfig(["mean"], abs_norms=["l1"], save_shape=True, digest=True)
         assert when(mine.save_config) == (7, [1, 2], 3, 9)
         assert hook.recorder.collections.saved_names == ["losses", "mine"]
 

@@ -18,6 +18,7 @@ from tensortrial.format.record import Plan  # noqa: E402
 from tensortrial.hooks.pytorch import device  # noqa: E402
 from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
 from tensortrial.hooks.pytorch.device import Batch  # noqa: E402
+from tensortrial.statistics.digest import digest_of_array  # noqa: E402
 
 MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1"))
 
@@ -87,6 +88,22 @@ def test_statistics_of_a_step_are_sent_in_one_copy(make_hook: Any, out: str, tmp
             assert trial.tensor(name).shape(step) == value.shape
             found = [trial.tensor(name).reduction_value(step, each) for each in ("mean", "max", "l2")]
             assert np.allclose(found, [value.mean(), value.max(), np.linalg.norm(value.ravel())], rtol=1e-5)
+
+
+def test_a_digest_is_computed_from_a_copy_on_the_host(make_hook: Any, out: str, far: list[int]) -> None:
+    form = tt.ReductionConfig(reductions=["mean"], digest=True)
+    hook, net = make_hook(include_collections=["weights"], reduction_config=form), seeded()
+    values = {f"Net_{name}": digest_of_array(each.detach().numpy()) for name, each in net.named_parameters()}
+    hook.register_module(net)
+    train(net, 1)
+    hook.close()
+    trial = create_trial(out)
+    weights = trial.tensor_names(collection="weights")
+    assert weights
+    assert {name: trial.tensor(name).reduction_value(0, "digest") for name in weights} == {
+        name: values[name] for name in weights
+    }
+    assert trial.values(weights) == {name: {} for name in weights}
 
 
 @pytest.mark.parametrize("raw", [True, False])

@@ -14,6 +14,7 @@ from tensortrial import create_trial
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import modes
+from tensortrial.statistics.digest import digest_of_array
 
 from .job import HookTests
 
@@ -54,6 +55,20 @@ class FormTests(HookTests):
         assert tensor.shape(1, self.mode) == expected.shape
         # A loss or a metric is always saved raw.
         np.testing.assert_allclose(trial.tensor(self.number).value(1, self.mode), seen[1][self.number], rtol=1e-6)
+
+    def test_a_digest_is_saved_without_the_raw_value(self, hook: Any, out: str) -> None:
+        for form, config in {"only": {}, "with": {"save_raw_tensor": True}, "and": {"norms": ["l2"]}}.items():
+            made = hook(f"{out}-{form}", include_collections=[self.collection])
+            made.get_collection(self.collection).reduction_config = ReductionConfig(digest=True, **config)
+            seen = self.run(made, 1)
+            tensor = create_trial(f"{out}-{form}").tensor(self.tensor)
+            expected = digest_of_array(np.asarray(seen[0][self.tensor]))
+            assert tensor.reduction_value(0, "digest", self.mode) == expected
+            if form == "with":
+                assert digest_of_array(tensor.value(0, self.mode)) == expected
+            else:
+                with pytest.raises(KeyError, match="only reductions were"):
+                    tensor.value(0, self.mode)
 
     def test_every_reduction_equals_numpys_of_the_raw_value(self, hook: Any, out: str) -> None:
         plain = [name for name in NUMPY if name not in NORMS]
