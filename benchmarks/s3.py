@@ -184,6 +184,8 @@ def main() -> None:
     import boto3
 
     import tensortrial
+    from tensortrial.format.schema import MANIFEST
+    from tensortrial.storage.open import open_storage
 
     header(f"S3 with {1e3 * LATENCY:.0f} ms of latency, a flush of 4 steps of {TENSORS} tensors of {4 * SIDE**2} bytes")
     store, proxy = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
@@ -199,7 +201,10 @@ def main() -> None:
             url = f"s3://{bucket}/run{flushes}"
             options = {"endpoint_url": store, "key": "moto", "secret": "moto-secret"}
             write(url, options, flushes)
-            print(f"a run of {flushes} flushes")
+            print(f"a run of {flushes} flushes, closed with a manifest")
+            read(proxy, url, flushes)
+            print("  without the manifest")
+            open_storage(url, options).remove(MANIFEST)
             read(proxy, url, flushes)
             tensortrial.compact(url, grace=0, storage_options=options)
             print("  compacted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tensortrial import __version__
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, TensorTrialError
 from tensortrial.format.flush_range import FROM_START, FirstFlush
+from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
 from tensortrial.storage.open import Storage, open_storage
@@ -21,6 +23,8 @@ from tensortrial.write.writer import Writer
 
 from .collections import CollectionManager
 from .stop_request import StopRequest
+
+logger = logging.getLogger(__name__)
 
 FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 
@@ -198,6 +202,14 @@ class RunWriter:
         writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
             writer.close(failure)
+            self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        """Write the manifest if this was the last worker: the run is whole without one."""
+        try:
+            write_manifest(self._storage, MOST_FILES_AT_CLOSE)
+        except (TensorTrialError, RuntimeError) as exc:  # at exit no thread can be started, nor a connection be made
+            logger.warning("run %s: no manifest was written: %s", self._storage.url, exc)
 
     def forget(self) -> None:
         """Write nothing in a forked child: the run belongs to the process that claimed it."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..errors import FileError, MissingIndexFile, StorageError
-from ..storage.open import Storage
+from ..storage.open import FileSource, Storage
 from .flush_range import FlushRange, current_files, flush_range_of, folder_of
 from .index_footer import read_summary
 from .index_types import IndexSummary
@@ -23,7 +23,7 @@ _SUFFIX = ".parquet"
 _ATTEMPTS = 5
 
 
-def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
+def list_index(storage: FileSource, worker: str, after: str = "") -> list[str]:
     """Return the paths of the worker's index files after the path `after`, superseded ones included.
 
     A listing does not show the folder at one moment: flushes that are compacted meanwhile may appear neither in their
@@ -42,7 +42,7 @@ def list_index(storage: Storage, worker: str, after: str = "") -> list[str]:
         seen = gaps
 
 
-def read_summaries(storage: Storage, paths: Sequence[str]) -> Iterator[tuple[str, int, IndexSummary | Exception]]:
+def read_summaries(storage: FileSource, paths: Sequence[str]) -> Iterator[tuple[str, int, IndexSummary | Exception]]:
     """Yield each index file with its size in bytes and its summary, or the error that prevents reading it.
 
     Raises:
@@ -76,6 +76,7 @@ class IndexFiles:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._source: FileSource = storage
         self._last: dict[str, str] = {}
         self._held: dict[str, dict[str, FlushRange | None]] = {}
         """By folder: the files whose rows the reader has, and their flushes."""
@@ -86,12 +87,13 @@ class IndexFiles:
         self._missing: set[str] = set()
         self.damaged: dict[str, FileError] = {}
 
-    def find_new(self, worker: str, rescan: bool = False) -> list[NewFile]:
+    def find_new(self, worker: str, rescan: bool = False, source: FileSource | None = None) -> list[NewFile]:
         """Return the files of a worker that are new since the last call.
 
         `rescan` also finds files that superseded others in the past of the run. Otherwise these are noticed once the
-        last file that is known has been deleted.
+        last file that is known has been deleted. The files are listed and read in the `source`, the run itself if None.
         """
+        self._source = source or self._storage
         missing: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
             gone, before = self._take_new(worker, rescan), missing
@@ -146,7 +148,7 @@ class IndexFiles:
         # If a file turns out to be damaged, those that it supersedes are read instead.
         while fresh := self._fresh(listed, tried):
             tried.update(fresh)
-            for path, _, summary in list(read_summaries(self._storage, fresh)):
+            for path, _, summary in list(read_summaries(self._source, fresh)):
                 if isinstance(summary, IndexSummary):
                     self._take(worker, path, summary)
                 elif isinstance(summary, FileNotFoundError) and path not in self._unread and not rescan:
@@ -176,18 +178,18 @@ class IndexFiles:
         unread = [path for path in self._unread if path.startswith(f"{index_folder(worker)}/")]
         if not rescan and last:
             # From the last known file on, inclusive: if it is missing, it was compacted, and perhaps others after it.
-            paths = list_index(self._storage, worker, last.removesuffix(_SUFFIX))
+            paths = list_index(self._source, worker, last.removesuffix(_SUFFIX))
             if last in paths:
                 return unread + paths
         if last and self._is_as_known(worker):
             return [last]
-        return list_index(self._storage, worker)
+        return list_index(self._source, worker)
 
     def _is_as_known(self, worker: str) -> bool:
         """Return whether the worker's files are exactly those whose rows the reader has."""
         prefix = f"{index_folder(worker)}/"
         known = [held for folder, held in self._held.items() if folder.startswith(prefix)]
-        listed = self._storage.list_after(index_folder(worker))
+        listed = self._source.list_after(index_folder(worker))
         if len(listed) != sum(map(len, known)):
             return False
         return all(path in self._held.get(folder_of(path), {}) for path in listed)

@@ -22,6 +22,8 @@ CODECS = ("none", "lz4", "zstd")
 """How raw values may be compressed."""
 
 RUN_FILE = "run.json"
+# A cache of the ends of all index files, once the run is closed.
+MANIFEST = "manifest.parquet"
 COLLECTIONS = "collections"
 INDEX = "index"
 TENSORS = "tensors"

@@ -27,7 +27,8 @@ from ..format.index_log import list_index, read_summaries
 from ..format.index_reader import read_rows
 from ..format.index_types import IndexSummary
 from ..format.index_writer import write_compacted
-from ..format.schema import CODECS, TENSORS, chunk_folder, is_chunk_of
+from ..format.manifest import write_manifest
+from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, is_chunk_of
 from ..progress import progress_bar
 from ..read.trial import run_info
 from ..read.workers import Workers
@@ -141,6 +142,7 @@ class _Compactor:
             for worker, paths in listed.items():
                 self._compact_worker(worker, paths, advance)
         self._delete_superseded()
+        write_manifest(self._storage)
         after = [path for paths in self._listed().values() for path in paths]
         weight = [sum(self._sizes.get(path, 0) for path in paths) for paths in (before, after)]
         return Compaction(
@@ -280,6 +282,7 @@ class _Compactor:
     def _delete_superseded(self) -> None:
         superseded = {worker: list(self._superseded(paths)) for worker, paths in self._listed().items()}
         if any(superseded.values()):
+            self._storage.remove(MANIFEST)  # it names files that are deleted now
             self._wait_for_readers([wide for pairs in superseded.values() for wide, _ in pairs])
         with progress_bar(_count(superseded), self._progress, "delete", "file") as advance:
             for worker, pairs in superseded.items():

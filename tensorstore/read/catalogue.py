@@ -19,7 +19,7 @@ from ..format.index_log import IndexFiles, NewFile
 from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
-from ..storage.open import Storage
+from ..storage.open import FileSource, Storage
 from .index_tables import TABLES, TEXTS, IndexTables
 from .readable_files import ReadableFiles
 from .row_cache import RowCache
@@ -82,19 +82,27 @@ class Catalogue:
         views.add_tables("collections", lambda: self.version)
         return views
 
-    def refresh(self, workers: Iterable[str], last_files: Mapping[str, str] = MappingProxyType({})) -> bool:
+    def refresh(
+        self,
+        workers: Iterable[str],
+        last_files: Mapping[str, str] = MappingProxyType({}),
+        source: FileSource | None = None,
+    ) -> bool:
         """Read the index files that are new since the last time. Return whether there were any.
 
         `last_files` are the last index files of the workers that have ended, by worker, as their end marks name them.
+        The files are listed and read in the `source`, the run itself if None.
         """
         with self._lock:
+            if source is not None:
+                self._listed_at = -_LISTED_SECONDS  # the first query of an engine lists the run
             known, damaged = self.version, len(self.damaged)
             self._add(self._replacing)
             self._replacing = []
             for worker in workers:
                 if worker in last_files:
                     self._index_files.expect(worker, last_files[worker], end_path(worker))
-                found = self._index_files.find_new(worker)
+                found = self._index_files.find_new(worker, source=source)
                 self._replace(found)
                 self._add(found)
             if len(self.damaged) != damaged:
@@ -189,6 +197,11 @@ class Catalogue:
             found = self._index_files.rescan()
             self._replacing += found
             return self._replace(found)
+
+    @property
+    def waits_for_refresh(self) -> bool:
+        """Whether `recover` found files whose new rows wait for the next refresh."""
+        return bool(self._replacing)
 
     def _replace(self, found: Sequence[NewFile]) -> bool:
         """Read the rows of files that were compacted from the file that holds them now."""

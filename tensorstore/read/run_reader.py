@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from ..dtypes import Array
 from ..engines.base import Answer, Engine
 from ..errors import (
     ConfigurationError,
+    CorruptFile,
     FileError,
     InvalidWorker,
     MissingChunk,
@@ -26,7 +28,8 @@ from ..errors import (
     TensorUnavailableForStep,
 )
 from ..format.index_types import SavedTensor
-from ..format.schema import COLLECTIONS, index_folder, worker_of
+from ..format.manifest import Manifest, read_manifest
+from ..format.schema import COLLECTIONS, MANIFEST, RunInfo, index_folder, worker_of
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from ..suggestions import near_names
@@ -38,6 +41,8 @@ from .step_state import SettledSteps, StepState, step_state
 from .values import read_values
 from .views import StepRange
 from .workers import Workers, natural
+
+logger = logging.getLogger(__name__)
 
 GLOBAL = ModeKeys.GLOBAL
 _ENDED_SECONDS = 1.0
@@ -63,11 +68,13 @@ class RunReader:
         engine: Engine | None = None,
         is_refreshing: bool = True,
         verify: bool = True,
+        info: RunInfo | None = None,
     ) -> None:
         self.storage = storage
         self.name = name
         """The name of the run, for messages."""
         self.range_steps, self.engine = range_steps, engine
+        self._info = info
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
         self.is_refreshing = is_refreshing
         """Whether methods refresh by themselves."""
@@ -89,9 +96,25 @@ class RunReader:
         self._claims_read_at = time.monotonic()
         self._workers = Workers(self.storage)
         self._catalogue = Catalogue(self.storage, self.range_steps, self.engine)
+        self._damaged_manifest: CorruptFile | None = None
+        self._manifest = self._read_manifest()
+        """What the run is opened by; None if by listing, and once the run has changed."""
         self._refresh()
         # Last: until then other threads of a forked child wait.
         self._inherited = False
+
+    def _read_manifest(self) -> Manifest | None:
+        if self._info is None:
+            return None
+        try:
+            manifest = read_manifest(self.storage, self._info)
+        except CorruptFile as exc:
+            self._damaged_manifest = exc
+            logger.warning("run %s: opened by listing, because its manifest is damaged: %s", self.storage.url, exc)
+            return None
+        if manifest is not None:
+            manifest.keep_ends(self.storage)
+        return manifest
 
     def after_fork(self) -> None:
         """Open the run again when it is next read.
@@ -124,7 +147,8 @@ class RunReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
-        return RunReader, (self.storage, self.name, self.range_steps, self.engine, self.is_refreshing, self.verify)
+        options = self.range_steps, self.engine, self.is_refreshing, self.verify, self._info
+        return RunReader, (self.storage, self.name, *options)
 
     def close(self) -> None:
         """Release the memory."""
@@ -153,10 +177,15 @@ class RunReader:
         workers, catalogue = self._workers, self._catalogue
         now = time.monotonic()
         first = catalogue.version == 0
-        changed = workers.refresh()
+        if not first and self._manifest is not None:
+            if self._manifest.is_current(self.storage) and not catalogue.waits_for_refresh:
+                self._ended_at = now
+                return
+            self._manifest, claims = None, True
+        changed = workers.refresh(self._manifest)
         # A worker that had ended before the index is listed can have added nothing since.
         ended = workers.job_ended
-        grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files)
+        grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files, self._manifest)
         if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
             self._claims_read_at = now
             changed = workers.reread() or changed
@@ -263,7 +292,8 @@ class RunReader:
     @property
     def damaged(self) -> dict[str, FileError]:
         """Files that cannot be read, and why, as of the last refresh."""
-        return {**self.workers.damaged, **self.catalogue.damaged}
+        of_manifest = {MANIFEST: self._damaged_manifest} if self._damaged_manifest else {}
+        return {**self.workers.damaged, **self.catalogue.damaged, **of_manifest}
 
     # Names.
 

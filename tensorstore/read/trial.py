@@ -102,7 +102,7 @@ class Trial:
         self.path = storage.url
         self.info = info
         self.range_steps = _checked_range(range_steps)
-        self._reader = RunReader(storage, self.name, self.range_steps, engine, verify=verify)
+        self._reader = RunReader(storage, self.name, self.range_steps, engine, verify=verify, info=info)
 
     # Names, steps and workers.
 

@@ -21,7 +21,7 @@ from ..errors import (
 from ..format.checksum import document_bytes
 from ..format.index_footer import is_index_path
 from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
-from ..storage.open import Storage
+from ..storage.open import FileSource, Storage
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Workers:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._source: FileSource = storage
         self._files: dict[str, WorkerInfo] = {}
         self._ended_files: frozenset[str] = frozenset()
         self._end_sessions: dict[str, int] = {}
@@ -129,10 +130,11 @@ class Workers:
         unclaimed = {unquote(name.removesuffix(".json")) for name in names - set(self._files)}
         return sorted(unclaimed | (self._marked_workers - {info.worker for info in self._files.values()}))
 
-    def refresh(self) -> bool:
-        """Find new claims and end marks. Return whether anything changed."""
-        names = [name for name in self._storage.list(COLLECTIONS) if name.endswith(".json")]
-        ended = frozenset(self._storage.list(END))
+    def refresh(self, source: FileSource | None = None) -> bool:
+        """Find new claims and end marks, in the `source` or, if None, in the run. Return whether anything changed."""
+        self._source = source or self._storage
+        names = [name for name in self._source.list(COLLECTIONS) if name.endswith(".json")]
+        ended = frozenset(self._source.list(END))
         # An end mark that disappears belongs to a worker that resumes, and has written a new claim.
         resumed = bool(self._ended_files - ended)
         new = [name for name in names if resumed or name not in self._files]
@@ -147,7 +149,7 @@ class Workers:
         known = {name: last for name, last in self._last_index_files.items() if name in self._ended_files}
         new = sorted(name for name in self._files if name in self._ended_files and name not in known)
         paths = [f"{END}/{name}" for name in new]
-        for name, path, tail in zip(new, paths, self._storage.read_tails(paths, _MARK_BYTES), strict=True):
+        for name, path, tail in zip(new, paths, self._source.read_tails(paths, _MARK_BYTES), strict=True):
             try:
                 if isinstance(tail, Exception):
                     raise tail
@@ -177,7 +179,7 @@ class Workers:
         path = f"{END}/{name}"
         session = None
         try:
-            session = EndInfo.from_bytes(self._storage.read(path), path).session
+            session = EndInfo.from_bytes(self._source.read(path), path).session
         except ValueError as exc:
             self._set_aside(CorruptFile(path, f"it does not say which session of a worker ended: {exc}"))
         except FileNotFoundError:
@@ -232,7 +234,7 @@ class Workers:
         for name in names:
             path = f"{COLLECTIONS}/{name}"
             try:
-                self._files[name] = WorkerInfo.from_bytes(self._storage.read(path), path)
+                self._files[name] = WorkerInfo.from_bytes(self._source.read(path), path)
                 self.damaged.pop(path, None)
             except (ValueError, FileNotFoundError) as exc:
                 self._set_aside(CorruptFile(path, f"it does not say what a worker saves: {exc}"))

@@ -51,6 +51,22 @@ class StoredFile(NamedTuple):
     """Whether it is a symbolic link, which nothing in a run may be."""
 
 
+class FileSource(Protocol):
+    """Where the documents and the index files of a run are listed and read: its storage, or a copy of their content."""
+
+    url: str
+
+    def list(self, folder: str) -> Paths: ...
+
+    def list_after(self, folder: str, after: str = "") -> Paths: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def read_tail(self, path: str, length: int) -> tuple[bytes, int]: ...
+
+    def read_tails(self, paths: Sequence[str], length: int) -> Tails: ...
+
+
 class Sink(ABC):
     """A new file that appears under its name whole, at `publish`, or not at all."""
 
@@ -147,6 +163,10 @@ class Storage(ABC):
     def prefetch(self, paths: Sequence[str]) -> None:
         """Fetch together what a query of these files would fetch one by one. Does nothing on a disk."""
         del paths
+
+    def keep_end(self, path: str, data: bytes, size: int) -> None:
+        """Keep the end of a file of `size` bytes, which was read elsewhere. Does nothing on a disk."""
+        del path, data, size
 
     @abstractmethod
     def list(self, folder: str) -> Paths:

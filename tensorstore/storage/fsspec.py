@@ -68,6 +68,9 @@ class FsspecStorage(Storage):
             if not isinstance(data, Exception) and len(data) == span.length:
                 self._keep_front(span, bytes(data))
 
+    def keep_end(self, path: str, data: bytes, size: int) -> None:
+        self._cache.keep(path, data, size)
+
     def _keep_front(self, span: ByteRange, data: bytes) -> None:
         size = self._cache.size(span.path) or 0
         tail = self._cache.read(span.path, span.length, size - span.length)
@@ -243,8 +246,11 @@ def _outcomes(read: Callable[[str], tuple[bytes, int]], paths: Sequence[str]) ->
         return [outcome(path) for path in paths]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(PARALLEL, len(paths))) as pool:
-        return [*pool.map(outcome, paths)]
+    try:
+        with ThreadPoolExecutor(min(PARALLEL, len(paths))) as pool:
+            return [*pool.map(outcome, paths)]
+    except RuntimeError:  # a run that is closed at exit: no thread can be started any more
+        return [outcome(path) for path in paths]
 
 
 def _filesystem_class(protocol: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
-from .base import ByteRange, Sink, Storage, StoredFile
+from .base import ByteRange, FileSource, Sink, Storage, StoredFile
 from .flush_registry import add_flush
 from .foreign_errors import translated
 from .fsspec import FsspecStorage
@@ -20,6 +20,7 @@ from .s3 import S3Storage, s3_options
 
 __all__ = [
     "ByteRange",
+    "FileSource",
     "Sink",
     "Storage",
     "StoredFile",

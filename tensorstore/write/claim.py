@@ -15,6 +15,7 @@ from ..format.schema import (
     COLLECTIONS,
     END,
     INDEX,
+    MANIFEST,
     MARKED_END,
     RUN_FILE,
     STOP_FILE,
@@ -88,6 +89,7 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int
     Returns:
         The first flush. Its number leaves out `skipped` ones, which another process may be about to publish.
     """
+    storage.remove(MANIFEST)
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:

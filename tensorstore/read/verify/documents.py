@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 from ...errors import FileError, NotARun
 from ...format.checksum import check_file
 from ...format.documents import read_document, read_object
+from ...format.manifest import Manifest
 from ...format.schema import (
     COLLECTIONS,
     END,
     FINDINGS,
     FINDINGS_SCHEMA,
     LEASES,
+    MANIFEST,
     RUN_FILE,
     STOP_FILE,
     EndInfo,
@@ -39,7 +41,7 @@ def is_document(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     if folder == FINDINGS:
         return name.endswith(".parquet")
-    return path in (RUN_FILE, STOP_FILE) or (folder in _DOCUMENTS and name.endswith(".json"))
+    return path in (RUN_FILE, STOP_FILE, MANIFEST) or (folder in _DOCUMENTS and name.endswith(".json"))
 
 
 def check_document(storage: Storage, file: StoredFile, findings: Findings) -> None:
@@ -52,6 +54,8 @@ def check_document(storage: Storage, file: StoredFile, findings: Findings) -> No
             _check_findings(data, file.path)
         elif file.path == RUN_FILE:
             RunInfo.from_bytes(data, RUN_FILE)
+        elif file.path == MANIFEST:
+            Manifest.from_bytes(data, storage.url)
         elif file.path == STOP_FILE:
             read_document(data, StopInfo)
         else:

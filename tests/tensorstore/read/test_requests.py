@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.plain_hook import Hook
 from support.runs import Job
 from support.servers import ObjectStore
+from tensortrial.read import run_reader
 from tensortrial.read.trial import Trial
 from tensortrial.write import close_compaction
 
@@ -49,6 +51,8 @@ def new_requests(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatc
     from fsspec.asyn import sync_wrapper
     from s3fs import S3FileSystem
 
+    # However slow the machine is: it lists the run again after so long.
+    monkeypatch.setattr(run_reader, "_ENDED_SECONDS", 1000.0)
     made = Requests()
     call = S3FileSystem._call_s3
 
@@ -77,8 +81,8 @@ def trial(run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests])
 def test_opening_a_run_reads_each_file_once(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     opened = new_requests()
     assert opened.count("list_objects_v2") == 4
-    # run.json, the claim and the end mark of the worker, and its index files.
-    assert opened.count("get_object") == 3 + FLUSHES
+    # run.json, the manifest, which this run does not have, the claim and the end mark of the worker, its index files.
+    assert opened.count("get_object") == 4 + FLUSHES
     assert opened.count("head_object") == 0
     assert opened.twice() == []
 
@@ -128,3 +132,32 @@ def test_a_large_index_file_is_fetched_whole_and_once(
     index = Counter(key for method, key, _ in new_requests().elements() if method == "get_object" and "/index/" in key)
     # Its end when the run is opened, and the rest when it is queried.
     assert list(index.values()) == [2]
+
+
+def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_requests: Callable[[], Requests]) -> None:
+    url, options = f"{moto_s3.new_bucket()}/run", moto_s3.storage_options
+    hook = Hook(url, storage_options=options, flush_seconds=3600)
+    for _ in range(FLUSHES):
+        with hook.step():
+            hook.save_tensor("w", np.full((32, 32), 3.0))
+            hook.save_scalar("loss", 1.5)
+        hook.flush()
+    hook.close()
+    new_requests()
+    trial = tensortrial.create_trial(url, storage_options=options)
+    assert trial.steps() == list(range(FLUSHES))
+    assert trial.tensor_names() == ["loss", "w"]
+    assert trial.workers() == ["worker_0"]
+    assert trial.has_passed_step(3)
+    assert trial.loaded_all_steps
+    opened = new_requests()
+    # Neither an index file nor a claim: run.json, the manifest, and the names of the claims and of the leases.
+    assert sorted(key.rpartition("/")[2] for method, key, _ in opened if method == "get_object") == [
+        "manifest.parquet",
+        "run.json",
+    ]
+    assert opened.count("list_objects_v2") == 2
+    assert sum(opened.values()) == 4
+    assert trial.tensor("w").value(7)[0, 0] == 3
+    # The rest of the index file, and the value.
+    assert new_requests().count("get_object") == 2
