@@ -250,13 +250,15 @@ def foreign(run: Path, rng: Random) -> str:
     return f"puts a foreign file with the columns {list(columns)} at {file.parent.relative_to(run)}/{name}"
 
 
-FLIPS: dict[str, Damage] = {"bits": flip_bits, "bytes": overwrite, "swapped chunks": swap_chunks}
-"""What may make a raw value wrong without a sign, as nothing yet verifies its bytes."""
-FORGERIES: dict[str, Damage] = {"forged rows": forge_rows, "forged footers": forge_footer}
-"""What says something else and is believed, if it is consistent."""
-LOSSES: dict[str, Damage] = {"removed files": remove}
-"""What leaves no trace where it was the last file of a worker: another's value is then the first."""
-OTHERS: dict[str, Damage] = {
+COUNTED: dict[str, Damage] = {"removed files": remove}
+"""What leaves no trace where it was all of a worker: another's value is then the first."""
+NOTICED: dict[str, Damage] = {
+    "bits": flip_bits,
+    "bytes": overwrite,
+    "swapped chunks": swap_chunks,
+    # Without a seal: nothing tells a file with the right checksums from one that was written so.
+    "forged rows": forge_rows,
+    "forged footers": forge_footer,
     "lengths": change_length,
     "truncation": truncate,
     "appended bytes": append,
@@ -267,8 +269,7 @@ OTHERS: dict[str, Damage] = {
     "changed JSON": change_json,
     "foreign files": foreign,
 }
-COUNTED = {**FLIPS, **FORGERIES, **LOSSES}
-DAMAGES = {**COUNTED, **OTHERS}
+DAMAGES = {**COUNTED, **NOTICED}
 
 
 def damage(run: Path, rng: Random) -> list[tuple[str, str]]:

@@ -4,9 +4,8 @@ Each case is a copy of a small run, damaged as the number of the case says, and 
 on an exception of another project, the end of the process, more than so many seconds or so much memory, and
 a wrong value that nothing reports. `make fuzz CASE=1000042` does one case again.
 
-Values that are wrong because bits of them were flipped, or because whole files of values were exchanged, are counted
-and do not fail: nothing verifies the bytes of a value yet. What a forged index says is believed where it is consistent,
-and nothing knows of a file that was removed.
+Values that are wrong because a file was removed are counted and do not fail: nothing tells a worker of which all was
+removed from one that never was.
 """
 
 from __future__ import annotations
@@ -33,14 +32,10 @@ from random import Random
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import numpy as np  # noqa: E402
-import pyarrow as pa  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
 from damage import COUNTED, damage  # noqa: E402
+from samples import write_run  # noqa: E402
 from use import Report, Truth, read_truth, use  # noqa: E402
 
-from support.runs import EVAL, TRAIN, Job  # noqa: E402
-from tensortrial.format.schema import FINDINGS_SCHEMA  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 
 # What a case would import otherwise, and each one again.
@@ -54,30 +49,6 @@ HANG_SECONDS = 180
 """Of wall time. A case takes well below a second; a machine may be busy."""
 CPU_SECONDS = 90
 MEMORY_BYTES = 8 << 30
-STATISTICS = ("min", "max", "mean", "l2", "nan_count")
-
-
-def write_run(folder: Path, workers: int = 1, codec: str = "none") -> Path:
-    jobs = [Job(folder, f"worker_{rank}", workers, codec=codec, flush_seconds=3600) for rank in range(workers)]
-    for step in range(6):
-        for rank, job in enumerate(jobs):
-            weights = np.arange(12, dtype=np.float32).reshape(3, 4) + 100 * rank + step
-            # Alike and of the same length at every step, but for a worker and a step.
-            values = {
-                "loss": (1.0 + rank) / (step + 1),
-                "w": ({"statistics": STATISTICS, "histogram": True, "collections": ("weights",)}, weights),
-                "input": ({"collections": ("inputs",)}, np.full(5, step, np.int64)),
-                "norms": ({"raw": False, "statistics": STATISTICS}, weights),
-            }
-            job.step(values, TRAIN if step % 3 else EVAL)
-            if step % 2:
-                job.flush()
-    for job in jobs:
-        job.close()
-    finding = dict.fromkeys(FINDINGS_SCHEMA.names) | {"rule": "r", "sentence": "s", "failed": False, "found_at": 0}
-    (folder / "findings").mkdir()
-    pq.write_table(pa.Table.from_pylist([finding], FINDINGS_SCHEMA), folder / "findings" / "f.parquet")
-    return folder
 
 
 @dataclass

@@ -30,7 +30,7 @@ QUERIES = [
     "select * from reductions",
     "select * from steps",
     "select * from collections",
-    "select name, global_step, length(value) from tensor_values",
+    "select name, global_step, octet_length(value) from tensor_values",
     "select * from findings",
 ]
 RUNS_QUERIES = [

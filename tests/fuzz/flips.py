@@ -1,0 +1,383 @@
+"""Flips bits of runs, one at a time, and asks for all that the flipped file tells: `make flips FLIPS=1000 SEED=1`.
+
+A flip passes if each answer is right, or an error of this project, or lacks rows while `trial.damaged` names the file.
+It fails on any other answer, on an exception of another project, and on the end of the process. `--every` flips every
+bit of a small run. `make flips FLIP=17 SEED=1` does one flip again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import mmap
+import os
+import pickle
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import numpy as np  # noqa: E402
+from samples import write_run  # noqa: E402
+
+import tensortrial  # noqa: E402
+from support.runs import Job  # noqa: E402
+from tensortrial.errors import TensorTrialError  # noqa: E402
+from tensortrial.maintenance.compaction import compact  # noqa: E402
+from tensortrial.mode import ModeKeys  # noqa: E402
+from tensortrial.rules.finding import Finding, FindingLog  # noqa: E402
+
+SECONDS = 120
+"""For one flip. It takes a tenth of a second; a machine may be busy."""
+
+Answers = dict[str, frozenset[Any] | None]
+"""The rows of each answer; None where an error of this project was raised."""
+Ask = Callable[[tensortrial.Trial], Iterable[Any]]
+
+
+def _sql(query: str) -> Ask:
+    return lambda trial: map(repr, trial.sql(query).fetchall())
+
+
+def _values(trial: tensortrial.Trial) -> Iterator[Any]:
+    for worker in trial.workers():
+        for name, values in trial.values(trial.tensor_names(), worker=worker).items():
+            yield from (
+                (worker, name, step, str(each.dtype), each.shape, each.tobytes()) for step, each in values.items()
+            )
+
+
+def _first_values(trial: tensortrial.Trial) -> Iterator[Any]:
+    for name in ("loss", "w"):
+        tensor = trial.tensor(name)
+        for step in tensor.steps(show_incomplete_steps=True):
+            yield name, step, tensor.value(step).tobytes()
+
+
+def _statistics(trial: tensortrial.Trial) -> Iterator[Any]:
+    for name in ("norms", "w"):
+        tensor = trial.tensor(name)
+        for step in tensor.steps(show_incomplete_steps=True):
+            yield name, step, repr(sorted(tensor.reduction_values(step).items())), repr(tensor.histogram(step))
+
+
+INDEX: dict[str, Ask] = {
+    "steps": lambda trial: [(mode.name, step) for mode in ModeKeys for step in trial.steps(mode, True)],
+    "names": lambda trial: trial.tensor_names(),
+    "values": _values,
+    "first values": _first_values,
+    "statistics": _statistics,
+    "view tensors": _sql("select * from tensors"),
+    "view reductions": _sql("select * from reductions"),
+    "view steps": _sql("select * from steps"),
+}
+QUESTIONS: dict[str, dict[str, Ask]] = {
+    "index": INDEX,
+    "tensors": {"values": _values, "view tensor_values": _sql("select * from tensor_values")},
+    "findings": {"view findings": _sql("select * from findings")},
+    "documents": {
+        **{name: INDEX[name] for name in ("steps", "names", "view steps")},
+        "collections": lambda trial: [
+            (name, repr(each.include_regex), repr(each.tensor_names)) for name, each in trial.collections().items()
+        ],
+        "workers": lambda trial: trial.workers(),
+        "view collections": _sql("select * from collections"),
+    },
+}
+"""What is asked after a flip in a file of a folder: all that reads this file."""
+
+
+def kind_of(path: str) -> str:
+    folder = path.partition("/")[0]
+    return folder if folder in QUESTIONS else "documents"
+
+
+def ask(run: Path, kind: str) -> tuple[Answers, bool]:
+    """Return the answers of a run, and whether it names a damaged file."""
+    answers: Answers = dict.fromkeys(QUESTIONS[kind])
+    try:
+        with tensortrial.create_trial(run) as trial:
+            for name, question in QUESTIONS[kind].items():
+                try:
+                    answers[name] = frozenset(question(trial))
+                except TensorTrialError:
+                    continue
+            return answers, bool(trial.damaged)
+    except TensorTrialError:
+        return answers, True
+
+
+@dataclass
+class Template:
+    run: Path
+    files: list[str]
+    truth: dict[str, Answers] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Path) -> Template:
+        files = sorted(file.relative_to(run).as_posix() for file in run.rglob("*") if file.is_file())
+        truth = {kind: ask(run, kind)[0] for kind in QUESTIONS}
+        for kind, answers in truth.items():
+            assert None not in answers.values(), (kind, answers)
+        return cls(run, files, truth)
+
+
+def write_templates(folder: Path, every: bool) -> list[Template]:
+    if every:
+        run = folder / "tiny"
+        with Job(run, flush_seconds=3600) as job:
+            job.step({"loss": 0.5, "w": ({"statistics": ("min",), "histogram": True}, np.arange(3.0))})
+            job.step({"norms": ({"raw": False, "statistics": ("l2",)}, np.arange(3.0))})
+        log = FindingLog(job.storage)
+        log.add([Finding("r", None, None, None, None, None, None, "s")])
+        log.close()
+        return [Template.of(run)]
+    runs = [write_run(folder / "plain"), write_run(folder / "two", workers=2), write_run(folder / "zstd", codec="zstd")]
+    runs.append(write_run(folder / "compacted", codec="lz4"))
+    compact(runs[-1], grace=0)
+    runs.append(_write_larger(folder / "larger"))
+    return [Template.of(run) for run in runs]
+
+
+def _write_larger(run: Path) -> Path:
+    """Write files of several blocks."""
+    rng = np.random.default_rng(3)
+    with Job(run, flush_seconds=3600) as job:
+        for _ in range(2):
+            values = {f"many{number}": ({"statistics": ("min", "l2")}, rng.normal(size=3)) for number in range(3000)}
+            job.step(
+                {
+                    "loss": 1.0,
+                    "norms": ({"raw": False, "statistics": ("l2",)}, np.ones(3)),
+                    "w": rng.normal(size=30_000),
+                    **values,
+                }
+            )
+            job.flush()
+    return run
+
+
+@dataclass(frozen=True)
+class Flip:
+    template: int
+    file: str
+    position: int
+    bit: int
+
+
+_KINDS = {"index": 9, "tensors": 6, "documents": 4, "findings": 1}
+
+
+def random_flip(number: int, seed: int, templates: list[Template]) -> Flip:
+    rng = Random(f"{seed} {number}")
+    chosen = rng.randrange(len(templates))
+    template = templates[chosen]
+    (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
+    file = rng.choice([file for file in template.files if kind_of(file) == kind] or template.files)
+    size = (template.run / file).stat().st_size
+    # Half of them near the end: footers say where all else is.
+    first = max(0, size - 4000) if rng.random() < 0.5 else 0
+    return Flip(chosen, file, rng.randrange(first, size), rng.randrange(8))
+
+
+def every_flip(templates: list[Template]) -> list[Flip]:
+    return [
+        Flip(number, file, position, bit)
+        for number, template in enumerate(templates)
+        for file in template.files
+        for position in range((template.run / file).stat().st_size)
+        for bit in range(8)
+    ]
+
+
+@dataclass
+class Totals:
+    flips: Counter[str] = field(default_factory=Counter)
+    named: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+
+def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, replay: str) -> None:
+    """Flip a bit in a copy of a run, ask, and put the file right again."""
+    file, kind = run / flip.file, kind_of(flip.file)
+    good = file.read_bytes()
+    bad = bytearray(good)
+    bad[flip.position] ^= 1 << flip.bit
+    file.write_bytes(bad)
+    what = f"{replay}: bit {flip.bit} of byte {flip.position} of {len(good)} of {template.run.name}/{flip.file}"
+    totals.flips[kind] += 1
+    try:
+        answers, damaged = ask(run, kind)
+        wrong = [
+            name
+            for name, truth in template.truth[kind].items()
+            if (got := answers[name]) is not None
+            and got != truth
+            and not (damaged and truth is not None and got < truth)
+        ]
+        totals.named[kind] += damaged or None in answers.values()
+        if wrong:
+            totals.failures.append(f"{what}: wrong without a sign: {', '.join(wrong)}")
+    except Exception:  # noqa: BLE001 - reported
+        totals.failures.append(f"{what}\n{traceback.format_exc()}")
+    finally:
+        file.write_bytes(good)
+
+
+class Worker:
+    """A process that does some of the flips. If it dies, another goes on after the flip at which it died."""
+
+    def __init__(
+        self,
+        folder: Path,
+        templates: list[Template],
+        numbers: list[int],
+        flip_of: Callable[[int], Flip],
+        deadline: float,
+    ) -> None:
+        self._folder, self._templates, self._numbers, self._flip_of = folder, templates, numbers, flip_of
+        self._deadline = deadline
+        self._at = mmap.mmap(-1, 8)
+        self.totals = Totals()
+        self._begin(0)
+
+    def _begin(self, first: int) -> None:
+        self._result = self._folder / "result.pickle"
+        self._process = os.fork()
+        if not self._process:
+            try:
+                self._work(first)
+            except BaseException:  # noqa: BLE001 - the process ends
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+
+    def _work(self, first: int) -> None:
+        logging.disable()
+        runs = [shutil.copytree(each.run, self._folder / each.run.name, dirs_exist_ok=True) for each in self._templates]
+        totals = Totals()
+        for index in range(first, len(self._numbers)):
+            if time.monotonic() > self._deadline:
+                break
+            self._at[:] = struct.pack("<q", index)
+            signal.alarm(SECONDS)
+            flip = self._flip_of(number := self._numbers[index])
+            try_flip(flip, self._templates[flip.template], Path(runs[flip.template]), totals, f"flip {number}")
+            if index % 50 == 49:
+                self._result.write_bytes(pickle.dumps(totals))
+        signal.alarm(0)
+        self._result.write_bytes(pickle.dumps(totals))
+
+    def wait(self) -> Totals:
+        while True:
+            _, status = os.waitpid(self._process, 0)
+            if self._result.exists():
+                done = pickle.loads(self._result.read_bytes())
+                self._result.unlink()
+                self.totals.flips += done.flips
+                self.totals.named += done.named
+                self.totals.failures += done.failures
+            if not status:
+                return self.totals
+            index = struct.unpack("<q", self._at[:])[0]
+            flip = self._flip_of(self._numbers[index])
+            self.totals.failures.append(
+                f"flip {self._numbers[index]}: ended the process with {os.waitstatus_to_exitcode(status)}: {flip}"
+            )
+            if index + 1 == len(self._numbers):
+                return self.totals
+            self._begin(index + 1)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which flips are done."""
+
+    count: int
+    seed: int = 1
+    """Of the random ones."""
+    every: bool = False
+    """The bits of a small run, in their order, instead of random ones."""
+    first: int = 0
+    step: int = 1
+    """Only each so many."""
+
+
+def run_flips(selection: Selection, processes: int = 2, seconds: float = float("inf")) -> Totals:
+    """Flip bits in several processes, which begin flips for so many seconds, and return what was found."""
+    deadline = time.monotonic() + seconds
+    totals = Totals()
+    with tempfile.TemporaryDirectory(
+        prefix="tensortrial-flips-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as folder:
+        templates = _in_child(lambda: write_templates(Path(folder), selection.every), Path(folder))
+        all_flips = every_flip(templates) if selection.every else []
+        end = len(all_flips) if selection.every else selection.first + selection.count * selection.step
+        numbers = list(range(selection.first, end, selection.step))[: selection.count]
+        flip_of = (
+            all_flips.__getitem__ if selection.every else lambda number: random_flip(number, selection.seed, templates)
+        )
+        workers = []
+        for number in range(processes):
+            (own := Path(folder) / f"worker{number}").mkdir()
+            workers.append(Worker(own, templates, numbers[number::processes], flip_of, deadline))
+        for worker in workers:
+            done = worker.wait()
+            totals.flips += done.flips
+            totals.named += done.named
+            totals.failures += done.failures
+    return totals
+
+
+def _in_child(work: Callable[[], list[Template]], folder: Path) -> list[Template]:
+    """Do it in a process of its own: the threads that it starts would be missing in what is forked later."""
+    process = os.fork()
+    if not process:
+        try:
+            (folder / "templates.pickle").write_bytes(pickle.dumps(work()))
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the process ends
+            traceback.print_exc()
+            os._exit(1)
+    if os.waitpid(process, 0)[1]:
+        raise RuntimeError("the runs to damage could not be made")
+    found: list[Template] = pickle.loads((folder / "templates.pickle").read_bytes())
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flips", type=int, default=1000, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="which ones")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first")
+    parser.add_argument("--every", action="store_true", help="every bit of a small run instead of random ones")
+    parser.add_argument("--step", type=int, default=1, help="only each so many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for how long flips are begun")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    begun = time.monotonic()
+    selection = Selection(given.flips, given.seed, given.every, given.first, given.step)
+    totals = run_flips(selection, given.processes, given.seconds)
+    for failure in totals.failures:
+        print(failure)
+    print(
+        f"{totals.flips.total()} flips in {time.monotonic() - begun:.0f} s ({dict(totals.flips)}), "
+        f"{totals.named.total()} named, {len(totals.failures)} failed"
+    )
+    return 1 if totals.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
