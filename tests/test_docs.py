@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -108,6 +109,19 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
         assert result.failed == 0
         sessions += 1
     assert sessions > 5
+
+
+def test_the_cells_of_the_notebook_on_migrating_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    notebook = json.loads((ROOT / "examples" / "migrating.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n\n".join(cells)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[0, 5, 10, 15, 20, 25, 30, 35, 40, 45]" in done.stdout
+    assert "met at step 0" in done.stdout
+    assert "gradient/Sequential_0.weight" in done.stdout
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

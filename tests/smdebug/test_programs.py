@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,6 +24,8 @@ from support.smdebug_programs import (
 )
 
 ITSELF = os.environ.get("TENSORTRIAL_SMDEBUG_PYTHON")
+
+_LINK = re.compile(r"\(\.\./tests/smdebug/programs/(\w+/\w+)\.py\)")
 
 Runners = Callable[[str, str | None], Runner]
 
@@ -77,3 +80,11 @@ def test_a_difference_has_a_reason_and_is_one(program: Path) -> None:
 def test_every_recording_belongs_to_a_program() -> None:
     named = {program.with_suffix(suffix) for program in PROGRAMS for suffix in (".py", ".out", ".differs")}
     assert [path for path in FOLDER.glob("*/*.*") if path not in named] == []
+
+
+def test_the_page_on_migrating_lists_every_difference_with_its_program() -> None:
+    lines = (FOLDER.parents[2] / "docs" / "migrating.md").read_text().splitlines()
+    linked = {name: line for line in lines for name in _LINK.findall(line)}
+    differing = {name_of(program): difference(program)[0] for program in PROGRAMS if difference(program)}
+    assert set(linked) == set(differing)
+    assert [name for name, reason in differing.items() if reason not in linked[name]] == []
