@@ -11,6 +11,7 @@ import numpy as np
 from simulation.model import Array, Model, Saved
 from simulation.scheduler import Killed
 from simulation.world import World
+from tensortrial import errors
 from tensortrial.errors import TensorTrialError, UnavailableError
 from tensortrial.hooks.core import shutdown
 from tensortrial.hooks.core.base_hook import BaseHook, guarded
@@ -76,6 +77,16 @@ class Worker:
             self._train(hook)
         except Exception as exc:
             raise Raised(f"a call of the hook raised {exc!r}") from exc
+        self._check_failure(hook.recorder._life.failures.first)
+
+    def _check_failure(self, failure: str | None) -> None:
+        """Check that an error that has turned the hook off is one of this project, and has a cause."""
+        kind = getattr(errors, (failure or "").partition(":")[0], None)
+        if failure is not None and (kind is None or not issubclass(kind, TensorTrialError)):
+            raise Raised(f"the hook is off after an error of another project: {failure}")
+        disturbed = self._world.scheduler.process.faults or self._model.torn
+        if kind in (errors.StorageError, errors.CorruptFile, errors.MissingChunk) and not disturbed:
+            raise Raised(f"the hook is off, and nothing had failed: {failure}")
 
     def _hook(self) -> Hook | None:
         training = self._training

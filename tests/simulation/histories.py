@@ -26,6 +26,8 @@ class Outcome:
     calls: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     checks: int = 0
+    published: int = 0
+    """How many steps were published, each once for each worker."""
     histories: int = 1
 
     def __add__(self, other: Outcome) -> Outcome:
@@ -33,6 +35,7 @@ class Outcome:
             self.calls + other.calls,
             self.failed + other.failed,
             self.checks + other.checks,
+            self.published + other.published,
             self.histories + other.histories,
         )
 
@@ -107,7 +110,8 @@ def run(seed: int, is_local: bool, plan: Plan, story: Story) -> tuple[World, Out
             world.scheduler.run()
         except Exception as exc:  # noqa: BLE001 - returned
             error = exc
-    return world, Outcome(operator.calls, world.failed, operator.model.checks), error
+    model = operator.model
+    return world, Outcome(operator.calls, world.failed, model.checks, len(model.expected())), error
 
 
 def shortest(operator: Operator) -> None:

@@ -134,12 +134,12 @@ class _SimulatedSink(Sink):
     file: Any
 
     def __init__(self, storage: SimulatedStorage, path: str) -> None:
-        self._storage, self._path = storage, path
+        self._storage, self.path = storage, path
         self.file = _File(storage, path)
 
     def publish(self) -> None:
         data = self.file.getvalue()
-        self._storage._call("publish", self._path, "write", lambda: self._storage._create(self._path, data))
+        self._storage._call("publish", self.path, "write", lambda: self._storage._create(self.path, data))
 
     def abort(self) -> None:
         self.file.close()

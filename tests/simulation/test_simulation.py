@@ -39,6 +39,7 @@ def _quiet() -> Iterator[None]:
 def test_histories_of_some_seeds_lose_nothing(first: int) -> None:
     whole = sum((run_seed(seed) for seed in range(first, first + _BLOCK)), Outcome(histories=0))
     assert whole.checks > 2 * _BLOCK
+    assert whole.published > 5 * _BLOCK
     assert whole.failed
 
 
@@ -50,6 +51,7 @@ _KINDS = ["crash", "error", "cut", "slow", "old"]
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_fault_at_each_call_of_a_short_history_loses_nothing(is_local: bool, kind: str) -> None:
     outcome = exhaust(shortest, 1, is_local, [kind])
+    assert outcome.published > 2 * outcome.histories
     struck = (is_local or kind != "cut") and kind != "old"
     assert outcome.failed[kind] >= 10 * struck
 
