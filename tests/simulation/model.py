@@ -197,7 +197,11 @@ class Model:
         """Check that SQL returns each row that the methods of a trial return, once."""
         if self.torn:
             return
-        rows = trial.sql("select worker, global_step, name from tensors order by all").fetchall()
+        self._world.in_engine = True
+        try:
+            rows = trial.sql("select worker, global_step, name from tensors order by all").fetchall()
+        finally:
+            self._world.in_engine = False
         expected = sorted((worker, step, name) for (worker, step), values in seen.values.items() for name in values)
         if rows != expected:
             raise Wrong(f"SQL returns the rows {rows}, and not {expected}")
