@@ -112,7 +112,7 @@ def query(folder: Path) -> None:
 
 def write_index_file(folder: Path, step: IndexedStep) -> None:
     sink = open_storage(folder).sink("index/x.parquet")
-    index_writer.write_index(sink, "worker_0", [step])
+    index_writer.write_index(sink, "worker_0", [step], "")
     sink.abort()
 
 
@@ -136,7 +136,7 @@ def main() -> None:
             step = indexed(names)
             compare(f"write an index file of {names} rows", lambda step=step: write_index_file(folder, step))
         for nbytes, count in ((4 << 10, 2000), (100 << 10, 200), (4 << 20, 16)):
-            values = [np.full(nbytes, number, np.uint8) for number in range(count)]
+            values = [np.full(nbytes, number % 256, np.uint8) for number in range(count)]
             spec = TensorSpec(Plan("w", (), True), "uint8", (nbytes,), nbytes)
             compare(
                 f"write a value of {nbytes >> 10} kB into a chunk",
