@@ -41,10 +41,19 @@ def digest_of(data: bytes | bytearray | memoryview | Array, header: bytes) -> in
     nbytes = len(data)
     if nbytes <= LEAF_BYTES:  # most values of a run
         return _hash(header + _hash(data).to_bytes(8, "little")) if nbytes else _hash(header)
+    return digest_of_leaves(leaves_of(data), header)
+
+
+def leaves_of(data: bytes | bytearray | memoryview | Array) -> Array:
+    """Return the hashes of the leaves of a value, or of a piece of it that begins with a leaf: an array of LEAF_DTYPE.
+
+    Args:
+        data: The bytes as they are stored, contiguous; an array must be of uint8, with one dimension.
+    """
     values: Any = data  # a slice is no copy, but of bytes
     # A loop of Python, so that the training can take Python's lock between two leaves.
-    leaves = [_hash(values[begin : begin + LEAF_BYTES]) for begin in range(0, nbytes, LEAF_BYTES)]
-    return digest_of_leaves(np.array(leaves, LEAF_DTYPE), header)
+    leaves = [_hash(values[begin : begin + LEAF_BYTES]) for begin in range(0, len(data), LEAF_BYTES)]
+    return np.array(leaves, LEAF_DTYPE)
 
 
 def digest_of_array(array: Array) -> int:

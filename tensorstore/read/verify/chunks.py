@@ -18,6 +18,7 @@ from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
 from ...format.chunk_reader import ChunkFile
 from ...format.footer import read_footer, row_groups
 from ...format.index_types import SavedTensor
+from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
 from ...storage.open import ByteRange, Storage
 from ..values import read_values
 from .checking import Findings
@@ -28,7 +29,7 @@ _BATCH_BYTES = 16 << 20
 """Values of so many bytes are read together."""
 _BATCH_ROWS = 4096
 _PIECE_BYTES = 8 << 20
-assert _PIECE_BYTES % BLOCK_BYTES == 0
+assert _PIECE_BYTES % BLOCK_BYTES == _PIECE_BYTES % LEAF_BYTES == 0
 
 
 def check_chunk(storage: Storage, chunk: str, rows: pa.Table, findings: Findings) -> None:
@@ -130,19 +131,25 @@ def check_value_in_pieces(storage: Storage, row: SavedTensor) -> None:
     """Read a large value that lies in one byte range, piece by piece.
 
     Raises:
-        CorruptFile: It is not where the index says, or its size is not that of its dtype and shape.
+        CorruptFile: It is not where the index says, does not fit its dtype and shape, or is not what was saved.
     """
     chunk, offset = str(row.chunk), row.offset or 0
     (prefix,) = storage.read_ranges([ByteRange(chunk, offset - 4, 4)])
-    got = 0
+    got, leaves = 0, list[Array]()
     for begin in range(0, row.nbytes, _PIECE_BYTES):
         length = min(_PIECE_BYTES, row.nbytes - begin)
         (data,) = storage.read_ranges([ByteRange(chunk, offset + begin, length)])
         got += len(data)
+        if row.digest is not None:
+            leaves.append(leaves_of(data))
     if int.from_bytes(prefix, "little") != row.nbytes or got != row.nbytes:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} is not where the index says")
     if math.prod(row.shape) * parse_dtype(row.dtype).itemsize != row.nbytes:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not fit its shape")
+    if row.digest is not None and row.digest != digest_of_leaves(
+        np.concatenate(leaves), digest_header(row.dtype, row.shape)
+    ):
+        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not have its digest")
 
 
 def _check_values(storage: Storage, rows: Sequence[SavedTensor], findings: Findings) -> None:

@@ -101,6 +101,34 @@ def test_a_chunk_that_is_missing_is_named_with_its_steps_and_tensors(tmp_path: P
     )
 
 
+def test_every_flipped_bit_of_a_value_is_found(tmp_path: Path) -> None:
+    write(tmp_path, steps=2)
+    path = chunk(tmp_path, 1)
+    value = np.full((20, 20), 1).tobytes()
+    begin = path.read_bytes().index(value)
+    for position in range(begin, begin + len(value), 317):
+        flip(path, position)
+        damage = the_damage(tmp_path)
+        assert (damage.steps, damage.tensors, damage.values) == ((1,), ("w",), 1), position
+        flip(path, position)
+
+
+def test_a_flipped_bit_of_a_value_that_is_read_in_pieces_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensortrial.read.verify.chunks._BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr("tensortrial.read.verify.chunks._PIECE_BYTES", 1 << 16)
+    with Job(tmp_path) as job:
+        job.step({"large": np.arange(50_000.0)})
+    (path,) = tmp_path.glob("tensors/*/*/*/*.parquet")
+    assert tensortrial.verify(tmp_path).is_whole
+    for position in (70_000, 300_000, 400_000):
+        flip(path, position)
+        assert the_damage(tmp_path).tensors == ("large",)
+        flip(path, position)
+    assert tensortrial.verify(tmp_path).is_whole
+
+
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("file", [chunk, index_file])
 def test_a_truncated_file_is_named(tmp_path: Path, codec: str, file: Callable[..., Path]) -> None:
