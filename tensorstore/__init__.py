@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
     from .maintenance.compaction import Compaction, compact
+    from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
     from .read.late_worker import LateWorker
@@ -40,6 +41,7 @@ _MODULE_OF = {
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
     "ReductionConfig": "config.reduction_config",
+    "Repair": "maintenance.repair",
     "Runs": "read.runs",
     "SaveConfig": "config.save_config",
     "SaveConfigMode": "config.save_config",
@@ -57,6 +59,7 @@ _MODULE_OF = {
     "query": "read.named_queries",
     "query_text": "read.named_queries",
     "refresh": "read.refreshing",
+    "repair": "maintenance.repair",
     "verify": "maintenance.verification",
 }
 
@@ -69,6 +72,7 @@ __all__ = [
     "ModeKeys",
     "NamedQuery",
     "ReductionConfig",
+    "Repair",
     "Runs",
     "SaveConfig",
     "SaveConfigMode",
@@ -87,6 +91,7 @@ __all__ = [
     "query",
     "query_text",
     "refresh",
+    "repair",
     "verify",
 ]
 

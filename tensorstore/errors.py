@@ -177,12 +177,12 @@ class RunStalled(RunError, TimeoutError):
 class RunInUse(RunError, FileExistsError):
     """A run cannot be resumed, because `process` still writes to it as `worker`, `since` an ISO 8601 time."""
 
-    def __init__(self, path: str, worker: str, process: str, since: str) -> None:
+    def __init__(self, path: str, worker: str, process: str, since: str, remedy: str = "") -> None:
         self.worker, self.process, self.since = worker, process, since
         super().__init__(
             path,
-            f"{process} has been writing to this run as {worker} since {since} and is still alive: let it end, or take "
-            "the run over with force=True (or the environment variable TENSORTRIAL_FORCE=1)",
+            f"{process} has been writing to this run as {worker} since {since} and is still alive: let it end, or "
+            + (remedy or "take the run over with force=True (or the environment variable TENSORTRIAL_FORCE=1)"),
         )
 
 

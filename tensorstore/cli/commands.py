@@ -16,6 +16,7 @@ from .info import info
 from .mark_ended import mark_ended
 from .names import names
 from .query import query
+from .repair import repair
 from .sql import sql
 from .steps import steps
 from .verify import verify
@@ -51,5 +52,5 @@ def main() -> None:
     """
 
 
-for command in (info, names, steps, sql, query, watch, mark_ended, compact, verify, imports, export):
+for command in (info, names, steps, sql, query, watch, mark_ended, compact, verify, repair, imports, export):
     main.add_command(command)

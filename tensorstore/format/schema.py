@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+from xxhash import xxh3_64_hexdigest
 
 from ..errors import ConfigurationError, NotARun, UnknownFormat
 from ..statistics.definitions import STATISTICS
@@ -34,6 +35,8 @@ MARKED_END = f"{END}/_marked.json"
 LEASES = "leases"
 # What rules found in the run; written by the processes that evaluate them, any number of them.
 FINDINGS = "findings"
+# Files that a repair has marked as lost.
+LOST = "lost"
 # Requests that the hooks of the run stop training at the next step.
 STOP_FILE = "stop.json"
 
@@ -161,6 +164,11 @@ def end_path(worker: str) -> str:
 def session_end_path(worker: str, session: int) -> str:
     """Return where a worker says that only this session of it has ended, because another continues."""
     return f"{END}/{_of_session(worker, session)}"
+
+
+def lost_path(path: str) -> str:
+    """Return where a file of the run is marked as lost."""
+    return f"{LOST}/{xxh3_64_hexdigest(path.encode(errors='surrogateescape'))}.json"
 
 
 def lease_path(worker: str, session: int) -> str:
@@ -295,6 +303,35 @@ class EndInfo:
         if end.worker is not None and path != end_path(end.worker):
             _check_path(path, session_end_path(end.worker, end.session or 0), f"worker {end.worker!r}")
         return end
+
+
+@dataclass(frozen=True)
+class LostInfo:
+    """`lost/….json`: a file of the run is damaged or missing, and somebody has taken note of it."""
+
+    path: str
+    """The file that is lost, relative to the run."""
+    reason: str
+    marked_at: Time
+    worker: str | None = None
+    steps: list[Number] = field(default_factory=list)
+    """The global steps of which something is lost, as far as they are known."""
+    tensors: list[str] = field(default_factory=list)
+    """The tensors of which something is lost, as far as they are known."""
+
+    def to_bytes(self) -> bytes:
+        return document_bytes(asdict(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> LostInfo:
+        """Return the mark in the file `path`.
+
+        Raises:
+            ValueError: It is damaged, or is the mark of another file.
+        """
+        info = read_document(data, cls)
+        _check_path(path, lost_path(info.path), info.path)
+        return info
 
 
 @dataclass(frozen=True)

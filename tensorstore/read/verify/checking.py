@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ...errors import FileError
+from ...errors import FileError, StorageError
 from ...format.index_types import SavedTensor
 from .report import Damage
 
@@ -14,6 +14,7 @@ from .report import Damage
 class _Found:
     reason: str
     worker: str | None
+    may_pass: bool
     steps: set[int] = field(default_factory=set)
     tensors: set[str] = field(default_factory=set)
     values: int = 0
@@ -65,12 +66,12 @@ class Findings:
 
     def damaged(self, path: str, reason: str | Exception, worker: str | None = None) -> None:
         """Take note that a file is damaged. Only the first reason of a file is kept."""
-        self._found.setdefault(path, _Found(_reason(path, reason), worker))
+        self._found.setdefault(path, _Found(_reason(path, reason), worker, _may_pass(reason)))
 
     def value_damaged(self, row: SavedTensor, reason: str | Exception) -> None:
         """Take note that the raw value of a row cannot be read."""
         path = str(row.chunk)
-        found = self._found.setdefault(path, _Found(_reason(path, reason), row.worker))
+        found = self._found.setdefault(path, _Found(_reason(path, reason), row.worker, _may_pass(reason)))
         found.steps.add(row.global_step)
         found.tensors.add(row.name)
         found.values += 1
@@ -82,9 +83,21 @@ class Findings:
     def damage(self) -> tuple[Damage, ...]:
         """Return all damage, by file."""
         return tuple(
-            Damage(path, each.reason, each.worker, tuple(sorted(each.steps)), tuple(sorted(each.tensors)), each.values)
+            Damage(
+                path,
+                each.reason,
+                each.worker,
+                tuple(sorted(each.steps)),
+                tuple(sorted(each.tensors)),
+                each.values,
+                each.may_pass,
+            )
             for path, each in sorted(self._found.items())
         )
+
+
+def _may_pass(reason: str | Exception) -> bool:
+    return isinstance(reason, StorageError)
 
 
 def _reason(path: str, reason: str | Exception) -> str:

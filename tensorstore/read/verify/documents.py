@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,10 +18,12 @@ from ...format.schema import (
     FINDINGS,
     FINDINGS_SCHEMA,
     LEASES,
+    LOST,
     MANIFEST,
     RUN_FILE,
     STOP_FILE,
     EndInfo,
+    LostInfo,
     RunInfo,
     StopInfo,
     WorkerInfo,
@@ -28,10 +31,11 @@ from ...format.schema import (
 from ...storage.open import Storage, StoredFile
 from .checking import Findings
 
+# What a lease says matters to writers only.
 _DOCUMENTS: dict[str, Callable[[bytes, str], object]] = {
     COLLECTIONS: WorkerInfo.from_bytes,
     END: EndInfo.from_bytes,
-    # What a lease says matters to writers only.
+    LOST: LostInfo.from_bytes,
     LEASES: lambda data, _: read_object(data),
 }
 
@@ -64,6 +68,17 @@ def check_document(storage: Storage, file: StoredFile, findings: Findings) -> No
         return  # replaced or removed since it was listed
     except (ValueError, FileError, NotARun, OSError, pa.ArrowException) as exc:
         findings.damaged(file.path, exc)
+
+
+def read_lost(storage: Storage) -> dict[str, LostInfo]:
+    """Return the marks of lost files, by the path of the file. Damaged marks are left out."""
+    found = {}
+    for name in storage.list(LOST):
+        path = f"{LOST}/{name}"
+        with suppress(ValueError, FileNotFoundError):
+            info = LostInfo.from_bytes(storage.read(path), path)
+            found[info.path] = info
+    return found
 
 
 def _check_findings(data: bytes, path: str) -> None:

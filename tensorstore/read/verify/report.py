@@ -17,6 +17,7 @@ class Damage:
         steps: The global steps whose tensors cannot be read, ascending; empty if they are not known.
         tensors: The names of these tensors, sorted; empty if they are not known.
         values: The number of raw values that cannot be read.
+        may_pass: Whether the file system or the object store refused to read the file, which may pass.
     """
 
     path: str
@@ -25,6 +26,7 @@ class Damage:
     steps: tuple[int, ...] = ()
     tensors: tuple[str, ...] = ()
     values: int = 0
+    may_pass: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ...storage.open import Storage, StoredFile
 from ..workers import Workers
 from .checking import Findings
 from .chunks import check_chunk
-from .documents import check_document, is_document
+from .documents import check_document, is_document, read_lost
 from .index import check_index_file, rows_of
 from .report import Unfinished, Unnamed, Verification
 
@@ -77,13 +77,16 @@ class _Verifier:
             self._check_worker(info.worker)
         for path, error in self._index.damaged.items():
             findings.damaged(path, error, _worker_of(path))
+        lost = read_lost(self._storage)
+        damage = findings.damage()
         return Verification(
             self._storage.url,
             findings.files,
             findings.nbytes,
             findings.rows,
             findings.values,
-            damaged=findings.damage(),
+            damaged=tuple(each for each in damage if each.path not in lost),
+            lost=tuple(each for each in damage if each.path in lost),
             unfinished=tuple(self._unfinished()),
             superseded=tuple(sorted(self._superseded)),
             unnamed=tuple(self._unnamed()),

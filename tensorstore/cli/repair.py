@@ -1,0 +1,63 @@
+"""`tensortrial repair RUN`."""
+
+from __future__ import annotations
+
+import click
+
+from ..maintenance import repair as repairing
+from .console import print_line
+from .options import parse_options, run_argument, runs_below_hint, storage_option
+
+_STILL_DAMAGED = 1
+
+
+@click.command()
+@run_argument
+@click.option("--dry-run", is_flag=True, help="Change nothing, and print what would be done.")
+@click.option("--force", is_flag=True, help="Repair the run although a process writes to it.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=repairing.GRACE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a file stays that no index file names: a writer or a compaction may be about to name it.",
+)
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@storage_option
+def repair(
+    run: str, dry_run: bool, force: bool, grace: float, progress: bool, storage_options: tuple[str, ...]
+) -> None:
+    """Remove what belongs to no step of a run, and mark what is lost.
+
+    Raw values that no index file names, and temporary files, are removed. Index files and raw values that are damaged
+    or missing are marked as lost: they stay as they are, and the run then counts as whole. After an interruption, run
+    the command again.
+
+    The exit status is 1 if something is damaged that cannot be marked, such as run.json.
+
+    \b
+    tensortrial repair runs/digits --dry-run
+    """
+    with runs_below_hint(run, storage_options):
+        done = repairing.repair(
+            run,
+            dry_run=dry_run,
+            force=force,
+            grace=grace,
+            storage_options=parse_options(storage_options),
+            progress=progress,
+        )
+    would = "would be " if dry_run else ""
+    for path in done.marked:
+        print_line(f"{would}marked as lost: {path}")
+    for path in done.removed:
+        print_line(f"{would}removed: {path}")
+    for path in done.kept:
+        print_line(f"kept: {path}: it is too young to be removed, or its index file is lost")
+    for damage in done.damaged:
+        print_line(f"still damaged: {damage.path}: {damage.reason}", err=True)
+    if not (done.marked or done.removed or done.kept or done.damaged):
+        click.echo("nothing to repair")
+    if done.damaged:
+        raise SystemExit(_STILL_DAMAGED)

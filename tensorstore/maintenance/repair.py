@@ -1,0 +1,179 @@
+"""Repair: removes what belongs to no step of a run, and marks what is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from ..errors import AlreadyPublished, ConfigurationError, RunInUse
+from ..format.index_log import list_index, read_summaries
+from ..format.index_types import IndexSummary
+from ..format.schema import INDEX, TENSORS, LostInfo, lost_path
+from ..read.trial import run_info
+from ..read.verify import Damage, Unnamed, Verification, verify_run
+from ..read.workers import Workers
+from ..storage.open import Storage, open_storage
+from ..write.lease import Observer, read_leases
+
+GRACE_SECONDS = 3600.0
+"""Seconds for which a file stays that no index file names: a writer or a compaction may be about to name it."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The result of `repair`.
+
+    Attributes:
+        removed: The files that were removed: raw values that no index file names, and temporary files.
+        kept: Such files that stay: they are younger than the grace period, or values whose index file is lost.
+        marked: The files that were marked as lost.
+        damaged: Damaged or missing files that cannot be marked: `run.json`, claims, end marks, findings, and those that
+            the file system refused to read, which may pass.
+        is_dry_run: Whether nothing was changed, and all this is only what would be done.
+    """
+
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+    marked: tuple[str, ...]
+    damaged: tuple[Damage, ...]
+    is_dry_run: bool = False
+
+
+def repair(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    grace: float = GRACE_SECONDS,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> Repair:
+    """Remove what belongs to no step of a run, and mark what is lost.
+
+    The run is verified first. Raw values that no index file names, and temporary files, are removed once they are older
+    than `grace`. Index files and raw values that are damaged or missing are marked as lost: they stay as they are, and
+    `verify` lists them as lost from then on. What is whole is never touched. A repair may be interrupted and repeated.
+
+    Args:
+        path: Folder or URL of the run.
+        dry_run: Change nothing, and return what would be done.
+        force: Repair the run although a process writes to it.
+        grace: Seconds for which a file stays that no index file names.
+        storage_options: Options of fsspec for a URL.
+        progress: Whether to show a progress bar, if tqdm is installed.
+
+    Returns:
+        What was done.
+
+    Raises:
+        RunInUse: A living process writes to the run, and `force` is not set.
+        RunNotFound: Nothing is at `path`.
+        NotARun: Something else is at `path`, or the `run.json` is damaged.
+        MissingCollectionFiles: No worker has begun to save.
+        UnknownFormat: A later release wrote the run.
+        StorageError: The file system or the object store refused an operation.
+        ConfigurationError: `grace` is negative.
+    """
+    if grace < 0:
+        raise ConfigurationError(f"grace must be a number of seconds, at least 0, got {grace!r}")
+    storage = open_storage(path, storage_options)
+    run_info(storage)
+    if not force:
+        _check_not_in_use(storage)
+    return _Repairer(storage, verify_run(storage, progress), grace, dry_run).run()
+
+
+def _check_not_in_use(storage: Storage) -> None:
+    alive = Observer(storage).alive(read_leases(storage))
+    if alive:
+        lease = alive[0]
+        remedy = "repair it with force=True (--force)"
+        raise RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
+
+
+class _Repairer:
+    def __init__(self, storage: Storage, report: Verification, grace: float, dry_run: bool) -> None:
+        self._storage, self._report = storage, report
+        self._grace, self._dry_run = grace, dry_run
+        workers = Workers(storage)
+        workers.refresh()
+        self._claimed = {info.worker for info in workers.infos}
+
+    def run(self) -> Repair:
+        # The marks first: they change nothing that could be needed.
+        marked = [damage for damage in self._report.damaged if _may_be_marked(damage)]
+        for damage in marked:
+            self._mark(damage)
+        removed, kept = list[str](), list[str]()
+        unnamed = [each for each in self._report.unnamed if each.kind != "other"]
+        for worker, files in groupby(sorted(unnamed, key=_by_worker), lambda each: each.worker):
+            for file in self._of_worker(worker, list(files), kept):
+                if not self._dry_run:
+                    self._storage.remove(file.path)
+                removed.append(file.path)
+        rest = tuple(damage for damage in self._report.damaged if damage not in marked)
+        paths = tuple(damage.path for damage in marked)
+        return Repair(tuple(sorted(removed)), tuple(sorted(kept)), paths, rest, self._dry_run)
+
+    def _mark(self, damage: Damage) -> None:
+        info = LostInfo(
+            damage.path,
+            damage.reason,
+            datetime.now(UTC).isoformat(),
+            damage.worker,
+            list(damage.steps),
+            list(damage.tensors),
+        )
+        if not self._dry_run:
+            with suppress(AlreadyPublished):
+                self._storage.create(lost_path(damage.path), info.to_bytes())
+
+    def _of_worker(self, worker: str | None, files: list[Unnamed], kept: list[str]) -> list[Unnamed]:
+        """Return which files of a worker are removed, and add the others to `kept`."""
+        # Read again: since the run was verified, a compaction may have named them.
+        named = self._named(worker)
+        found = []
+        for file in files:
+            is_needed = file.kind == "chunk" and (named is None or file.path in named)
+            if is_needed or not self._is_old(file.path):
+                kept.append(file.path)
+            else:
+                found.append(file)
+        return found
+
+    def _named(self, worker: str | None) -> set[str] | None:
+        """Return the chunks that the worker's index files name; None if it cannot be known of all of them."""
+        if worker not in self._claimed or worker is None:
+            return None
+        if any(each.worker == worker and each.path.startswith(f"{INDEX}/") for each in self._all_damage()):
+            # A lost index file may have named any of them. Its values are all that is left of its steps.
+            return None
+        named: set[str] = set()
+        for _, _, summary in read_summaries(self._storage, list_index(self._storage, worker)):
+            if not isinstance(summary, IndexSummary):
+                return None
+            named.update(summary.chunks)
+        return named
+
+    def _all_damage(self) -> tuple[Damage, ...]:
+        return self._report.damaged + self._report.lost
+
+    def _is_old(self, path: str) -> bool:
+        try:
+            written, now = self._storage.written_at(path)
+        except FileNotFoundError:
+            return False
+        return now - written >= self._grace
+
+
+def _may_be_marked(damage: Damage) -> bool:
+    return damage.path.startswith((f"{INDEX}/", f"{TENSORS}/")) and not damage.may_pass
+
+
+def _by_worker(file: Unnamed) -> tuple[str, str]:
+    return file.worker or "", file.path
