@@ -52,6 +52,7 @@ def check_chunk(storage: Storage, chunk: str, rows: pa.Table, findings: Findings
     good = rows.filter(pa.array(~bad))
     if seal is not None and not findings.was_read(chunk):
         _check_blocks(storage, seal, findings)
+        findings.read(chunk, size - seal.nbytes)
     for batch in _batches(rows_of(good.sort_by([("row_group", "ascending"), ("row", "ascending")]))):
         _check_values(storage, batch, findings)
     if not findings.was_read(chunk):

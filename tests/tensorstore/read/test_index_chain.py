@@ -14,6 +14,7 @@ import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial import StepState
 from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
+from tensortrial.format.checksum import FOOTER_CHECKSUM
 from tensortrial.format.schema import FOOTER_PREVIOUS
 from tensortrial.maintenance.compaction import compact
 from tensortrial.write import close_compaction
@@ -233,7 +234,7 @@ def without_previous(path: Path, previous: str | None = None) -> None:
     """Write an index file again without the name of the one before it, or with another text in its place."""
     table = pq.ParquetFile(path).read()
     footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
-    del footer[FOOTER_PREVIOUS]
+    del footer[FOOTER_PREVIOUS], footer[FOOTER_CHECKSUM]
     if previous is not None:
         footer[FOOTER_PREVIOUS] = previous.encode()
     with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
