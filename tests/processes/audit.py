@@ -136,12 +136,12 @@ def follow(url: str, asked_to_end: Callable[[], bool]) -> Auditor:
     return auditor
 
 
-def differences(told: Digests, audit: Audit) -> list[str]:
+def differences(reported: Digests, audit: Audit) -> list[str]:
     """Return a sentence for each step that was available once, and is not, or reads differently."""
-    lost = [f"step {step} was available and is not any more" for step in told if step not in audit.digests]
+    lost = [f"step {step} was available and is not any more" for step in reported if step not in audit.digests]
     changed = [
         f"step {step} reads differently than when it became available"
-        for step, digest in told.items()
+        for step, digest in reported.items()
         if audit.digests.get(step, digest) != digest
     ]
     return lost + changed

@@ -1,6 +1,6 @@
 """A training job whose every saved value can be computed again, bit by bit, from (session, rank, index).
 
-An index counts the steps of one session of one worker. Whoever reads a step finds its session and index in it, and
+An index counts the steps of one session of one worker. A reader of a step finds its session and index in it, and
 compares all that is saved there with what the same training gives once more.
 """
 

@@ -77,8 +77,8 @@ class Totals:
     unborn: int = 0
     """Kills before the run had begun."""
     resumed: int = 0
-    told: int = 0
-    """Steps that a reader was told are available."""
+    reported: int = 0
+    """Steps that were reported as available to a reader."""
     read: int = 0
     """Values that were read and compared after a kill."""
     problems: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ class Run:
     def __init__(self, folder: Path, scenario: Scenario, rng: Random, totals: Totals) -> None:
         self._url = str(folder / "run")
         self._scenario, self._rng, self._totals = scenario, rng, totals
-        self._told: Digests = {}
+        self._reported: Digests = {}
         self._promised: dict[tuple[int, int], int] = {}
         self.problems: list[str] = []
         codec, flush_seconds = rng.choice(["none", "none", "zstd"]), rng.choice([0.0, 0.02, 0.2])
@@ -204,8 +204,8 @@ class Run:
                     self._take(f"worker_{rank} in session {session}", message, (session, rank))
             for other in others:
                 self.problems += other.messages()
-            told = reader.last_message()
-        self._read_again(told)
+            reported = reader.last_message()
+        self._read_again(reported)
 
     def _take(self, who: str, message: Any, key: tuple[int, int]) -> None:
         if isinstance(message, int):
@@ -228,26 +228,26 @@ class Run:
         for child in children:
             child.kill()
 
-    def _read_again(self, told: Audit | str) -> None:
-        """Compare what is in the run now with what a reader was told before, and the writers have published."""
+    def _read_again(self, reported: Audit | str) -> None:
+        """Compare what is in the run now with what a reader has reported, and what the writers have published."""
         with Child(read_again, self._url) as child:
             audit = child.last_message()
-        for said in (told, audit):
+        for said in (reported, audit):
             if isinstance(said, str):
                 self.problems.append(f"a reader: {said}")
                 return
-        self._note(told)
+        self._note(reported)
         if audit is None:
             self._totals.unborn += 1
             audit = Audit()
-        self.problems += audit.problems + differences(self._told, audit) + broken_promises(self._promised, audit)
+        self.problems += audit.problems + differences(self._reported, audit) + broken_promises(self._promised, audit)
         self._totals.read += audit.rows
 
-    def _note(self, told: Audit) -> None:
-        self.problems += [f"while it was written: {problem}" for problem in told.problems]
-        self._totals.told += len(told.digests.keys() - self._told.keys())
-        for step, digest in told.digests.items():
-            if self._told.setdefault(step, digest) != digest:
+    def _note(self, reported: Audit) -> None:
+        self.problems += [f"while it was written: {problem}" for problem in reported.problems]
+        self._totals.reported += len(reported.digests.keys() - self._reported.keys())
+        for step, digest in reported.digests.items():
+            if self._reported.setdefault(step, digest) != digest:
                 self.problems.append(f"step {step} changed for a reader after an earlier one had read it")
 
 
@@ -279,7 +279,7 @@ def main() -> int:
             break
     print(
         f"{totals.kills} kills in {time.monotonic() - begun:.0f} s, {totals.unborn} of them before the run had begun; "
-        f"{totals.resumed} runs resumed; {totals.told} steps were available to a reader, "
+        f"{totals.resumed} runs resumed; {totals.reported} steps were available to a reader, "
         f"{totals.read} values read after kills; {len(totals.problems)} runs with problems"
     )
     return 1 if totals.problems else 0

@@ -63,7 +63,7 @@ READ = f"""{BEGINNING}
 
 
 def measured(program: str, folder: Path, url: str, elements: int, options: dict[str, Any]) -> float:
-    """Run a program, and return what it prints: the memory that it took beside the tensor, in tensors."""
+    """Run a program, and return what it prints: its memory in addition to the tensor, in multiples of its size."""
     script = program.replace("sys.argv[1]", repr(json.dumps([url, elements, options])))
     with start(script, folder, TENSORTRIAL_STRICT="1") as process:
         out, err = process.communicate(timeout=580)

@@ -1,4 +1,4 @@
-"""Parts of files are verified when they are first read, whoever reads them: pyarrow, DuckDB, an export, a merge."""
+"""Parts of files are verified when they are first read: by pyarrow, DuckDB, an export, a merge."""
 
 from __future__ import annotations
 
