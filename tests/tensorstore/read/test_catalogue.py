@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.runs import EVAL, TRAIN, Job
+from support.runs import EVAL, TRAIN, Job, forge_file
 from tensortrial import queries
 from tensortrial.config.collection import Collection
 from tensortrial.errors import (
@@ -293,7 +293,7 @@ def test_a_forged_index_row_is_named_and_reads_nothing_else(tmp_path: Path, chan
     table = pq.ParquetFile(path).read()
     rows = table.to_pylist()
     rows[0].update(change)
-    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
+    forge_file(tmp_path, path, pa.Table.from_pylist(rows, table.schema))
     trial = tensortrial.create_trial(tmp_path)
     with pytest.raises((CorruptFile, MissingChunk)):
         trial.tensor("w").value(0)
