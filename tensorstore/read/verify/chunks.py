@@ -117,12 +117,17 @@ def _check_blocks(storage: Storage, seal: Seal, findings: Findings) -> None:
 
 def _batches(rows: Iterator[SavedTensor]) -> Iterator[list[SavedTensor]]:
     """Yield rows whose values are read together."""
-    total = 0
+    total, large = 0, 0
 
-    def batch_of(row: SavedTensor) -> int:
-        nonlocal total
+    def batch_of(row: SavedTensor) -> tuple[int, int]:
+        nonlocal total, large
         total += row.nbytes + _BATCH_BYTES // _BATCH_ROWS
-        return total // _BATCH_BYTES
+        if row.nbytes > _BATCH_BYTES:
+            # A large value is read alone, in pieces.
+            large += 1
+            total = 0
+            return -large, 0
+        return large, total // _BATCH_BYTES
 
     for _, batch in groupby(rows, batch_of):
         yield list(batch)

@@ -20,7 +20,7 @@ import tensortrial
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.verify import Damage, Verification
+from tensortrial.read.verify import Damage, Verification, chunks
 from tensortrial.write import close_compaction
 
 STEPS = 6
@@ -128,6 +128,28 @@ def test_a_flipped_bit_of_a_value_that_is_read_in_pieces_is_found(
         assert the_damage(tmp_path).tensors == ("large",)
         flip(path, position)
     assert tensortrial.verify(tmp_path).is_whole
+
+
+def test_every_value_is_read_also_one_after_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_BATCH_BYTES", 1 << 16)
+    read: list[str] = []
+    in_pieces, together = chunks.check_value_in_pieces, chunks.read_values
+
+    def note_one(storage: Any, row: Any) -> None:
+        read.append(row.name)
+        in_pieces(storage, row)
+
+    def note_many(storage: Any, rows: Any) -> Any:
+        read.extend(row.name for row in rows)
+        return together(storage, rows)
+
+    monkeypatch.setattr(chunks, "check_value_in_pieces", note_one)
+    monkeypatch.setattr(chunks, "read_values", note_many)
+    sizes = [9000, 10, 10, 10_000, 11_000, 10]
+    with Job(tmp_path) as job:
+        job.step({f"w{number}": np.arange(float(size)) for number, size in enumerate(sizes)})
+    assert tensortrial.verify(tmp_path).is_whole
+    assert sorted(read) == [f"w{number}" for number in range(len(sizes))]
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
