@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
-from tensortrial.format.checksum import sealed
+from tensortrial.format.checksum import FOOTER_CHECKSUM, sealed
 from tensortrial.format.flush_range import FROM_START
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import INDEX, RunInfo, WorkerInfo
@@ -138,7 +138,8 @@ def with_bounds(run: Path) -> None:
     """Write a run's index files again, with minimum and maximum of every column, as releases have done."""
     for path in (run / INDEX).rglob("*.parquet"):
         table = pq.ParquetFile(path).read()
-        footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
+        of_today = (b"ARROW:schema", FOOTER_CHECKSUM)
+        footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key not in of_today}
         with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
             writer.add_key_value_metadata(footer)
             writer.write_table(table)

@@ -115,7 +115,7 @@ def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
     assert trial.tensor_names(collection="custom") == ["hidden/outputs"]
     assert trial.tensor("loss").value(0, modes.TRAIN).shape == ()
     assert np.isfinite(trial.tensor("accuracy").value(0, modes.EVAL))
-    assert trial.tensor_names(collection="sm_metrics") == ["epochs"]
+    assert trial.tensor_names(collection="sm_metrics") == ["scalar/epochs"]
 
 
 @pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
