@@ -8,16 +8,18 @@ part of DuckDB's SQL that translates. Its results are Arrow tables or Python row
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from ..errors import QueryError
 from ..storage.open import Storage
 
 Rows = list[tuple[Any, ...]]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,25 @@ class UserQuery:
     """In the SQL of the engine."""
     views: frozenset[str]
     """The public views that it reads."""
+
+
+class MissingFile(QueryError):
+    """A file that a query reads was deleted after the views were made."""
+
+
+_ATTEMPTS = 5
+"""How many times a query is run whose files are compacted while it reads them."""
+
+
+def repeated(work: Callable[[], _T], remade: Callable[[], bool]) -> _T:
+    """Return what `work` returns; repeat it if a file was missing and the views were `remade` of other files."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except MissingFile:
+            if not remade():
+                raise
+    return work()
 
 
 class Answer(Protocol):
@@ -194,18 +215,27 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def run(self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
+    def run(
+        self,
+        query: UserQuery,
+        parameters: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        remade: Callable[[], bool] = lambda: False,
+    ) -> Answer:
         """Run a user's query on views that have been made.
 
         Args:
             query: A query that `parse` returned.
             parameters: The values of `$name` in it.
             timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
+            remade: Called when a file of a view is missing. Makes the views again and returns True if other files
+                replace it; then the query is repeated.
 
         Returns:
             The rows.
 
         Raises:
+            MissingFile: A file of a view is missing, and no other file replaces it.
             QueryError: The engine cannot run it.
             QueryTimeout: It took longer; like the others, it may be raised when rows are fetched.
         """

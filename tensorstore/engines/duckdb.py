@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -228,12 +228,16 @@ class DuckDBDatabase(Database):
             return UserQuery(query, _views_read(cursor, query, views))
 
     def run(
-        self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None
+        self,
+        query: UserQuery,
+        parameters: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        remade: Callable[[], bool] = lambda: False,
     ) -> DuckDBAnswer:
         self._lock_down()
         with query_errors(timeout):
             # On cursors of its own: its rows are computed lazily, while others run queries.
-            return DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout)
+            return DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout, remade)
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own to this database, for a query that others do not wait for."""

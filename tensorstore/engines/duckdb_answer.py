@@ -23,7 +23,7 @@ from ..errors import (
     TemporaryDiskExceeded,
     TensorTrialError,
 )
-from .base import Rows
+from .base import MissingFile, Rows, repeated
 from .interrupting import DeadlinePassed, interruptible
 
 _T = TypeVar("_T")
@@ -45,7 +45,9 @@ class DuckDBAnswer:
         query: str,
         parameters: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        remade: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._remade = remade
         self._connect = connect
         self._in_use = in_use
         self._query = query
@@ -53,7 +55,7 @@ class DuckDBAnswer:
         self._timeout = timeout
         self._process = os.getpid()
         # The first method that takes rows need not bind the query again.
-        self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = self._bound()
+        self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = self._repeated(self._bound)
         relation = self._ready[1]
         self.columns: list[str] = list(relation.columns)
         """The names of the columns."""
@@ -68,13 +70,23 @@ class DuckDBAnswer:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values, while the query runs."""
+        connection, rows = self._repeated(self._begun)
+        try:
+            while rows:
+                yield from rows
+                rows = self._run(connection, lambda: connection.fetchmany(_FETCHED_ROWS))
+        finally:
+            connection.close()
+
+    def _begun(self) -> tuple[duckdb.DuckDBPyConnection, Rows]:
+        """Return a connection that runs the query, and its first rows."""
         connection = self._connection()
         try:
             self._run(connection, lambda: connection.execute(self._query, self._parameters))
-            while rows := self._run(connection, lambda: connection.fetchmany(_FETCHED_ROWS)):
-                yield from rows
-        finally:
+            return connection, self._run(connection, lambda: connection.fetchmany(_FETCHED_ROWS))
+        except BaseException:
             connection.close()
+            raise
 
     def fetchnumpy(self) -> dict[str, Any]:
         """Return the columns as numpy arrays, by name."""
@@ -97,13 +109,16 @@ class DuckDBAnswer:
 
     def arrow(self, batch_size: int = _BATCH_ROWS) -> pa.RecordBatchReader:
         """Return a reader of record batches, of `batch_size` rows at most, which runs the query while it is read."""
+        connection, reader = self._repeated(lambda: self._reader(batch_size))
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
+
+    def _reader(self, batch_size: int) -> tuple[duckdb.DuckDBPyConnection, Any]:
         connection, relation = self._taken()
         try:
-            reader = self._run(connection, lambda: relation.to_arrow_reader(batch_size))
+            return connection, self._run(connection, lambda: relation.to_arrow_reader(batch_size))
         except BaseException:
             connection.close()
             raise
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
 
     to_arrow_reader = arrow
 
@@ -149,7 +164,13 @@ class DuckDBAnswer:
             raise QueryError("this answer belongs to the process that forked: make the query again in this one")
         return ready or self._bound()
 
+    def _repeated(self, work: Callable[[], _T]) -> _T:
+        return repeated(work, self._remade)
+
     def _take(self, work: Callable[[Any], _T]) -> _T:
+        return self._repeated(lambda: self._take_once(work))
+
+    def _take_once(self, work: Callable[[Any], _T]) -> _T:
         connection, relation = self._taken()
         try:
             return self._run(connection, lambda: work(relation))
@@ -170,6 +191,7 @@ class DuckDBAnswer:
 
 # DuckDB makes a text of an exception that is raised where it reads a file.
 _DAMAGE = re.compile(r"\bCorruptFile: (?P<path>[^\n]+?): (?P<said>[^\n]+)")
+_MISSING = re.compile(r"\bFileNotFoundError: [^\n]*?(?P<said>no such file in the run: [^\n]+)")
 
 
 @contextmanager
@@ -192,6 +214,8 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
     except Exception as exc:
         if damage := _DAMAGE.search(str(exc)):
             raise CorruptFile(damage["path"], damage["said"]) from exc
+        if missing := _MISSING.search(str(exc)):
+            raise MissingFile(f"{missing['said']}: it was deleted before the query had read it") from exc
         # Those of pyarrow, pandas and Python come from values that they cannot hold.
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
         raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc

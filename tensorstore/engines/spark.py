@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout,
 from ..format.arrow_arrays import with_decimals
 from ..storage.open import Storage
 from . import spark_sql
-from .base import Database, FilesView, Rows, RunFile, UserQuery, rows_of
+from .base import Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:
@@ -184,7 +185,11 @@ class SparkDatabase(Database):
         return spark_sql.select(query, views, self._dialect)
 
     def run(
-        self, query: UserQuery, parameters: dict[str, Any] | None = None, timeout: float | None = None
+        self,
+        query: UserQuery,
+        parameters: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        remade: Callable[[], bool] = lambda: False,
     ) -> SparkAnswer:
         # A group of its own, so that no other job of this session is cancelled with it.
         context, group = self._session.sparkContext, f"tensortrial-{uuid.uuid4().hex}"
@@ -194,7 +199,8 @@ class SparkDatabase(Database):
             return self._run(query.text, parameters)
 
         try:
-            return SparkAnswer(interruptible(run, lambda: context.cancelJobGroup(group), timeout))
+            stop = partial(context.cancelJobGroup, group)
+            return SparkAnswer(repeated(lambda: interruptible(run, stop, timeout), remade))
         except DeadlinePassed as exc:
             assert timeout is not None
             raise QueryTimeout(timeout) from exc
@@ -206,7 +212,8 @@ class SparkDatabase(Database):
         try:
             return self._session.sql(text, args=parameters or None).toArrow()
         except (PySparkException, Py4JError) as exc:
-            raise QueryError(str(exc)) from exc
+            said = str(exc)
+            raise (MissingFile if "FILE_NOT_EXIST" in said else QueryError)(said) from exc
 
     # Views.
 

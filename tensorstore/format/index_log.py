@@ -95,8 +95,10 @@ class IndexFiles:
         """
         self._source = source or self._storage
         missing: dict[str, str] = {}
+        gone: set[str] = set()
         for _ in range(_ATTEMPTS):
-            gone, before = self._take_new(worker, rescan), missing
+            before = missing
+            gone = self._take_new(worker, rescan, gone)
             missing = self._find_missing(worker)
             if missing and missing == before:
                 # In two listings: it is not being compacted.
@@ -104,6 +106,8 @@ class IndexFiles:
             elif not missing and not gone:
                 break
             rescan = True
+        if gone:
+            raise StorageError(index_folder(worker), "its files were compacted while they were read; read them again")
         # Files that were read before a listing failed are returned once one succeeds.
         found, self._new = self._new, []
         return found
@@ -138,12 +142,15 @@ class IndexFiles:
             self._missing.add(path)
             self.set_aside(path, MissingIndexFile(path, f"it is missing, and with it its steps: {by} names it"))
 
-    def _take_new(self, worker: str, rescan: bool) -> bool:
-        """Read what is new. Return True if some files were deleted before they were read."""
+    def _take_new(self, worker: str, rescan: bool, gone_before: set[str]) -> set[str]:
+        """Read what is new. Return the files that were deleted before they were read.
+
+        Those are compacted, as a new listing shows; one of `gone_before`, which is listed again, is damaged.
+        """
         listed = self._listed(worker, rescan)
         if listed == [self._last.get(worker)]:
-            return False
-        gone = False
+            return set()
+        gone: set[str] = set()
         tried: set[str] = set()
         # If a file turns out to be damaged, those that it supersedes are read instead.
         while fresh := self._fresh(listed, tried):
@@ -151,8 +158,8 @@ class IndexFiles:
             for path, _, summary in list(read_summaries(self._source, fresh)):
                 if isinstance(summary, IndexSummary):
                     self._take(worker, path, summary)
-                elif isinstance(summary, FileNotFoundError) and path not in self._unread and not rescan:
-                    gone = True
+                elif isinstance(summary, FileNotFoundError) and path not in self._unread | gone_before:
+                    gone.add(path)
                 else:
                     self._set_aside(path, summary)
         self._remember_last(worker, listed)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from ..engines.base import Answer, Engine, Rows, RunFile
 from ..engines.duckdb import DuckDBEngine
-from ..errors import FileError
+from ..errors import FileError, MissingChunk
 from ..format import arrow_arrays
 from ..format.index_log import IndexFiles, NewFile
 from ..format.index_reader import IndexRows
@@ -21,7 +22,7 @@ from ..format.index_types import SavedTensor
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
 from ..storage.open import FileSource, Storage
 from .index_tables import TABLES, TEXTS, IndexTables
-from .readable_files import ReadableFiles
+from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
 from .views import StepRange, Views
 
@@ -175,7 +176,14 @@ class Catalogue:
         """
         with self._lock:
             self._find_compacted()
-            return self._views.sql(query, parameters, timeout)
+            return self._views.sql(query, parameters, timeout, self._after_recovery)
+
+    @contextmanager
+    def _after_recovery(self) -> Iterator[None]:
+        """Find the files that replaced others, and let nobody change the catalogue inside the block."""
+        with self._lock:
+            self.recover()
+            yield
 
     def close(self) -> None:
         with self._lock:
@@ -225,8 +233,8 @@ class Catalogue:
     def _find_compacted(self) -> None:
         """Find the files that have superseded others, before an engine reads the superseded ones.
 
-        Superseded files are deleted after a while, and an engine cannot recover from that. Remote folders are not
-        listed for each query.
+        Superseded files are deleted after a while, and a query that finds one missing has to be repeated. Remote
+        folders are not listed for each query.
         """
         now = time.monotonic()
         if self._storage.is_local or now - self._listed_at > _LISTED_SECONDS:
@@ -234,13 +242,21 @@ class Catalogue:
             self._listed_at = now
 
     def _index_paths(self) -> list[RunFile]:
-        paths = [path for _, path in self._database.fetch("index_paths", {})]
-        return list(self._readable(paths, INDEX_SCHEMA, new=True))
+        return self._named_files("index_paths", lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
 
     def _chunk_paths(self) -> list[RunFile]:
-        # In the order of the steps, for the engine's sake. A chunk may be named by two flushes.
-        paths = list(dict.fromkeys(path for _, path in self._database.fetch("chunk_paths", {})))
-        return list(self._readable(paths, TENSORS_SCHEMA))
+        return self._named_files("chunk_paths", lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
+
+    def _named_files(self, query: str, check: Callable[[Sequence[str]], CheckedFiles]) -> list[RunFile]:
+        """Return the files that a query finds, and that are whole. A file that was compacted is replaced."""
+        while True:
+            # In the order of the steps, for the engine's sake. A chunk may be named by two flushes.
+            paths = list(dict.fromkeys(path for _, path in self._database.fetch(query, {})))
+            checked = list(check(paths))
+            is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
+            # What was listed a moment ago may have been compacted and deleted since.
+            if not (is_missing and self.recover()):
+                return list(self._readable(checked))
 
     def _list_findings(self) -> list[str]:
         """List the files of findings, for each query: rules of other processes write them at any time."""
@@ -248,11 +264,11 @@ class Catalogue:
         return self._findings
 
     def _finding_paths(self) -> list[RunFile]:
-        return list(self._readable(self._findings, FINDINGS_SCHEMA))
+        return list(self._readable(self._readable_files.check(self._findings, FINDINGS_SCHEMA)))
 
-    def _readable(self, paths: Sequence[str], schema: pa.Schema, new: bool = False) -> Iterator[RunFile]:
+    def _readable(self, checked: CheckedFiles) -> Iterator[RunFile]:
         """Yield the files that exist and are whole: one bad file would make a view useless."""
-        for path, error in (self._readable_files.check_new if new else self._readable_files.check)(paths, schema):
+        for path, error in checked:
             if error is None:
                 yield RunFile(self._storage, path)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -15,6 +15,8 @@ _TAIL_BYTES = 64 << 10
 """Enough for most footers."""
 _WHOLE_BYTES = 4 << 20
 """A larger remote file is verified part by part, as an engine reads it."""
+CheckedFiles = Iterable[tuple[str, FileError | None]]
+"""Files, each with the error for which it cannot be read."""
 _MISSING = "the index names this file, and it is missing"
 
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -17,7 +18,16 @@ import pyarrow as pa
 from .. import forking
 from ..engines.base import Answer, Database, Engine, RunFile
 from ..engines.duckdb import DuckDBEngine
-from ..errors import ConfigurationError, CorruptFile, QueryError, RunNotFound, StorageError, TensorTrialError
+from ..errors import (
+    ConfigurationError,
+    CorruptFile,
+    FileError,
+    MissingChunk,
+    QueryError,
+    RunNotFound,
+    StorageError,
+    TensorTrialError,
+)
 from ..format import arrow_arrays
 from ..format.documents import utc
 from ..format.flush_range import current_files
@@ -164,7 +174,7 @@ class Runs:
         if self._inherited:
             self._connect()
         assert self._views is not None
-        return self._views.sql(query, parameters, timeout)
+        return self._views.sql(query, parameters, timeout, self._refusing_compacted)
 
     def refresh(self) -> None:
         """Find new runs, and new data in the runs that are open.
@@ -237,14 +247,30 @@ class Runs:
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
-            listed = {info.worker: current_files(list_index(storage, info.worker)) for info in workers.infos}
-            readable = set(self._readable(storage, [path for paths in listed.values() for path in paths], INDEX_SCHEMA))
-            index = {worker: [path for path in paths if path in readable] for worker, paths in listed.items()}
+            index = self._readable_index(storage, [info.worker for info in workers.infos])
             return OpenedRun(name, storage, info, workers, ended, index)
         except (TensorTrialError, FileNotFoundError) as exc:
             error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
             self.damaged[storage.url] = error
             return None
+
+    def _readable_index(self, storage: Storage, workers: Sequence[str]) -> dict[str, list[str]]:
+        """Return the index files of each worker that can be read, and that no other such file supersedes."""
+        files = ReadableFiles(storage)
+        damaged: dict[str, FileError] = {}
+        missing: dict[str, FileError] = {}
+        while True:
+            listed = {worker: list_index(storage, worker) for worker in workers}
+            usable = {worker: [path for path in paths if path not in damaged] for worker, paths in listed.items()}
+            index = {worker: current_files(paths) for worker, paths in usable.items()}
+            checked = files.check([path for paths in index.values() for path in paths], INDEX_SCHEMA)
+            errors = {path: error for path, error in checked if error is not None}
+            if not errors:
+                self.damaged.update({f"{storage.url}/{path}": error for path, error in damaged.items()})
+                return index
+            # One that is missing was compacted since it was listed, unless it is listed again.
+            damaged |= {path: error for path, error in errors.items() if not _is_missing(error) or path in missing}
+            missing |= {path: error for path, error in errors.items() if _is_missing(error)}
 
     def _readable(self, storage: Storage, paths: list[str], schema: pa.Schema) -> list[str]:
         """Return the files that exist and are whole: one bad file would make the views useless."""
@@ -286,6 +312,19 @@ class Runs:
             for path in paths
         ]
 
+    @contextmanager
+    def _refusing_compacted(self) -> Iterator[None]:
+        """Raise QueryError if files of the runs were compacted since they were opened."""
+        for run in self._runs.values():
+            self._check_compacted(run)
+        yield
+
+    def _check_compacted(self, run: OpenedRun) -> None:
+        for worker, paths in run.index.items():
+            now = set(current_files(list_index(run.storage, worker)))
+            if gone := [path for path in paths if path not in now]:
+                raise _compacted(run, gone[0])
+
     def _finding_files(self) -> list[RunFile]:
         return [
             RunFile(run.storage, path, run.name)
@@ -301,8 +340,15 @@ class Runs:
         return [
             RunFile(self._runs[name].storage, path, name)
             for name, paths in chunks.items()
-            for path in self._readable(self._runs[name].storage, list(paths), TENSORS_SCHEMA)
+            for path in self._readable_chunks(self._runs[name], list(paths))
         ]
+
+    def _readable_chunks(self, run: OpenedRun, paths: list[str]) -> list[str]:
+        readable = self._readable(run.storage, paths, TENSORS_SCHEMA)
+        missing = (path for path in paths if _is_missing(self.damaged.get(f"{run.storage.url}/{path}")))
+        if any(missing):
+            self._check_compacted(run)
+        return readable
 
 
 class _Steps:
@@ -324,11 +370,19 @@ class _Steps:
             if isinstance(summary, IndexSummary):
                 yield NewFile(workers[path], path, summary, [])
             elif isinstance(summary, FileNotFoundError):
-                raise QueryError(
-                    f"{run.storage.url}/{path} is missing: it was compacted since the runs were opened; call refresh()"
-                )
+                raise _compacted(run, path)
             elif isinstance(summary, TensorTrialError):
                 self._damaged[f"{run.storage.url}/{path}"] = summary
+
+
+def _is_missing(error: TensorTrialError | None) -> bool:
+    return isinstance(error, MissingChunk)
+
+
+def _compacted(run: OpenedRun, path: str) -> QueryError:
+    return QueryError(
+        f"{run.storage.url}/{path} is missing: it was compacted since the runs were opened; call refresh()"
+    )
 
 
 _RUNS = pa.schema(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -79,11 +80,34 @@ class Views:
         view = FilesView(view.name, view.schema, view.time, view.step, self._first, self._end)
         self._database.make_files_view(view, files())
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """Return the rows of a user's query on the views; see `Database.parse` and `Database.run`."""
+    def sql(
+        self,
+        query: str,
+        parameters: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        find_compacted: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Answer:
+        """Return the rows of a user's query on the views; see `Database.parse` and `Database.run`.
+
+        `find_compacted` is called when a file is missing while the query reads it. It finds the files that replace
+        others, and returns a context in which the views are made of them.
+        """
         parsed = self._database.parse(query, self._names)
         self._update(parsed.views)
-        return self._database.run(parsed, parameters, timeout)
+        made_of = self._made_of(parsed.views)
+
+        def remade() -> bool:
+            nonlocal made_of
+            with find_compacted():
+                self._update(parsed.views)
+                before, made_of = made_of, self._made_of(parsed.views)
+                return made_of != before
+
+        return self._database.run(parsed, parameters, timeout, remade)
+
+    def _made_of(self, views: Iterable[str]) -> list[object]:
+        """Return what differs once a view is made of other files or tables."""
+        return [self._made[view] for view in sorted(views)]
 
     def _update(self, views: Iterable[str]) -> None:
         """Make the views that a query reads, unless what they are made of is as it was."""

@@ -1,0 +1,206 @@
+"""Readers of a run that is compacted without any grace while they list, verify and read it: no row is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import Job
+from tensortrial.engines.duckdb_answer import DuckDBAnswer
+from tensortrial.errors import QueryError
+from tensortrial.maintenance.compaction import compact
+from tensortrial.read.runs import Runs
+from tensortrial.read.trial import Trial
+from tensortrial.storage.base import Paths, Tails
+from tensortrial.storage.local import LocalStorage
+from tensortrial.write import close_compaction
+
+VIEWS = ["tensors", "scalars", "tensor_values"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compacted_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+
+
+class Interrupted(LocalStorage):
+    """A storage in which something else happens right after the next listing, or before the next reads of footers."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.after_listing: list[Callable[[], Any]] = []
+        self.before_reading: list[Callable[[], Any]] = []
+
+    def _list_after(self, folder: str, after: str) -> Paths:
+        paths = super()._list_after(folder, after)
+        if self.after_listing and paths:
+            self.after_listing.pop(0)()
+        return paths
+
+    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
+        if self.before_reading and any(path.startswith("index/") for path in paths):
+            self.before_reading.pop(0)()
+        return super().read_tails(paths, length)
+
+
+def flush(job: Job, count: int) -> None:
+    for _ in range(count):
+        step = job.next_global_step
+        job.step({"w": np.arange(4.0) + step, "loss": step / 2})
+        job.flush()
+
+
+def write(folder: Path, flushes: int) -> None:
+    with Job(folder, flush_seconds=3600) as job:
+        flush(job, flushes)
+
+
+def opened(storage: LocalStorage) -> Trial:
+    return Trial(storage, tensortrial.create_trial(storage.url).info, "t")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_sql_on_a_run_that_is_compacted_after_it_was_listed(tmp_path: Path, view: str) -> None:
+    write(tmp_path, 6)
+    storage = Interrupted(tmp_path)
+    trial = opened(storage)
+    storage.after_listing.append(lambda: compact(tmp_path, grace=0))
+    ((count,),) = trial.sql(f"select count(distinct global_step) from {view}").fetchall()
+    assert (count, storage.after_listing) == (6, [])
+    assert not trial.damaged
+    assert trial.values(["w"])["w"].keys() == set(range(6))
+
+
+TAKEN = {
+    "fetchall": lambda answer: len(answer.fetchall()),
+    "iterator": lambda answer: len(list(answer)),
+    "df": lambda answer: len(answer.df()),
+    "arrow": lambda answer: len(answer.arrow().read_all()),
+    "to_arrow_table": lambda answer: len(answer.to_arrow_table()),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("taken", TAKEN)
+def test_rows_that_are_taken_after_the_files_were_compacted(tmp_path: Path, view: str, taken: str) -> None:
+    write(tmp_path, 6)
+    trial = tensortrial.create_trial(tmp_path)
+    answer = trial.sql(f"select global_step from {view} where name in ('w', 'loss')")
+    compact(tmp_path, grace=0)
+    # Another query finds what replaced the files, and makes other views again.
+    assert trial.sql("select count(*) from steps").fetchall() == [(6,)]
+    assert TAKEN[taken](answer) == (12 if view != "scalars" and view != "tensor_values" else 6)
+    assert not trial.damaged
+
+
+def test_a_file_that_is_deleted_and_not_compacted_is_named(tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    answer = tensortrial.create_trial(tmp_path).sql("select * from tensors")
+    path = next(tmp_path.glob("index/*/*/00000001.parquet"))
+    path.unlink()
+    with pytest.raises(QueryError, match=path.name):
+        answer.fetchall()
+
+
+def test_files_that_are_compacted_again_before_they_are_listed_again(tmp_path: Path) -> None:
+    """The second time, the files are gone that the second listing has shown for the first time."""
+    with Job(tmp_path, flush_seconds=3600, steps_per_directory=5) as job:
+        flush(job, 6)
+        storage = Interrupted(tmp_path)
+
+        def grow_and_compact() -> None:
+            flush(job, 5)
+            compact(tmp_path, grace=0)
+
+        storage.before_reading += [grow_and_compact, grow_and_compact]
+        trial = opened(storage)
+        assert trial.steps(show_incomplete_steps=True) == [*range(16)]
+        assert not storage.before_reading
+        assert not trial.damaged
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_many_runs_that_are_compacted_while_they_are_opened(tmp_path: Path, view: str) -> None:
+    write(tmp_path, 6)
+    storage = Interrupted(tmp_path)
+    storage.after_listing.append(lambda: compact(tmp_path, grace=0))
+    runs = Runs([storage])
+    assert runs.sql(f"select count(distinct global_step) from {view}").fetchall() == [(6,)]
+    assert not runs.damaged
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "steps"])
+def test_many_runs_that_are_compacted_after_they_were_opened(tmp_path: Path, view: str) -> None:
+    write(tmp_path, 6)
+    runs = tensortrial.open_runs(tmp_path)
+    compact(tmp_path, grace=0)
+    with pytest.raises(QueryError, match=r"compacted since the runs were opened; call refresh\(\)"):
+        runs.sql(f"select * from {view}").fetchall()
+    runs.refresh()
+    assert runs.sql(f"select count(distinct global_step) from {view}").fetchall() == [(6,)]
+
+
+def test_many_runs_pass_over_a_damaged_compacted_file(tmp_path: Path) -> None:
+    write(tmp_path, 6)
+    wide = tmp_path / "index/worker=worker_0/step=000000000000/00000000-00000005.parquet"
+    wide.write_bytes(b"PAR1")
+    runs = tensortrial.open_runs(tmp_path)
+    assert runs.sql("select count(distinct global_step) from tensors").fetchall() == [(6,)]
+    assert list(runs.damaged) == [str(wide)]
+
+
+PROGRAM = """
+    import sys
+    from pathlib import Path
+    from tensortrial.maintenance.compaction import compact
+    while not Path(sys.argv[2]).exists():
+        compact(sys.argv[1], grace=0)
+"""
+
+
+def test_every_query_while_another_process_compacts_without_grace(tmp_path: Path) -> None:
+    folder, enough = tmp_path / "run", tmp_path / "enough"
+    with Job(folder, flush_seconds=3600, steps_per_directory=4) as job:
+        flush(job, 1)
+        trial = tensortrial.create_trial(folder)
+        command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(enough)]
+        compacting = subprocess.Popen(command)
+        try:
+            for _ in range(60):
+                flush(job, 2)
+                check(trial, job.next_global_step)
+                check_runs(folder, job.next_global_step)
+        finally:
+            enough.touch()
+            assert compacting.wait(60) == 0
+    assert not trial.damaged
+
+
+def check(trial: Trial, count: int) -> None:
+    steps = trial.steps(show_incomplete_steps=True)
+    assert steps == [*range(count)]
+    for view in VIEWS:
+        answer = trial.sql(f"select distinct global_step from {view} order by 1")
+        assert isinstance(answer, DuckDBAnswer)
+        assert answer.fetchall() == [(step,) for step in steps]
+    assert trial.values(["w"], steps)["w"].keys() == set(steps)
+    assert trial.tensor_names(step=steps[-1]) == ["loss", "w"]
+
+
+def check_runs(folder: Path, count: int) -> None:
+    runs = tensortrial.open_runs(folder)
+    assert not runs.damaged
+    try:
+        assert runs.sql("select count(distinct global_step) from tensors").fetchall() == [(count,)]
+        assert runs.sql("select count(distinct global_step) from tensor_values").fetchall() == [(count,)]
+    except QueryError as exc:
+        assert "call refresh()" in str(exc)  # noqa: PT017 - one or the other
+    assert not runs.damaged
