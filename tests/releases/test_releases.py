@@ -126,7 +126,7 @@ class History:
             assert sorted(found["rows"]) == sorted(expected), version.name
             for key, row in expected.items():
                 assert found["rows"][key][:3] == row[:3], f"{key} in {version.name}"
-                assert found["rows"][key][3] == pytest.approx(row[3], rel=1e-4), f"{key} in {version.name}"
+                assert found["rows"][key][3] == pytest.approx(row[3], rel=1e-4, abs=1e-5), f"{key} in {version.name}"
             in_chunks = sum(row[0] is not None and row[1] != [] for row in expected.values())
             assert (found["counted"], found["values"]) == (len(expected), in_chunks), version.name
 
