@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import unquote
 
 from ..config.collection import Collection
@@ -87,11 +88,13 @@ class Workers:
         """Whether every worker of the newest session has ended, or the job was marked as ended."""
         if self._marked_ended or _MARK_NAME in self._ended_files:
             return True
-        never_began = len(self._ended_unclaimed())
-        if not self._files or len(self._files) + never_began < self.num_workers:
+        if not self._files or self._are_some_awaited():
             return False
-        current = sorted(self._files.values(), key=_by_session, reverse=True)[: self.num_workers - never_began]
-        return all(self._has_ended(info.worker) for info in current)
+        return all(self._has_ended(info.worker) for info in self._of_newest_session())
+
+    def _are_some_awaited(self) -> bool:
+        """Return whether workers of the newest session have neither begun nor been marked as ended."""
+        return len(self._of_newest_session()) + len(self._ended_unclaimed()) < self.num_workers
 
     @property
     def ended(self) -> list[str]:
@@ -112,8 +115,10 @@ class Workers:
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
     def _of_newest_session(self) -> list[WorkerInfo]:
-        newest = self._newest().session if self._files else 0
-        return [info for info in self.infos if info.session == newest]
+        return [info for info in self.infos if info.session == self._newest_session()]
+
+    def _newest_session(self) -> int:
+        return self._newest().session if self._files else 0
 
     def _has_ended(self, worker: str) -> bool:
         name = _file_name(end_path(worker))
@@ -124,11 +129,18 @@ class Workers:
         return name in self._files and self._end_sessions.get(name, 0) < self._files[name].session
 
     def _ended_unclaimed(self) -> list[str]:
-        """Return workers with an end mark and no claim: they were marked as ended before they began."""
+        """Return workers that were marked as ended before they began in the newest session."""
+        newest = self._newest_session()
+        unclaimed = {name for name in self._unclaimed_marks() if self._end_sessions.get(name, 0) >= newest}
+        workers = {unquote(name.removesuffix(".json")) for name in unclaimed}
+        return sorted(workers | (self._marked_workers - {info.worker for info in self._of_newest_session()}))
+
+    def _unclaimed_marks(self) -> set[str]:
+        """Return the end marks of workers that have no claim in the newest session."""
         # A name with '=' is the end of one session of a worker.
         names = {name for name in self._ended_files if name.endswith(".json") and "=" not in name} - {_MARK_NAME}
-        unclaimed = {unquote(name.removesuffix(".json")) for name in names - set(self._files)}
-        return sorted(unclaimed | (self._marked_workers - {info.worker for info in self._files.values()}))
+        newest = self._newest_session()
+        return {name for name in names if name not in self._files or self._files[name].session < newest}
 
     def refresh(self, source: FileSource | None = None) -> bool:
         """Find new claims and end marks, in the `source` or, if None, in the run. Return whether anything changed."""
@@ -172,10 +184,16 @@ class Workers:
         self._end_sessions = {name: session for name, session in before.items() if name in self._ended_files}
         for name, info in self._files.items():
             if name in self._ended_files and self._is_of_earlier_session(name):
-                self._end_sessions[name] = self._session_of_end(name, info)
+                self._end_sessions[name] = self._session_of_end(name, info.session)
+        newest = self._newest_session()
+        if newest and self._are_some_awaited():
+            for name in self._unclaimed_marks():
+                if self._end_sessions.get(name, 0) < newest:
+                    claimed = self._files[name].session if name in self._files else newest
+                    self._end_sessions[name] = self._session_of_end(name, claimed)
         return self._end_sessions != before
 
-    def _session_of_end(self, name: str, info: WorkerInfo) -> int:
+    def _session_of_end(self, name: str, unsaid: int) -> int:
         path = f"{END}/{name}"
         session = None
         try:
@@ -185,7 +203,7 @@ class Workers:
         except FileNotFoundError:
             pass  # removed since it was listed
         # One of an earlier release does not say it.
-        return info.session if session is None else session
+        return unsaid if session is None else session
 
     def reread(self) -> bool:
         """Read the claims again: they may change once training has begun. Return whether they did."""
@@ -210,13 +228,14 @@ class Workers:
             self._marked_ended = True
 
     def _mark_worker_ended(self, worker: str) -> None:
-        if not self._write_mark(end_path(worker), {"worker": worker}):
+        if not self._write_mark(end_path(worker), {"worker": worker, "session": self._newest_session()}):
             self._marked_workers |= {worker}
 
-    def _write_mark(self, path: str, whose: dict[str, str]) -> bool:
+    def _write_mark(self, path: str, whose: dict[str, Any]) -> bool:
         document = {**whose, "ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
         try:
-            if _file_name(path) in self._ended_files and self._is_of_earlier_session(_file_name(path)):
+            name = _file_name(path)
+            if name in self._ended_files and self._end_sessions.get(name, 0) < whose.get("session", 0):
                 self._storage.remove(path)
             # A worker's own end mark stays.
             with suppress(AlreadyPublished):

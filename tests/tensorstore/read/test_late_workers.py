@@ -14,6 +14,7 @@ import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.errors import InvalidWorker, StepNotYetAvailable
 from tensortrial.read import waiting
+from tensortrial.read.step_state import StepState
 
 
 @pytest.fixture
@@ -143,3 +144,69 @@ def test_the_command_marks_a_worker(killed: Path) -> None:
     assert b"worker_0, worker_1" in done.stderr
     subprocess.run([*command, "mark-ended", killed, "--worker", "worker_1"], check=True, timeout=60)
     assert tensortrial.create_trial(killed).steps() == [*range(6)]
+
+
+def resumed(folder: Path, rank: int) -> Job:
+    job = Job(folder, f"worker_{rank}", 2, resume=True)
+    job.step({"x": 1.0})
+    return job
+
+
+def ended_job(folder: Path) -> None:
+    for job in [Job(folder, f"worker_{rank}", 2) for rank in range(2)]:
+        job.step({"x": 1.0})
+        job.close()
+
+
+def test_a_resumed_job_has_not_ended_before_all_its_workers_have_begun_again(tmp_path: Path) -> None:
+    ended_job(tmp_path)
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.loaded_all_steps
+    resumed(tmp_path, 0).close()
+    for each in (trial, tensortrial.create_trial(tmp_path)):
+        each.refresh()
+        assert not each.loaded_all_steps
+        assert each.has_passed_step(2) is StepState.NOT_YET_AVAILABLE
+        assert [(late.worker, late.last_step) for late in each.late_workers()] == [("worker_1", 0)]
+    resumed(tmp_path, 1).close()
+    trial.refresh()
+    assert trial.loaded_all_steps
+    assert trial.has_passed_step(2) is StepState.UNAVAILABLE
+
+
+def test_a_worker_that_does_not_begin_again_can_be_marked(tmp_path: Path) -> None:
+    ended_job(tmp_path)
+    trial, other = (tensortrial.create_trial(tmp_path) for _ in range(2))
+    resumed(tmp_path, 0).close()
+    trial.mark_ended(worker="worker_1")
+    other.refresh()
+    for each in (trial, other, tensortrial.create_trial(tmp_path)):
+        assert each.loaded_all_steps
+        assert each.late_workers() == []
+
+
+def test_a_mark_of_a_worker_that_never_began_says_nothing_of_the_next_session(tmp_path: Path) -> None:
+    job = Job(tmp_path, "worker_0", 2)
+    job.step({"x": 1.0})
+    job.close()
+    trial = tensortrial.create_trial(tmp_path)
+    trial.mark_ended(worker="worker_1")
+    assert trial.loaded_all_steps
+    resumed(tmp_path, 0).close()
+    trial.refresh()
+    assert not trial.loaded_all_steps
+    assert not tensortrial.create_trial(tmp_path).loaded_all_steps
+    trial.mark_ended(worker="worker_1")
+    assert trial.loaded_all_steps
+    assert tensortrial.create_trial(tmp_path).loaded_all_steps
+
+
+def test_fewer_workers_than_before_end_a_resumed_job(tmp_path: Path) -> None:
+    ended_job(tmp_path)
+    trial = tensortrial.create_trial(tmp_path)
+    with Job(tmp_path, "worker_0", 1, resume=True) as job:
+        job.step({"x": 1.0})
+        trial.refresh()
+        assert not trial.loaded_all_steps
+    trial.refresh()
+    assert trial.loaded_all_steps
