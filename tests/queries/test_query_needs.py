@@ -6,14 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.runs import EVAL, TRAIN, Job
+from support.runs import EVAL, TRAIN, Job, edit_document, write_index_again
 from tensortrial.errors import StatisticsNotSaved
 from tensortrial.format.record import Plan, Record
-from tensortrial.format.schema import INDEX
 
 WEIGHT = "fc/weights/fc/kernel:0"
 NEEDING = ["gradient_norms", "weight_changes", "update_ratios", "dead_layers", "worker_divergence"]
@@ -86,20 +84,10 @@ def test_a_gradient_is_linked_to_its_parameter(tmp_path: Path) -> None:
     assert rows[1] == ("run", "fc/weights/fc/kernel:0", "worker_0", "TRAIN", 1, 4.0, 3.0, 0.75)
 
 
-def without_parameter(run: Path) -> None:
-    """Write index files again as releases before the column did."""
-    for path in (run / INDEX).rglob("*.parquet"):
-        table = pq.ParquetFile(path).read().drop_columns(["parameter"])
-        footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
-        with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
-            writer.add_key_value_metadata(footer)
-            writer.write_table(table)
-
-
 def test_runs_with_and_without_the_column_are_read_together(tmp_path: Path) -> None:
     write(tmp_path / "new", ("l2",))
     write(tmp_path / "old", ("l2",))
-    without_parameter(tmp_path / "old")
+    write_index_again(tmp_path / "old", lambda table: table.drop_columns(["parameter"]))
     runs = tensortrial.open_runs([tmp_path / "old", tmp_path / "new"])
     found = runs.sql("select run, count(*), count(parameter) from tensors group by run order by run").fetchall()
     assert found == [("new", 24, 8), ("old", 24, 0)]
@@ -141,7 +129,6 @@ def test_the_first_batch_of_an_epoch_is_not_the_best_of_running_means(tmp_path: 
                 for batch in range(3):
                     job.step({"loss": means[3 * epoch + batch]}, TRAIN, collections=("losses",))
                 job.step({"val_loss": 1.0}, EVAL, collections=("losses",))
-        run = tmp_path / framework / "run.json"
-        run.write_text(run.read_text().replace('"framework": "test"', f'"framework": "{framework}"'))
+        edit_document(tmp_path / framework / "run.json", framework=framework)
         ((_, found, *_),) = tensortrial.query(tmp_path / framework, "best_runs").fetchall()
         assert found == best

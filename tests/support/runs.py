@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,13 @@ def _reduced(plan: Mapping[str, Any]) -> tuple[tuple[str, ...], bool, None, bool
 
 def with_bounds(run: Path) -> None:
     """Write a run's index files again, with minimum and maximum of every column, as releases have done."""
+    write_index_again(run, lambda table: table)
+
+
+def write_index_again(run: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Write a run's index files again with other columns, and without checksums, as earlier releases did."""
     for path in (run / INDEX).rglob("*.parquet"):
-        table = pq.ParquetFile(path).read()
+        table = change(pq.ParquetFile(path).read())
         of_today = (b"ARROW:schema", FOOTER_CHECKSUM)
         footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key not in of_today}
         with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
