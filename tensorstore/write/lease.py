@@ -33,6 +33,9 @@ _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
 _LOCK_SECONDS = 30.0
 
+_released: set[tuple[str, LeaseInfo]] = set()
+"""The leases, by run, that this process has released and whose files do not say so: the disk was full."""
+
 
 def lease_seconds() -> float:
     """Return how long a lease lasts that is not renewed: TENSORTRIAL_LEASE_SECONDS, or 60.
@@ -123,7 +126,7 @@ class Observer:
         return [lease for lease in leases if self._is_alive(lease)]
 
     def _is_alive(self, lease: LeaseInfo) -> bool:
-        if lease.released_at is not None:
+        if lease.released_at is not None or (self._storage.url, lease) in _released:
             return False
         if lease.process.is_local:
             return lease.process.runs
@@ -236,7 +239,11 @@ class Lease:
         self.drop()
         if self._taken_over is None:
             released = replace(self.info, released_at=datetime.now(UTC).isoformat())
-            self._storage.replace(self.info.path, released.to_bytes())
+            try:
+                self._storage.replace(self.info.path, released.to_bytes())
+            except StorageError:
+                _released.add((self._storage.url, self.info))
+                raise
 
     def drop(self) -> None:
         """Stop renewing, and write nothing."""

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 
-def start(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+def start(script: str, folder: Path, *, stdin: int | None = None, **variables: str) -> subprocess.Popen[str]:
     """Start a program in `folder` with this interpreter and what it can import."""
     (folder / "script.py").write_text(textwrap.dedent(script))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
@@ -17,6 +17,7 @@ def start(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
         [sys.executable, "script.py"],
         cwd=folder,
         env={**environment, "OMP_NUM_THREADS": "1", **variables},
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,357 @@
+"""Training processes that end in every way that happens, or are hampered: what they had published stays right."""
+
+from __future__ import annotations
+
+import ast
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from plain_job import problems, resume  # noqa: E402
+
+from support.programs import start  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import NotARun  # noqa: E402
+
+BEGINNING = f"""
+    import datetime, errno, os, pathlib, resource, shutil, signal, subprocess, sys, time
+    sys.path.insert(0, {str(HERE)!r})
+    import numpy as np
+    from plain_job import noise, published, save
+    from support.plain_hook import Hook
+
+    url = "disk/run"
+"""
+OFF = "is off from here on, training is not affected"
+"""What the log says when a hook turns itself off."""
+
+
+def finished(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
+    """Run a program to its end. Return its exit code, the lines it wrote, and what it wrote to stderr."""
+    with start(f"{BEGINNING}{script}", folder, TENSORTRIAL_STRICT="0", **variables) as process:
+        try:
+            out, err = process.communicate(timeout=90)
+        finally:
+            process.kill()
+    return process.returncode, out.split(), err
+
+
+def check(folder: Path, promised: dict[int, int]) -> None:
+    """Check that a run has what was published, that every step is right, and that the run can be resumed."""
+    url = str(folder / "disk" / "run")
+    assert problems(url, promised) == []
+    session = max(promised, default=0) + 1
+    resume(url, session)
+    assert problems(url, {**promised, session: 2}) == []
+    assert create_trial(url).loaded_all_steps
+
+
+# The end of a process.
+
+ENDINGS = pytest.mark.parametrize(
+    ("ending", "status", "closes"),
+    [
+        ("os._exit(3)", 3, False),
+        ("os.abort()", -signal.SIGABRT, False),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, False),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -signal.SIGTERM, True),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, True),
+        ("raise RuntimeError('of the training')", 1, True),
+        ("sys.exit(4)", 4, True),
+    ],
+    ids=["os._exit", "abort", "SIGKILL", "SIGTERM", "Ctrl-C", "exception", "sys.exit"],
+)
+
+
+@ENDINGS
+def test_a_process_that_ends_keeps_what_it_had_published(
+    tmp_path: Path, ending: str, status: int, closes: bool
+) -> None:
+    script = f"""
+    hook = Hook(url, flush_seconds=1000)
+    for index in range(12):
+        assert published(hook, 0, index)
+    for index in range(12, 15):
+        save(hook, 0, index)
+    {ending}
+    """
+    code, _, _ = finished(script, tmp_path)
+    assert code == status
+    trial = create_trial(tmp_path / "disk" / "run")
+    assert trial.loaded_all_steps is closes
+    check(tmp_path, {0: 14 if closes else 11})
+
+
+@pytest.mark.slow
+@ENDINGS
+def test_a_pytorch_job_that_ends_keeps_what_it_had_published(
+    tmp_path: Path, ending: str, status: int, closes: bool
+) -> None:
+    pytest.importorskip("torch")
+    from audit import Auditor, broken_promises
+
+    script = f"""
+    from digits_job import JobOptions, train
+
+    def published(index):
+        if index == 19:
+            {ending}
+
+    train(JobOptions(url, pause_seconds=0.0), published)
+    """
+    code, _, _ = finished(script, tmp_path)
+    assert code == status
+    auditor = Auditor(str(tmp_path / "disk" / "run"))
+    assert auditor.open()
+    auditor.read_all()
+    assert auditor.audit.problems + broken_promises({(0, 0): 19}, auditor.audit) == []
+    assert create_trial(tmp_path / "disk" / "run").loaded_all_steps is closes
+
+
+# Clocks.
+
+JUMP = """
+    def jump(seconds):
+        now, now_ns, day = time.time, time.time_ns, datetime.datetime
+
+        class Jumped(day):
+            @classmethod
+            def now(cls, tz=None):
+                return day.now(tz) + datetime.timedelta(seconds=seconds)
+
+        time.time = lambda: now() + seconds
+        time.time_ns = lambda: now_ns() + seconds * 10**9
+        for module in list(sys.modules.values()):
+            if getattr(module, "datetime", None) is day:
+                module.datetime = Jumped
+"""
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_a_clock_that_jumps_by_a_day_stops_no_flush(tmp_path: Path, hours: int) -> None:
+    script = f"""{JUMP}
+    hook = Hook(url, flush_seconds=0.02)
+    for index in range(5):
+        assert published(hook, 0, index)
+    jump({hours} * 3600)
+    for index in range(5, 10):
+        save(hook, 0, index)  # published by the writer alone
+    sys.stdin.readline()
+    hook.close()
+    """
+    began = time.time()
+    with start(f"{BEGINNING}{script}", tmp_path) as process:
+        url = tmp_path / "disk" / "run"
+        while not (url / "run.json").exists() and process.poll() is None:
+            time.sleep(0.01)
+        trial = create_trial(url)
+        deadline = time.monotonic() + 60
+        while len(trial.steps(show_incomplete_steps=True)) < 10:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+    rows = trial.sql("select global_step, epoch(saved_at) from tensors where name = 'index' order by 1").fetchall()
+    for step, saved_at in rows:
+        jumped = hours * 3600 if step >= 5 else 0
+        assert -1 < saved_at - began - jumped < 600
+    check(tmp_path, {0: 9})
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_a_process_whose_clock_is_wrong_by_a_day_keeps_out_of_a_run_in_use_and_reads_it(
+    tmp_path: Path, hours: int
+) -> None:
+    other = f"""{JUMP}
+    jump({hours} * 3600)
+    from tensortrial import create_trial
+    from tensortrial.errors import RunInUse
+    try:
+        Hook(url, resume=True)
+    except RunInUse:
+        print("in use")
+    print(len(create_trial(url).steps(show_incomplete_steps=True)))
+    """
+    script = """
+    hook = Hook(url)
+    assert all(published(hook, 0, index) for index in range(5))
+    print("ready", flush=True)
+    time.sleep(60)
+    """
+    with start(f"{BEGINNING}{script}", tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        code, lines, err = finished(other, tmp_path)
+        process.kill()
+    assert (code, lines) == (0, ["in", "use", "5"]), err
+    check(tmp_path, {0: 4})
+
+
+# Memory.
+
+
+@pytest.mark.parametrize(
+    ("form", "codec", "more"),
+    [("raw", "none", 0), ("statistics", "none", 40), ("raw", "zstd", 70), ("statistics", "zstd", 70)],
+)
+def test_a_job_that_gets_no_more_memory_trains_on(tmp_path: Path, form: str, codec: str, more: int) -> None:
+    script = f"""
+    from tensortrial import ReductionConfig
+
+    hook = Hook(url, codec="{codec}", include_collections=["large"])
+    hook.get_collection("large").include("large")
+    if {form == "statistics"}:
+        hook.get_collection("large").reduction_config = ReductionConfig(["mean", "std"], norms=["l2"])
+    large = np.random.default_rng(0).random(1 << 23, np.float32)  # 32 MiB
+    for index in range(6):
+        assert published(hook, 0, index)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + ({more} << 20), -1))
+    last = 5
+    for index in range(6, 10):
+        hook.save_tensor("large", large)
+        if published(hook, 0, index):
+            last = index
+    hook.close()
+    print(last)
+    """
+    code, lines, err = finished(script, tmp_path)
+    assert code == 0, err
+    last = int(lines[-1])
+    assert last == 9 or OFF in err
+    assert more or last == 5
+    check(tmp_path, {0: last})
+
+
+# Disks.
+
+
+@pytest.mark.parametrize(
+    ("happening", "reason"),
+    [
+        ("shutil.rmtree(url)", None),
+        ("os.rename('disk', 'gone'); open('disk', 'w').close()", "NotADirectoryError|Not a directory"),
+    ],
+    ids=["deleted", "replaced"],
+)
+def test_a_job_whose_run_vanishes_trains_on(tmp_path: Path, happening: str, reason: str | None) -> None:
+    script = f"""
+    hook = Hook(url)
+    for index in range(6):
+        assert published(hook, 0, index)
+    {happening}
+    for index in range(6, 12):
+        published(hook, 0, index)
+    hook.close()
+    """
+    code, _, err = finished(script, tmp_path)
+    assert code == 0, err
+    if reason is None:
+        # What was saved later has no run around it.
+        with pytest.raises(NotARun):
+            create_trial(tmp_path / "disk" / "run")
+    else:
+        assert OFF in err
+        assert re.search(reason, err)
+        (tmp_path / "disk").unlink()
+        (tmp_path / "gone").rename(tmp_path / "disk")
+        check(tmp_path, {0: 5})
+
+
+class Disk:
+    """A small file system of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def mount(self, options: str) -> bool:
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self._folder)]
+        return not subprocess.run(command, capture_output=True).returncode
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "-l", str(self._folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    disk = Disk(folder)
+    if not disk.mount("size=8m"):
+        pytest.skip("mounting a tmpfs is not permitted here")
+    yield disk
+    disk.unmount()
+
+
+def test_a_job_whose_disk_becomes_read_only_trains_on(tmp_path: Path, small_disk: Disk) -> None:
+    script = """
+    hook = Hook(url, flush_seconds=0.01)
+    for index in range(6):
+        assert published(hook, 0, index)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for index in range(6, 12):
+        assert not published(hook, 0, index)
+    hook.close()
+    """
+    with start(f"{BEGINNING}{script}", tmp_path, stdin=subprocess.PIPE, TENSORTRIAL_STRICT="0") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert small_disk.mount("remount,ro")
+        _, err = process.communicate("\n", timeout=60)
+    assert process.returncode == 0, err
+    assert OFF in err
+    assert "Read-only file system" in err
+    assert problems(str(tmp_path / "disk" / "run"), {0: 5}) == []
+    assert small_disk.mount("remount,rw")
+    check(tmp_path, {0: 5})
+
+
+FILLING = """
+    ballast = pathlib.Path("disk/ballast")
+
+    def fill(free):
+        "Fill the disk, and then leave so many bytes free."
+        left = os.statvfs("disk")
+        left = left.f_bavail * left.f_frsize - free
+        ballast.write_bytes(bytes(max(left, 0)))
+
+    promised = {}
+    offs = 0
+    for session in range(int(os.environ["SESSIONS"])):
+        # A disk may be full before a session begins, and while it saves.
+        full_from, free = (0, 4, 1)[session % 3], 4096 * (session * 5 % 37)
+        hook = None
+        for index in range(8):
+            if index == full_from:
+                fill(free)
+            if hook is None:
+                hook = Hook(url, resume=True)
+            if published(hook, session, index):
+                promised[session] = index
+        offs += not hook.recorder.active
+        hook.close()
+        ballast.unlink()
+    print(offs, repr(promised).replace(" ", ""))
+"""
+
+
+@pytest.mark.parametrize("sessions", [12, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_disk_that_fills_and_empties_again_and_again_loses_nothing(
+    tmp_path: Path, small_disk: Disk, sessions: int
+) -> None:
+    code, lines, err = finished(FILLING, tmp_path, SESSIONS=str(sessions))
+    assert code == 0, err
+    offs, promised = int(lines[0]), ast.literal_eval(lines[1])
+    assert err.count(OFF) == offs
+    assert offs >= sessions // 3
+    assert max(promised) > sessions // 2
+    check(tmp_path, promised)
