@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from ..dtypes import Array
 from ..errors import CorruptFile, MissingChunk
 from ..statistics.digest import digest_header, digests_of_rows
+from ..storage.base import ReadableRanges
 from ..storage.open import ByteRange, Storage
 from .index_types import SavedTensor
 from .schema import is_chunk_path
@@ -251,7 +252,7 @@ def _footer(storage: Storage, chunk: str) -> pq.FileMetaData:
 class ChunkFile(io.RawIOBase):
     """A chunk as the seekable file that pyarrow needs: each read is one byte range, which is verified."""
 
-    def __init__(self, storage: Storage, chunk: str) -> None:
+    def __init__(self, storage: ReadableRanges, chunk: str) -> None:
         self._files, self._chunk, self._position = verified_files(storage), chunk, 0
         self._size: int | None = None
 

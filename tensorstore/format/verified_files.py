@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from ..storage.base import Blocks, ByteRange, Storage
+from ..storage.base import Blocks, ByteRange, ReadableRanges
 from .checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
 
 _TAIL_BYTES = 64 << 10
@@ -22,7 +22,7 @@ class VerifiedFiles:
     their checksum. A file without a seal, of an earlier release, is read as it is.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ReadableRanges) -> None:
         self._storage = storage
         self._whole: set[str] = set()
         """Files of which nothing is left to verify, or can be."""
@@ -110,10 +110,10 @@ class VerifiedFiles:
         return end
 
 
-_verified: WeakKeyDictionary[Storage, VerifiedFiles] = WeakKeyDictionary()
+_verified: WeakKeyDictionary[ReadableRanges, VerifiedFiles] = WeakKeyDictionary()
 
 
-def verified_files(storage: Storage) -> VerifiedFiles:
+def verified_files(storage: ReadableRanges) -> VerifiedFiles:
     """Return the files of a run, which remember what was verified for as long as the storage is used."""
     found = _verified.get(storage)
     if found is None:

@@ -72,6 +72,7 @@ class Findings:
         """Take note that the raw value of a row cannot be read."""
         path = str(row.chunk)
         found = self._found.setdefault(path, _Found(_reason(path, reason), row.worker, _may_pass(reason)))
+        found.worker = found.worker or row.worker
         found.steps.add(row.global_step)
         found.tensors.add(row.name)
         found.values += 1

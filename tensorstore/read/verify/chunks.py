@@ -19,12 +19,16 @@ from ...format.chunk_reader import ChunkFile
 from ...format.footer import read_footer, row_groups
 from ...format.index_types import SavedTensor
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
+from ...storage.base import ReadableRanges
 from ...storage.open import ByteRange, Storage
 from ..values import read_values
 from .checking import Findings
 from .index import rows_of
+from .stream import FileInMemory, Piece, ValueRanges, pieces_of
 
 _KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
+_SMALL_BYTES, _SMALL_REMOTE_BYTES = 1 << 20, 64 << 20
+"""A chunk of up to so many bytes is read by one request, also what is needed before its values."""
 _BATCH_BYTES = 16 << 20
 """Values of so many bytes are read together."""
 _BATCH_ROWS = 4096
@@ -38,40 +42,81 @@ def check_chunk(storage: Storage, chunk: str, rows: pa.Table, findings: Findings
     Raises FileNotFoundError if the chunk is missing, as one that was compacted is.
     """
     size = storage.size(chunk)
+    is_small = size <= (_SMALL_BYTES if storage.is_local else _SMALL_REMOTE_BYTES)
+    source = FileInMemory(chunk, storage.read(chunk)) if is_small else storage
     try:
-        seal = _seal(storage, chunk, size)
-        keys = _keys(storage, chunk, size)
-        bad = _misplaced(rows, keys, parts=numpy_of(rows["parts"].combine_chunks()))
+        seal = _seal(source, chunk, size)
     except CorruptFile as exc:
         for row in rows_of(rows):
             findings.value_damaged(row, exc)
         findings.read(chunk, size)
         return
+    bad = np.zeros(len(rows), bool)
+    try:
+        bad = _misplaced(rows, _keys(source, chunk, size), parts=numpy_of(rows["parts"].combine_chunks()))
+    except CorruptFile as exc:
+        # Values that are found by their offset and have their digest can be read all the same.
+        findings.damaged(chunk, exc, rows["worker"][0].as_py())
     for row in rows_of(rows.filter(pa.array(bad))):
         findings.value_damaged(row, "it does not hold this tensor and step where the index says")
-    good = rows.filter(pa.array(~bad))
-    if seal is not None and not findings.was_read(chunk):
-        _check_blocks(storage, seal, findings)
-        findings.read(chunk, size - seal.nbytes)
-    for batch in _batches(rows_of(good.sort_by([("row_group", "ascending"), ("row", "ascending")]))):
+    rest = _stream(source, chunk, size, seal, rows.filter(pa.array(~bad)), findings)
+    # A value that is compressed, has several parts or is damaged is read as `value()` reads it.
+    for batch in _batches(rows_of(rest.sort_by([("row_group", "ascending"), ("row", "ascending")]))):
         _check_values(storage, batch, findings)
-    if not findings.was_read(chunk):
-        findings.read(chunk, size)
 
 
-def _seal(storage: Storage, chunk: str, size: int) -> Seal | None:
-    tail, _ = storage.read_tail(chunk, 64 << 10)
+def _stream(
+    source: FileInMemory | Storage, chunk: str, size: int, seal: Seal | None, rows: pa.Table, findings: Findings
+) -> pa.Table:
+    """Read a chunk once, and verify its blocks and values. Return the rows whose values were not found as saved."""
+    values = ValueRanges(rows, size)
+    begin, end = 0, size if seal is None else seal.nbytes
+    is_first = not findings.was_read(chunk)
+    if not is_first:
+        # Of a chunk that several index files name, the blocks were verified with the first of them.
+        begin, end = values.extent
+        findings.read(chunk, 0)
+    elif end < size:
+        findings.read(chunk, size - end)
+    for piece in pieces_of(source, chunk, begin, end):
+        if is_first:
+            findings.read(chunk, len(piece.data))
+            _check_blocks(seal, piece, findings)
+        values.check(piece)
+    proved = np.zeros(len(rows), bool)
+    proved[values.rows[values.proved]] = True
+    return rows.filter(pa.array(~proved))
+
+
+def _check_blocks(seal: Seal | None, piece: Piece, findings: Findings) -> None:
+    if seal is None:
+        return
+    try:
+        if piece.error is not None:
+            raise piece.error
+        seal.check(piece.data, piece.start)
+    except FileError as exc:
+        findings.damaged(seal.path, exc)
+
+
+def _seal(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
+    tail = _tail(source, chunk, size, 64 << 10)
     if len(tail) < 12 or tail[-4:] != b"PAR1":
         raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not a chunk")
     needed = seal_needs(tail, size)
-    return read_seal(chunk, tail if needed <= len(tail) else storage.read_tail(chunk, needed)[0], size)
+    return read_seal(chunk, tail if needed <= len(tail) else _tail(source, chunk, size, needed), size)
 
 
-def _keys(storage: Storage, chunk: str, size: int) -> tuple[pa.Table, list[int]]:
+def _tail(source: ReadableRanges, chunk: str, size: int, length: int) -> bytes | bytearray:
+    (tail,) = source.read_ranges([ByteRange(chunk, max(0, size - length), min(size, length))])
+    return tail
+
+
+def _keys(source: ReadableRanges, chunk: str, size: int) -> tuple[pa.Table, list[int]]:
     """Return all columns of a chunk but the values, and the number of rows of each row group."""
     try:
-        groups = [group.rows for group in row_groups(read_footer(storage, chunk, size))]
-        file = pq.ParquetFile(ChunkFile(storage, chunk))
+        groups = [group.rows for group in row_groups(read_footer(source, chunk, size))]
+        file = pq.ParquetFile(ChunkFile(source, chunk))
         return file.read(columns=[*_KEYS, "part"], use_threads=False), groups
     except (FileError, FileNotFoundError):
         raise
@@ -102,17 +147,6 @@ def _differ(some: pa.ChunkedArray, others: pa.ChunkedArray) -> Array:
     if some.combine_chunks().equals(others.combine_chunks()):
         return np.zeros(len(some), bool)
     return np.array([one != other for one, other in zip(some.to_pylist(), others.to_pylist(), strict=True)], bool)
-
-
-def _check_blocks(storage: Storage, seal: Seal, findings: Findings) -> None:
-    """Check every block of a chunk against its checksum."""
-    try:
-        for start in range(0, seal.nbytes, _PIECE_BYTES):
-            (data,) = storage.read_ranges([ByteRange(seal.path, start, min(_PIECE_BYTES, seal.nbytes - start))])
-            findings.read(seal.path, len(data))
-            seal.check(data, start)
-    except CorruptFile as exc:
-        findings.damaged(seal.path, exc)
 
 
 def _batches(rows: Iterator[SavedTensor]) -> Iterator[list[SavedTensor]]:

@@ -18,9 +18,13 @@ import pytest
 
 import tensortrial
 from support.runs import Job
-from tensortrial.errors import NotARun, RunNotFound
+from tensortrial.errors import NotARun, RunNotFound, StorageError
+from tensortrial.format.index_log import list_index
+from tensortrial.format.index_reader import read_batches
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.verify import Damage, Verification, chunks
+from tensortrial.read.verify import Damage, Verification, chunks, stream
+from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.open import open_storage
 from tensortrial.write import close_compaction
 
 STEPS = 6
@@ -114,42 +118,69 @@ def test_every_flipped_bit_of_a_value_is_found(tmp_path: Path) -> None:
         flip(path, position)
 
 
-def test_a_flipped_bit_of_a_value_that_is_read_in_pieces_is_found(
+SIZES = [0, 1, 9000, 10, 2048, 10, 10_000, 16_383, 16_384, 25_000, 1, 0, 70_000]
+
+
+def write_sizes(run: Path) -> tuple[Path, dict[str, int]]:
+    """Write one chunk of values of many sizes, and return it with where each value begins."""
+    with Job(run) as job:
+        job.step({f"w{number}": np.full(size, number + 1.0, "f4") for number, size in enumerate(SIZES)})
+    storage = open_storage(run)
+    (index,) = list_index(storage, "worker_0")
+    rows = [row for batch in read_batches(index, storage.read(index)) for row in batch.to_pylist()]
+    (path,) = run.glob("tensors/*/*/*/*.parquet")
+    return path, {row["name"]: row["offset"] for row in rows if row["chunk"]}
+
+
+@pytest.mark.parametrize("piece_bytes", [1 << 16, 1 << 17, 1 << 20])
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_damage_of_each_value_is_found_wherever_pieces_of_the_file_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int, small_bytes: int
+) -> None:
+    monkeypatch.setattr(chunks, "_SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(stream, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(chunks, "_BATCH_BYTES", 1 << 16)
+    path, offsets = write_sizes(tmp_path)
+    with monkeypatch.context() as patched:
+        # One read of the file serves its checksums and all digests.
+        patched.setattr(chunks, "read_values", None)
+        patched.setattr(chunks, "check_value_in_pieces", None)
+        assert tensortrial.verify(tmp_path).is_whole
+    for name, offset in offsets.items():
+        nbytes = 4 * SIZES[int(name[1:])]
+        for position in {offset - 4, *([offset, offset + nbytes // 2, offset + nbytes - 1] if nbytes else [])}:
+            flip(path, position)
+            assert the_damage(tmp_path).tensors == (name,), position
+            flip(path, position)
+    assert tensortrial.verify(tmp_path).is_whole
+
+
+def test_only_values_in_the_part_of_a_file_that_cannot_be_read_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensortrial.read.verify.chunks._BATCH_BYTES", 1 << 16)
-    monkeypatch.setattr("tensortrial.read.verify.chunks._PIECE_BYTES", 1 << 16)
-    with Job(tmp_path) as job:
-        job.step({"large": np.arange(50_000.0)})
-    (path,) = tmp_path.glob("tensors/*/*/*/*.parquet")
-    assert tensortrial.verify(tmp_path).is_whole
-    for position in (70_000, 300_000, 400_000):
-        flip(path, position)
-        assert the_damage(tmp_path).tensors == ("large",)
-        flip(path, position)
-    assert tensortrial.verify(tmp_path).is_whole
+    monkeypatch.setattr(chunks, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(stream, "_PIECE_BYTES", 1 << 16)
+    _, offsets = write_sizes(tmp_path)
+    bad = offsets["w9"] + 50_000
+    read_into, read_ranges = LocalStorage.read_into, LocalStorage.read_ranges
 
+    def refuse(ranges: Any) -> None:
+        if any(each.start <= bad < each.end and "tensors" in each.path for each in ranges):
+            raise StorageError(ranges[0].path, "Input/output error")
 
-def test_every_value_is_read_also_one_after_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_BATCH_BYTES", 1 << 16)
-    read: list[str] = []
-    in_pieces, together = chunks.check_value_in_pieces, chunks.read_values
+    def refusing_into(self: LocalStorage, ranges: Any, buffers: Any) -> Any:
+        refuse(ranges)
+        return read_into(self, ranges, buffers)
 
-    def note_one(storage: Any, row: Any) -> None:
-        read.append(row.name)
-        in_pieces(storage, row)
+    def refusing(self: LocalStorage, ranges: Any) -> Any:
+        refuse(ranges)
+        return read_ranges(self, ranges)
 
-    def note_many(storage: Any, rows: Any) -> Any:
-        read.extend(row.name for row in rows)
-        return together(storage, rows)
-
-    monkeypatch.setattr(chunks, "check_value_in_pieces", note_one)
-    monkeypatch.setattr(chunks, "read_values", note_many)
-    sizes = [9000, 10, 10, 10_000, 11_000, 10]
-    with Job(tmp_path) as job:
-        job.step({f"w{number}": np.arange(float(size)) for number, size in enumerate(sizes)})
-    assert tensortrial.verify(tmp_path).is_whole
-    assert sorted(read) == [f"w{number}" for number in range(len(sizes))]
+    monkeypatch.setattr(LocalStorage, "read_into", refusing_into)
+    monkeypatch.setattr(LocalStorage, "read_ranges", refusing)
+    damage = the_damage(tmp_path)
+    assert damage.may_pass
+    assert damage.tensors == ("w9",)
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

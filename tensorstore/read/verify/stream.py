@@ -1,0 +1,199 @@
+"""Verifies a chunk in one read from its beginning to its end: its blocks, and the raw values in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...dtypes import Array, parse_dtype
+from ...errors import StorageError, UnsupportedValue
+from ...format.arrow_arrays import numpy_of, valid
+from ...format.checksum import BLOCK_BYTES
+from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
+from ...storage.base import Blocks, ByteRange
+from ...storage.open import Storage
+
+_LENGTH_PREFIX = 4
+_LEAST_OFFSET = 16
+_PIECE_BYTES = 1 << 20
+"""A piece of a local file stays in the processor's cache, where its blocks and its values are hashed."""
+_REMOTE_PIECE_BYTES = 16 << 20
+assert _PIECE_BYTES % BLOCK_BYTES == _REMOTE_PIECE_BYTES % BLOCK_BYTES == 0
+
+
+class FileInMemory:
+    """A file of a run that was read whole."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path, self.data = path, data
+
+    def size(self, path: str) -> int:
+        """Return the file's size in bytes."""
+        assert path == self.path
+        return len(self.data)
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
+        """Return the bytes of each range, in the order of `ranges`."""
+        return [self.data[each.start : max(0, each.end)] for each in ranges]
+
+
+class Piece(NamedTuple):
+    """Consecutive bytes of a file."""
+
+    start: int
+    """Where in the file they begin, in bytes."""
+    data: memoryview
+    """The bytes: fewer than were requested where the file ends early, or cannot be read. Valid until the next piece."""
+    error: StorageError | None = None
+    """Why they could not be read."""
+
+
+def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -> Iterator[Piece]:
+    """Yield the bytes of a file from `start` to before `end`, in pieces of a multiple of BLOCK_BYTES."""
+    if isinstance(source, FileInMemory):
+        yield Piece(start, memoryview(source.data)[start:end])
+        return
+    nbytes = _PIECE_BYTES if source.is_local else _REMOTE_PIECE_BYTES
+    # One buffer for all pieces: new memory for each would cost more than all hashes.
+    buffer: Any = np.empty(min(nbytes, max(0, end - start)), np.uint8)
+    while start < end:
+        target = buffer[: end - start]
+        try:
+            (got,) = source.read_into([ByteRange(path, start, len(target))], [target])
+            yield Piece(start, memoryview(target)[:got])
+        except StorageError as exc:
+            yield Piece(start, memoryview(b""), exc)
+        start += len(target)
+
+
+class ValueRanges:
+    """The values that rows of the index name as byte ranges of one chunk, ascending, none of which overlaps another."""
+
+    def __init__(self, rows: pa.Table, size: int) -> None:
+        """Take the rows whose value is one byte range of a chunk of `size` bytes and fits its dtype and shape."""
+        cells = {name: rows[name].combine_chunks() for name in ("offset", "nbytes", "parts", "digest")}
+        offset, nbytes, parts = (numpy_of(cells[name], -1) for name in ("offset", "nbytes", "parts"))
+        self._headers, codes, expected = _headers(rows)
+        usable = (offset >= _LEAST_OFFSET) & (parts == 1) & (nbytes >= 0) & (nbytes == expected[codes])
+        usable &= nbytes <= size - offset
+        order = np.flatnonzero(usable)
+        order = order[np.argsort(offset[order], kind="stable")]
+        begins, ends = offset[order] - _LENGTH_PREFIX, offset[order] + nbytes[order]
+        apart = np.concatenate([[True], begins[1:] >= np.maximum.accumulate(ends)[:-1]]) if len(order) else usable[:0]
+        self.rows = order[apart]
+        """The positions of the rows among the given ones."""
+        self.begins, self.ends = begins[apart], ends[apart]
+        self._codes = codes[self.rows]
+        has_digest = valid(cells["digest"])
+        self._digests = numpy_of(cells["digest"])[self.rows]
+        self._has_digest = np.ones(len(self.rows), bool) if has_digest is None else has_digest[self.rows]
+        self.proved = np.zeros(len(self.rows), bool)
+        """Which of them were found as they were saved."""
+        self._split: _SplitValue | None = None
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Return where the first value begins, with its length, and where the last one ends, in bytes."""
+        return (int(self.begins[0]), int(self.ends[-1])) if len(self.rows) else (0, 0)
+
+    def check(self, piece: Piece) -> None:
+        """Verify the values in the next piece of the chunk. One that goes on after it is verified by a later one."""
+        start, end = piece.start, piece.start + len(piece.data)
+        self._go_on(piece)
+        first = int(np.searchsorted(self.begins, start))
+        last = max(first, int(np.searchsorted(self.ends, end, side="right")))
+        self._check_whole(piece, first, last)
+        if last < len(self.rows) and start <= self.begins[last] < end:
+            self._split = _SplitValue(last, end)
+            self._split.append(piece.data[self.begins[last] - start :])
+
+    def _go_on(self, piece: Piece) -> None:
+        split = self._split
+        if split is None:
+            return
+        row, self._split = split.row, None
+        if split.end != piece.start:
+            return  # bytes before this piece could not be read
+        left = int(self.ends[row]) - piece.start
+        split.append(piece.data[:left])
+        if left > len(piece.data):
+            split.end = piece.start + len(piece.data)
+            self._split = split
+            return
+        nbytes, digest = split.finish(self._headers[self._codes[row]])
+        is_same = digest == int(self._digests[row]) or not self._has_digest[row]
+        self.proved[row] = is_same and nbytes == self.ends[row] - self.begins[row] - _LENGTH_PREFIX
+
+    def _check_whole(self, piece: Piece, first: int, last: int) -> None:
+        if first == last:
+            return
+        data, headers = piece.data, self._headers
+        begins, ends = self.begins[first:last] - piece.start, self.ends[first:last] - piece.start
+        prefixes = np.frombuffer(data, np.uint8)[begins[:, None] + np.arange(_LENGTH_PREFIX)].view("<u4")[:, 0]
+        proved = prefixes == ends - begins - _LENGTH_PREFIX
+        checked = self._has_digest[first:last]
+        if checked.any():
+            values = zip(
+                (begins + _LENGTH_PREFIX).tolist(), ends.tolist(), self._codes[first:last].tolist(), strict=True
+            )
+            found = [digest_of(data[begin:end], headers[code]) for begin, end, code in values]
+            proved &= (np.array(found, np.uint64) == self._digests[first:last]) | ~checked
+        self.proved[first:last] = proved
+
+
+class _SplitValue:
+    """A value whose bytes come in several pieces: its length, then its leaves."""
+
+    def __init__(self, row: int, end: int) -> None:
+        self.row = row
+        self.end = end
+        """How far the file was read."""
+        self._prefix, self._rest = bytearray(), bytearray()
+        self._leaves: list[Array] = []
+
+    def append(self, data: memoryview) -> None:
+        """Add the next bytes."""
+        missing = _LENGTH_PREFIX - len(self._prefix)
+        self._prefix += data[:missing]
+        data = data[missing:]
+        if self._rest:
+            missing = LEAF_BYTES - len(self._rest)
+            self._rest += data[:missing]
+            data = data[missing:]
+            if len(self._rest) < LEAF_BYTES:
+                return
+            self._leaves.append(leaves_of(self._rest))
+            self._rest = bytearray()
+        whole = len(data) - len(data) % LEAF_BYTES
+        self._leaves.append(leaves_of(data[:whole]))
+        self._rest += data[whole:]
+
+    def finish(self, header: bytes) -> tuple[int, int]:
+        """Return what the length before the value says, and the digest of the value."""
+        leaves = np.concatenate([*self._leaves, leaves_of(self._rest)])
+        return int.from_bytes(self._prefix, "little"), digest_of_leaves(leaves, header)
+
+
+def _headers(rows: pa.Table) -> tuple[list[bytes], Array, Array]:
+    """Return the headers of digests, which one each row has, and how many bytes a value with each of them has."""
+    shapes, dtypes = rows["shape"].combine_chunks(), rows["dtype"].combine_chunks()
+    texts = pc.binary_join(shapes.cast(pa.list_(pa.string())), ",")
+    codes = numpy_of(pc.binary_join_element_wise(dtypes, texts, "\0").dictionary_encode().indices)
+    _, firsts = np.unique(codes, return_index=True)
+    kinds: list[tuple[str, Sequence[int]]] = [(dtypes[row].as_py(), shapes[row].as_py()) for row in firsts.tolist()]
+    headers = [digest_header(dtype, shape) for dtype, shape in kinds]
+    return headers, codes, np.array([_nbytes(*kind) for kind in kinds] or [0], np.int64)
+
+
+def _nbytes(dtype: str, shape: Sequence[int]) -> int:
+    """Return how many bytes a value has; -1 if no value has this dtype and shape."""
+    try:
+        nbytes: Any = math.prod(shape) * parse_dtype(dtype).itemsize
+    except UnsupportedValue:
+        return -1
+    return nbytes if min(shape, default=0) >= 0 and nbytes < 1 << 62 else -1
