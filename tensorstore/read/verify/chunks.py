@@ -20,7 +20,7 @@ from ...format.footer import read_footer, row_groups
 from ...format.index_types import SavedTensor
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
 from ...storage.base import ReadableRanges
-from ...storage.open import ByteRange, Storage
+from ...storage.open import ByteRange, Storage, StoredFile
 from ..values import read_values
 from .checking import Findings
 from .index import rows_of
@@ -36,14 +36,15 @@ _PIECE_BYTES = 8 << 20
 assert _PIECE_BYTES % BLOCK_BYTES == _PIECE_BYTES % LEAF_BYTES == 0
 
 
-def check_chunk(storage: Storage, chunk: str, rows: pa.Table, findings: Findings) -> None:
+def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Findings) -> None:
     """Read the values of rows that all name one chunk, and take note of those that are damaged.
 
     Raises FileNotFoundError if the chunk is missing, as one that was compacted is.
     """
-    size = storage.size(chunk)
-    is_small = size <= (_SMALL_BYTES if storage.is_local else _SMALL_REMOTE_BYTES)
+    chunk = file.path
+    is_small = file.nbytes <= (_SMALL_BYTES if storage.is_local else _SMALL_REMOTE_BYTES)
     source = FileInMemory(chunk, storage.read(chunk)) if is_small else storage
+    size = source.size(chunk)
     try:
         seal = _seal(source, chunk, size)
     except CorruptFile as exc:

@@ -60,6 +60,9 @@ class _Verifier:
         self._index = IndexFiles(storage)
         self._steps: dict[str, list[Array]] = {}
         self._named: set[str] = set()
+        """Chunks that index files name."""
+        self._known: set[str] = set()
+        """Index files of which that is known."""
         self._superseded: list[str] = []
 
     def run(self) -> Verification:
@@ -116,7 +119,7 @@ class _Verifier:
             found = self._rescan(worker, gone)
         listed = list_index(self._storage, worker)
         self._superseded += set(listed) - set(current_files(listed))
-        self._named.update(_named_chunks(self._storage, listed))
+        self._named.update(_named_chunks(self._storage, [path for path in listed if path not in self._known]))
 
     def _rescan(self, worker: str, gone: Iterable[NewFile]) -> list[NewFile]:
         found = self._index.find_new(worker, rescan=True)
@@ -140,12 +143,13 @@ class _Verifier:
         except StorageError as exc:
             findings.damaged(file.path, exc, file.worker)
             return True
+        self._named.update(file.summary.chunks)
+        self._known.add(file.path)
         if rows is None:
             return True
         self._steps.setdefault(file.worker, []).append(
             np.array([step.global_step for step in file.summary.steps], np.int64)
         )
-        self._named.update(file.summary.chunks)
         found = [self._check_chunk(chunk, rows, is_final) for chunk in sorted(file.summary.chunks)]
         return all(found)
 
@@ -153,7 +157,9 @@ class _Verifier:
         """Verify the values of an index file in one chunk. Return False if it is missing, unless `is_final`."""
         of_chunk = rows.filter(pc.equal(rows["chunk"], chunk))
         try:
-            check_chunk(self._storage, chunk, of_chunk, self._findings)
+            # One that was published since the files were listed is not known to be small.
+            file = self._files.get(chunk) or StoredFile(chunk, self._storage.size(chunk))
+            check_chunk(self._storage, file, of_chunk, self._findings)
         except (FileError, FileNotFoundError) as exc:
             if isinstance(exc, FileNotFoundError) and not is_final:
                 return False

@@ -15,6 +15,7 @@ from support.runs import Job
 from support.servers import ObjectStore
 from tensortrial.read import run_reader
 from tensortrial.read.trial import Trial
+from tensortrial.storage.open import open_storage
 from tensortrial.write import close_compaction
 
 FLUSHES, TENSORS = 20, 10
@@ -161,3 +162,43 @@ def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_reques
     assert trial.tensor("w").value(7)[0, 0] == 3
     # The rest of the index file, and the value.
     assert new_requests().count("get_object") == 2
+
+
+def test_a_verification_reads_each_file_once(
+    run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests]
+) -> None:
+    url, options = run
+    report = tensortrial.verify(url, storage_options=options)
+    made = new_requests()
+    assert report.is_whole
+    chunks = {request: times for request, times in made.items() if "/tensors/" in request[1]}
+    assert len(chunks) == FLUSHES
+    assert set(chunks.values()) == {1}
+    index = [times for (method, key, _), times in made.items() if method == "get_object" and "/index/" in key]
+    assert sum(index) == 2 * FLUSHES, "its end, to find its rows, and then all of it"
+    assert made.total() <= 3 * FLUSHES + 30, made
+
+
+def test_a_damaged_run_is_verified_and_repaired(run: tuple[str, dict[str, Any]]) -> None:
+    url, options = run
+    storage = open_storage(url, options)
+    chunks = [file.path for file in storage.walk() if file.path.startswith("tensors/")]
+    damaged = bytearray(storage.read(chunks[3]))
+    damaged[5000] ^= 1
+    storage.replace(chunks[3], bytes(damaged))
+    storage.remove(chunks[5])
+    stray = chunks[0].replace("00000000.parquet", "00000099.parquet")
+    storage.create(stray, storage.read(chunks[0]))
+    report = tensortrial.verify(url, storage_options=options)
+    assert [(each.path, each.steps) for each in report.damaged] == [(chunks[3], (3,)), (chunks[5], (5,))]
+    assert [len(each.tensors) for each in report.damaged] == [1, TENSORS]
+    assert [each.path for each in report.unnamed] == [stray]
+    assert tensortrial.repair(url, storage_options=options).kept == (stray,)  # younger than an hour
+    done = tensortrial.repair(url, storage_options=options, grace=0)
+    assert (done.removed, done.marked, done.damaged) == ((stray,), (), ())
+    report = tensortrial.verify(url, storage_options=options)
+    assert report.is_whole
+    assert [each.path for each in report.lost] == [chunks[3], chunks[5]]
+    assert report.unnamed == ()
+    with tensortrial.create_trial(url, storage_options=options) as trial:
+        assert trial.tensor("w1").value(4).shape == (32, 32)
