@@ -54,7 +54,7 @@ def repair(
     for path in done.removed:
         print_line(f"{would}removed: {path}")
     for path in done.kept:
-        print_line(f"kept: {path}: it is too young to be removed, or its index file is lost")
+        print_line(f"kept: {path}: it is too young to be removed, or its index file may be lost")
     for damage in done.damaged:
         print_line(f"still damaged: {damage.path}: {damage.reason}", err=True)
     if not (done.marked or done.removed or done.kept or done.damaged):

@@ -46,7 +46,7 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
     source = FileInMemory(chunk, storage.read(chunk)) if is_small else storage
     size = source.size(chunk)
     try:
-        seal = _seal(source, chunk, size)
+        seal = seal_of(source, chunk, size)
     except CorruptFile as exc:
         for row in rows_of(rows):
             findings.value_damaged(row, exc)
@@ -100,7 +100,8 @@ def _check_blocks(seal: Seal | None, piece: Piece, findings: Findings) -> None:
         findings.damaged(seal.path, exc)
 
 
-def _seal(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
+def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
+    """Return the seal of a chunk; None if an earlier release wrote it. Raises CorruptFile."""
     tail = _tail(source, chunk, size, 64 << 10)
     if len(tail) < 12 or tail[-4:] != b"PAR1":
         raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not a chunk")
