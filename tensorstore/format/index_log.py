@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,6 +22,8 @@ _TAIL_BYTES = 64 << 10
 _SUFFIX = ".parquet"
 # How many times files may be compacted between listing and reading.
 _ATTEMPTS = 5
+# After so long a file that cannot be read is taken for lost.
+_AWAITED_SECONDS = 60.0
 
 
 def list_index(storage: FileSource, worker: str, after: str = "") -> list[str]:
@@ -81,6 +84,8 @@ class IndexFiles:
         self._held: dict[str, dict[str, FlushRange | None]] = {}
         """By folder: the files whose rows the reader has, and their flushes."""
         self._unread: set[str] = set()
+        self._failed_at: dict[str, float] = {}
+        """When a file could not be read for the first time, for a cause that may pass."""
         self._new: list[NewFile] = []
         self._named: dict[str, dict[str, str]] = {}
         """By worker: index files that the reader has not seen, with the file that names each of them."""
@@ -180,6 +185,19 @@ class IndexFiles:
             self.damaged[path] = error
             logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
 
+    def is_awaited(self, path: str) -> bool:
+        """Return whether a file could not be read for a cause that may pass, and not for long: it may be read yet."""
+        return path in self._failed_at and time.monotonic() - self._failed_at[path] < _AWAITED_SECONDS
+
+    def fail(self, path: str) -> None:
+        """Remember that a file cannot be read now."""
+        self._failed_at.setdefault(path, time.monotonic())
+
+    def succeed(self, path: str) -> None:
+        """Forget that a file could not be read."""
+        if self._failed_at.pop(path, None) is not None:
+            self.damaged.pop(path, None)
+
     def _listed(self, worker: str, rescan: bool) -> list[str]:
         last = self._last.get(worker, "")
         unread = [path for path in self._unread if path.startswith(f"{index_folder(worker)}/")]
@@ -235,6 +253,7 @@ class IndexFiles:
         self._new.append(NewFile(worker, path, summary, replaces))
 
     def _read_after_all(self, path: str) -> None:
+        self.succeed(path)
         if path in self._unread:
             self._unread.discard(path)
             self.damaged.pop(path, None)
@@ -243,6 +262,8 @@ class IndexFiles:
         if isinstance(error, (StorageError, FileNotFoundError)):
             # The cause may pass: the file is read again at each refresh.
             self._unread.add(path)
+            if path not in self._missing:
+                self.fail(path)
         if not isinstance(error, FileError):
             error = StorageError(path, "it was listed, but is missing now")
         self.set_aside(path, error)

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from ..engines.base import Answer, Engine, Rows, RunFile
 from ..engines.duckdb import DuckDBEngine
-from ..errors import FileError, MissingChunk
+from ..errors import FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
+from ..format.index_footer import is_index_path
 from ..format.index_log import IndexFiles, NewFile
 from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
@@ -196,6 +197,11 @@ class Catalogue:
         """Index files that cannot be read, and why. The rest of the run can be."""
         return self._index_files.damaged
 
+    @property
+    def awaited(self) -> dict[str, FileError]:
+        """The damaged files that may be read yet: the cause may pass."""
+        return {path: error for path, error in self.damaged.items() if self._index_files.is_awaited(path)}
+
     def recover(self) -> bool:
         """Find the files that replaced others, after files were found missing or damaged.
 
@@ -256,7 +262,19 @@ class Catalogue:
             is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
             # What was listed a moment ago may have been compacted and deleted since.
             if not (is_missing and self.recover()):
+                self._check_awaited(checked)
                 return list(self._readable(checked))
+
+    def _check_awaited(self, checked: CheckedFiles) -> None:
+        """Raise the StorageError of an index file that could be read before, until it is taken for lost."""
+        for path, error in checked:
+            if error is None:
+                self._index_files.succeed(path)
+            elif isinstance(error, StorageError):
+                self.changed()  # the next query reads it again
+                self._index_files.fail(path)
+                if is_index_path(path) and self._index_files.is_awaited(path):
+                    raise error
 
     def _list_findings(self) -> list[str]:
         """List the files of findings, for each query: rules of other processes write them at any time."""

@@ -189,7 +189,7 @@ class RunReader:
         if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
             self._claims_read_at = now
             changed = workers.reread() or changed
-        self._ended_at = now if ended and workers.job_ended else None
+        self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
         if changed and not grown:
             catalogue.changed()
         if changed or first:
@@ -259,9 +259,9 @@ class RunReader:
         return info
 
     def has_ended(self) -> bool:
-        """Return whether the job has ended, so that nothing more will come."""
+        """Return whether the job has ended, so that nothing more will come: no file can be read that could not."""
         self._refresh_if_due()
-        return self.workers.job_ended
+        return self.workers.job_ended and not self.catalogue.awaited
 
     def worker_names(self) -> list[str]:
         """Return the workers that saved anything, in natural order."""
@@ -381,7 +381,7 @@ class RunReader:
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
         state = self._state(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
-            return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
+            return self._not_yet(step, mode)
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode, self._reason_of_loss(step, mode))
         return TensorUnavailableForStep(name, step, mode, hint=self._reason_of_loss(step, mode))
@@ -480,14 +480,35 @@ class RunReader:
     def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
         """Return the error for a step that is not available."""
         if self._state(step, mode) is StepState.NOT_YET_AVAILABLE:
-            return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
+            return self._not_yet(step, mode)
         steps, _ = self._states(mode)
         if self.workers.job_ended and (not steps or step > steps[-1]):
             return NoMoreData(step, mode, steps[-1] if steps else None, self._reason_of_loss(step, mode))
         return StepUnavailable(step, mode, self._reason_of_loss(step, mode))
 
+    def _not_yet(self, step: int, mode: ModeKeys) -> StepNotYetAvailable:
+        error = self._awaited(step, mode)
+        if error is not None:
+            return StepNotYetAvailable(step, mode, f"a file that cannot be read now may hold it ({error})")
+        return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
+
+    def _awaited(self, step: int, mode: ModeKeys) -> FileError | None:
+        """Return the error of a file that may hold a step of a mode, and may be read yet; None if there is none."""
+        awaited = self.catalogue.awaited
+        if not awaited:
+            return None
+        rows = self.catalogue.derived(
+            ("awaited", *awaited), lambda: LostRows(awaited, self.catalogue.fetch("spans_of_files"))
+        )
+        return rows.between(*self._neighbors(step, mode))
+
     def _reason_of_loss(self, step: int, mode: ModeKeys) -> str:
         """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
+        error = self._lost_rows().between(*self._neighbors(step, mode))
+        return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
+
+    def _neighbors(self, step: int, mode: ModeKeys) -> tuple[float, float]:
+        """Return global steps between which that of a step of a mode would lie, which was not saved."""
         after, before = step - 1, float(step + 1)
         if mode is not GLOBAL:
             # The step of the mode was not saved: its global step lies between those of its neighbors.
@@ -495,8 +516,7 @@ class RunReader:
             infos = [info for each in known if (info := self.log.info(each))]
             after = max((info.global_step for info in infos if info.mode_step < step), default=-1)
             before = min((info.global_step for info in infos if info.mode_step > step), default=float("inf"))
-        error = self._lost_rows().between(after, before)
-        return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
+        return after, before
 
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.
@@ -540,7 +560,10 @@ class RunReader:
                 rows = now
 
     def _state(self, step: int, mode: ModeKeys) -> StepState:
-        return step_state(step, *self._states(mode), self.workers.job_ended)
+        state = step_state(step, *self._states(mode), self.workers.job_ended)
+        if state is StepState.UNAVAILABLE and self._awaited(step, mode) is not None:
+            return StepState.NOT_YET_AVAILABLE
+        return state
 
     def _states(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
         """Return all steps of a mode, ascending, and which of them are complete."""

@@ -26,12 +26,16 @@ from tensortrial.errors import (
     MissingChunk,
     QueryError,
     QueryRefused,
+    StepNotYetAvailable,
+    StepUnavailable,
     StorageError,
     UnknownFormat,
 )
+from tensortrial.format import index_log
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.format.schema import RunInfo
+from tensortrial.read.step_state import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.read.views import OF_MANY_RUNS, OF_ONE_RUN
 from tensortrial.storage.base import Paths, Tails
@@ -164,15 +168,26 @@ def test_an_index_file_of_a_later_format_is_refused(run: Path) -> None:
         tensortrial.create_trial(run)
 
 
+class Flaky(LocalStorage):
+    """A storage that cannot read one index file while it is broken."""
+
+    broken = True
+
+    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
+        found = super().read_tails(paths, length)
+        pairs = zip(paths, found, strict=True)
+        return [StorageError(path, "no") if self.broken and self._is_bad(path) else tail for path, tail in pairs]
+
+    def size(self, path: str) -> int:
+        if self.broken and self._is_bad(path):
+            raise StorageError(path, "no")
+        return super().size(path)
+
+    def _is_bad(self, path: str) -> bool:
+        return path.startswith("index/") and "01.p" in path
+
+
 def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
-    class Flaky(LocalStorage):
-        broken = True
-
-        def read_tails(self, paths: Sequence[str], length: int) -> Tails:
-            found = super().read_tails(paths, length)
-            pairs = zip(paths, found, strict=True)
-            return [StorageError(path, "no") if self.broken and "01.p" in path else tail for path, tail in pairs]
-
     storage = Flaky(str(run))
     trial = Trial(storage, RunInfo(""), "t")
     assert trial.steps() == [0, 1, 4, 5]
@@ -180,6 +195,47 @@ def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
     storage.broken = False
     trial.refresh()
     assert trial.steps() == [0, 1, 2, 3, 4, 5]
+    assert not trial.damaged
+
+
+def test_steps_of_a_file_that_cannot_be_read_now_may_come(run: Path) -> None:
+    storage = Flaky(str(run))
+    trial = Trial(storage, RunInfo(""), "t")
+    assert not trial.loaded_all_steps
+    assert [trial.has_passed_step(step) for step in (1, 2)] == [StepState.AVAILABLE, StepState.NOT_YET_AVAILABLE]
+    with pytest.raises(StepNotYetAvailable, match=r"00000001\.parquet: no"):
+        trial.mode(2)
+    with pytest.raises(StepNotYetAvailable, match=r"00000001\.parquet: no"):
+        trial.tensor("w").value(2)
+    with pytest.raises(StepNotYetAvailable):
+        trial.wait_for_steps([2], timeout=0)
+    assert trial.has_passed_step(6) is StepState.UNAVAILABLE
+    storage.broken = False
+    trial.wait_for_steps([2], timeout=60)
+    assert trial.loaded_all_steps
+
+
+def test_a_file_that_cannot_be_read_for_long_is_taken_for_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial(Flaky(str(run)), RunInfo(""), "t")
+    monkeypatch.setattr(index_log, "_AWAITED_SECONDS", 0.0)
+    assert trial.loaded_all_steps
+    with pytest.raises(StepUnavailable, match=r"lost or damaged may have held it .*00000001\.parquet: no"):
+        trial.wait_for_steps([2])
+
+
+def test_sql_is_refused_while_a_file_cannot_be_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Flaky(str(run))
+    storage.broken = False
+    trial = Trial(storage, RunInfo(""), "t")
+    storage.broken = True
+    count = "select count(distinct global_step) from tensors"
+    with pytest.raises(StorageError, match=r"00000001\.parquet: no"):
+        trial.sql(count)
+    monkeypatch.setattr(index_log, "_AWAITED_SECONDS", 0.0)
+    assert trial.sql(count).fetchall() == [(4,)]
+    assert len(trial.damaged) == 1
+    storage.broken = False
+    assert trial.sql(count).fetchall() == [(6,)]
     assert not trial.damaged
 
 
