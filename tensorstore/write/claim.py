@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
-from ..errors import AlreadyPublished, FileError, RunExists, WorkerClaimed
+from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
 from ..format.flush_range import FirstFlush, current_files, flush_range_of
+from ..format.footer import read_footer, row_groups
 from ..format.index_log import list_index, read_summaries
 from ..format.index_types import StepSummary
 from ..format.schema import (
@@ -26,9 +29,12 @@ from ..format.schema import (
     collections_path,
     end_path,
 )
+from ..format.verified_files import verified_files
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -173,14 +179,38 @@ def _after_last_published(storage: Storage, session: int, claims: Mapping[str, W
     next_global, next_of_mode = 0, dict[str, int]()
     # A loss of power may take a claim, and leave what the worker published.
     for worker in sorted({*claims, *indexed_workers(storage)}):
-        for step in published_steps(storage, worker):
-            next_global = max(next_global, step.global_step + 1)
-            next_of_mode[step.mode] = max(next_of_mode.get(step.mode, 0), step.mode_step + 1)
+        damaged: list[str] = []
+        found = [(step.mode, step.mode_step, step.global_step) for step in published_steps(storage, worker, damaged)]
+        for mode, mode_step, global_step in [*found, *_steps_of_chunks(storage, worker, damaged)]:
+            next_global = max(next_global, global_step + 1)
+            next_of_mode[mode] = max(next_of_mode.get(mode, 0), mode_step + 1)
     return Progress(session, next_global, next_of_mode)
 
 
-def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
-    """Yield every step that the worker has published, flush by flush."""
+def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield the last steps of the chunks that damaged index files may name: mode, step of the mode, global step."""
+    lost = [flushes for path in damaged if (flushes := flush_range_of(path))]
+    for mode in storage.list(TENSORS) if lost else ():
+        for step in storage.list(f"{TENSORS}/{mode}"):
+            folder = chunk_folder(mode.removeprefix("mode="), step, worker)
+            for name in storage.list(folder):
+                of = flush_range_of(name)
+                if of is None or not any(each.supersedes(of) for each in lost):
+                    continue
+                # A damaged chunk tells nothing; what reads the run names it.
+                with suppress(FileError, ValueError, LookupError, TypeError, FileNotFoundError):
+                    path = f"{folder}/{name}"
+                    for group in row_groups(read_footer(verified_files(storage), path, storage.size(path))):
+                        ends = [group.columns[column].ends(int) for column in ("mode_step", "global_step")]
+                        if ends[0] and ends[1]:
+                            yield mode.removeprefix("mode="), ends[0][1], ends[1][1]
+
+
+def published_steps(storage: Storage, worker: str, damaged: list[str] | None = None) -> Iterator[StepSummary]:
+    """Yield every step that the worker has published, flush by flush.
+
+    Raises CorruptFile for a damaged index file, unless a list is passed: then a warning names it, and it is appended.
+    """
     left = list_index(storage, worker)
     read: set[str] = set()
     while fresh := [path for path in current_files(left) if path not in read]:
@@ -188,6 +218,16 @@ def published_steps(storage: Storage, worker: str) -> Iterator[StepSummary]:
         for path, _, summary in read_summaries(storage, fresh):
             if isinstance(summary, FileNotFoundError) and path not in (left := list_index(storage, worker)):
                 continue  # compacted meanwhile; the file that holds it now is among those listed
+            if damaged is not None and isinstance(summary, CorruptFile):
+                logger.warning(
+                    "run %s: continued without the steps of a damaged file: %s. Its flush number stays taken; run "
+                    "`tensortrial verify %s` to see what is lost",
+                    storage.url,
+                    summary,
+                    storage.url,
+                )
+                damaged.append(path)
+                continue
             if isinstance(summary, Exception):
                 raise summary
             yield from summary.steps

@@ -192,3 +192,26 @@ def test_claims_are_read_back() -> None:
     # A later release of the same format may say more.
     more = document_bytes({**json.loads(run.to_bytes()), "extra": 1})
     assert RunInfo.from_bytes(more, "u") == run
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_damaged_index_file_blocks_no_resumption(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, last: bool
+) -> None:
+    job = Job(tmp_path, flush_seconds=3600)
+    for step in range(3):
+        job.step({"w": np.arange(3.0) + step}, TRAIN)
+        job.flush()
+    job.writer._unregister()
+    damaged = sorted(tmp_path.glob("index/*/*/*.parquet"))[2 if last else 1]
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    resumed = Job(tmp_path, resume=True, flush_seconds=3600)
+    assert damaged.name in caplog.text
+    # The chunk says which step the damaged file held.
+    assert resumed.next_global_step == 3
+    resumed.step({"w": np.arange(3.0) + 3}, TRAIN)
+    resumed.close()
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.steps() == [0, *([1] if last else [2]), 3]
+    assert trial.tensor("w").value(3).tolist() == [3, 4, 5]
+    assert list(trial.damaged) == [str(damaged.relative_to(tmp_path))]
