@@ -24,6 +24,7 @@ class StopRequest:
         self._storage = storage
         self._pause = _LOCAL_SECONDS if storage.is_local else _REMOTE_SECONDS
         self._next_poll = 0.0
+        self._is_logged = False
 
     def reason(self) -> str | None:
         """Return the reason to stop the training; None if no stop was requested, at the last poll."""
@@ -33,7 +34,12 @@ class StopRequest:
         self._next_poll = now + self._pause
         try:
             return read_document(self._storage.read(STOP_FILE), StopInfo).reason
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            if not self._is_logged:
+                self._is_logged = True
+                logger.warning("%s/%s is damaged, and stops no training: %s", self._storage.url, STOP_FILE, exc)
             return None
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tensortrial
 from tensortrial import modes
+from tensortrial.format.schema import STOP_FILE
+from tensortrial.hooks.core import stop_request
 from tensortrial.rules import Rule, invoke_rule
+from tensortrial.storage.open import open_storage
 
 TRAINING = """
 import sys, time, torch
@@ -63,3 +69,14 @@ def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     subprocess.run([*command, "resume"], check=True, capture_output=True, timeout=60)
     trial.refresh()
     assert len(trial.steps(modes.TRAIN)) == len(steps) + 3
+
+
+def test_a_damaged_request_is_named_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / STOP_FILE).write_text('{"reason": "eno')
+    monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
+    request = stop_request.StopRequest(open_storage(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        assert [request.reason() for _ in range(3)] == [None] * 3
+    assert caplog.text.count(STOP_FILE) == 1
