@@ -14,7 +14,8 @@ from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, RunInUse
 from ..format.flush_range import flush_range_of
 from ..format.index_log import list_index, read_summaries
 from ..format.index_types import IndexSummary
-from ..format.schema import INDEX, TENSORS, LostInfo, lost_path
+from ..format.manifest import write_manifest
+from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.trial import run_info
 from ..read.verify import Damage, Unnamed, Verification, seal_of, verify_run
 from ..read.workers import Workers
@@ -30,7 +31,8 @@ class Repair:
     """The result of `repair`.
 
     Attributes:
-        removed: The files that were removed: raw values that no index file names, and temporary files.
+        removed: The files that were removed: raw values that no index file names, temporary files, and a
+            manifest that is damaged or names damaged files. It is written again if the run is whole without it.
         kept: Such files that stay: they are younger than the grace period, or values whose index file is lost.
             Of a run of an earlier release these are all values that no index file names: a lost index file cannot be
             noticed there.
@@ -60,7 +62,8 @@ def repair(
 
     The run is verified first. Raw values that no index file names, and temporary files, are removed once they are older
     than `grace`. Index files and raw values that are damaged or missing are marked as lost: they stay as they are, and
-    `verify` lists them as lost from then on. What is whole is never touched. A repair may be interrupted and repeated.
+    `verify` lists them as lost from then on. A manifest that is damaged, or names such files, is removed. What is whole
+    is never touched. A repair may be interrupted and repeated.
 
     Args:
         path: Folder or URL of the run.
@@ -119,9 +122,25 @@ class _Repairer:
                 if not self._dry_run:
                     self._storage.remove(file.path)
                 removed.append(file.path)
-        rest = tuple(damage for damage in self._report.damaged if damage not in marked)
+        repaired = [damage.path for damage in marked]
+        if self._is_manifest_wrong():
+            removed.append(MANIFEST)
+            repaired.append(MANIFEST)
+            if not self._dry_run:
+                self._storage.remove(MANIFEST)
+                write_manifest(self._storage)  # if nothing but the manifest was damaged
+        rest = tuple(damage for damage in self._report.damaged if damage.path not in repaired)
         paths = tuple(damage.path for damage in marked)
         return Repair(tuple(sorted(removed)), tuple(sorted(kept)), paths, rest, self._dry_run)
+
+    def _is_manifest_wrong(self) -> bool:
+        """Return whether the run has a manifest that is damaged, or names files that are damaged or missing."""
+        if MANIFEST not in self._storage.list(""):
+            return False
+        return any(
+            damage.path.startswith((MANIFEST, f"{INDEX}/", f"{COLLECTIONS}/", f"{END}/")) and not damage.may_pass
+            for damage in self._all_damage()
+        )
 
     def _mark(self, damage: Damage) -> None:
         info = LostInfo(

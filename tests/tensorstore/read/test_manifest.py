@@ -18,7 +18,7 @@ import pytest
 
 from support.plain_hook import Hook
 from support.servers import ObjectStore
-from tensortrial import create_trial
+from tensortrial import create_trial, repair, verify
 from tensortrial.format.manifest import Manifest, read_manifest, write_manifest
 from tensortrial.format.schema import MANIFEST, RUN_FILE, RunInfo
 from tensortrial.hooks.core.options import Framework, HookOptions
@@ -417,3 +417,54 @@ class TestADamagedManifest:
 
 def _manifest(storage: Storage, run: RunInfo) -> Manifest | None:
     return read_manifest(storage, run)
+
+
+class TestRepair:
+    def test_a_damaged_manifest_is_named_and_written_again(self, closed: Run) -> None:
+        whole = closed.manifest
+        assert whole is not None
+        for position in range(0, len(whole), 97):
+            damaged = bytearray(whole)
+            damaged[position] ^= 8
+            closed.storage.replace(MANIFEST, bytes(damaged))
+            assert [each.path for each in verify(closed.url).damaged] == [MANIFEST], position
+        assert repair(closed.url, dry_run=True).removed == (MANIFEST,)
+        assert closed.manifest == bytes(damaged)
+        done = repair(closed.url)
+        assert (done.removed, done.marked, done.damaged) == ((MANIFEST,), (), ())
+        assert verify(closed.url).is_whole
+        assert closed.is_opened_by_manifest()
+        assert repair(closed.url).removed == ()
+
+    def test_a_manifest_of_a_run_with_lost_index_files_is_removed(self, closed: Run) -> None:
+        lost = closed.storage.list_after("index/worker=worker_0")[3]
+        closed.storage.remove(lost)
+        done = repair(closed.url)
+        assert (done.removed, done.marked) == ((MANIFEST,), (lost,))
+        assert closed.manifest is None
+        trial = closed.open()
+        assert list(trial.damaged) == [lost]
+        assert trial.steps() == [0, 1, 2, 4, 5]
+        assert repair(closed.url).removed == ()
+
+    def test_a_manifest_of_a_run_with_lost_values_stays(self, closed: Run) -> None:
+        before = closed.manifest
+        (lost,) = [
+            file.path
+            for file in closed.storage.walk()
+            if file.path.endswith("worker=worker_0/00000003.parquet") and "tensors" in file.path
+        ]
+        closed.storage.remove(lost)
+        done = repair(closed.url)
+        assert (done.removed, done.marked) == ((), (lost,))
+        assert closed.manifest == before
+
+    @pytest.mark.s3
+    def test_a_damaged_manifest_in_s3_is_written_again(self, moto_s3: ObjectStore) -> None:
+        run = Run(f"{moto_s3.new_bucket()}/run", **moto_s3.storage_options)
+        run.write(3)
+        run.storage.replace(MANIFEST, b"PAR1 and no more")
+        assert not run.is_opened_by_manifest()
+        assert repair(run.url, storage_options=run.options).removed == (MANIFEST,)
+        assert run.is_opened_by_manifest()
+        assert run.open().steps() == [0, 1, 2]
