@@ -21,7 +21,7 @@ from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import append_all
-from .open_files import OpenFiles
+from .open_files import OpenFiles, open_to_read
 from .positional_reads import fill, read_at, read_owned
 from .ranges import neighbours, successive
 
@@ -76,11 +76,11 @@ class LocalStorage(Storage):
             return bool(entries(self.url)) or (os.path.exists(self.url) and not os.path.isdir(self.url))
 
     def read(self, path: str) -> bytes:
-        with translated(path, "read"), open(self._full(path), "rb") as file:
+        with translated(path, "read"), open(self._full(path), "rb", opener=open_to_read) as file:
             return file.read()
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        with translated(path, "read"), open(self._full(path), "rb", buffering=0) as file:
+        with translated(path, "read"), open(self._full(path), "rb", buffering=0, opener=open_to_read) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - length)
             return read_at(file.fileno(), start, size - start), size

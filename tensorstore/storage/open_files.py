@@ -12,13 +12,18 @@ _OPEN_FILES = 64
 """Descriptors kept open for each run: most reads of a training run go to a few recent files."""
 
 
+def open_to_read(file: str, flags: int = os.O_RDONLY) -> int:
+    """Open a file. A named pipe, which is no file of a run, reads as empty instead of waiting for a writer."""
+    return os.open(file, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
 class Descriptor:
     """An open file. It is closed when its last holder releases it, so never during a read."""
 
     __slots__ = ("number",)
 
     def __init__(self, file: str) -> None:
-        self.number = os.open(file, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.number = open_to_read(file)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "number"):

@@ -225,6 +225,12 @@ def test_a_damaged_document_is_named(tmp_path: Path, name: str) -> None:
     assert the_damage(tmp_path).path == name
 
 
+def test_a_named_pipe_does_not_block(tmp_path: Path) -> None:
+    write(tmp_path)
+    os.mkfifo(tmp_path / "collections/pipe.json")
+    assert the_damage(tmp_path).path == "collections/pipe.json"
+
+
 def test_a_claim_that_is_missing_is_named(tmp_path: Path) -> None:
     write(tmp_path, WORKERS)
     (tmp_path / "collections/worker_1.json").unlink()
