@@ -43,7 +43,10 @@ def tables(spark: SparkSession, asked: tuple[Path, Answers]) -> SparkSession:
     """A session that has the runs as tables."""
     runs = tensortrial.open_runs(asked[0])
     for view in ("runs", "tensors", "scalars", "steps"):
-        spark.createDataFrame(runs.sql(f"select * from {view}").to_arrow_table()).createOrReplaceTempView(view)
+        # Spark has no unsigned integers.
+        signed = "replace (cast(digest as decimal(20, 0)) as digest)" if view == "tensors" else ""
+        table = runs.sql(f"select * {signed} from {view}").to_arrow_table()
+        spark.createDataFrame(table).createOrReplaceTempView(view)
     return spark
 
 
