@@ -24,6 +24,7 @@ from ..errors import (
     TensorTrialError,
 )
 from .base import MissingFile, Rows, repeated
+from .executed_query import ExecutedQuery
 from .interrupting import DeadlinePassed, interruptible
 
 _T = TypeVar("_T")
@@ -150,11 +151,16 @@ class DuckDBAnswer:
     def _bound(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
         connection = self._connection()
         try:
-            relation = self._run(connection, lambda: connection.sql(self._query, params=self._parameters))
+            relation = self._run(connection, lambda: self._relation(connection))
         except BaseException:
             connection.close()
             raise
         return connection, relation
+
+    def _relation(self, connection: duckdb.DuckDBPyConnection) -> Any:
+        if self._parameters and duckdb.__version__.startswith("1."):
+            return ExecutedQuery(connection, self._query, self._parameters)
+        return connection.sql(self._query, params=self._parameters)
 
     def _taken(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
         ready, self._ready = self._ready, None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -82,8 +83,12 @@ def test_every_method_stops_at_the_timeout(trial: Trial, way: str) -> None:
     assert caught.value.timeout == 0.2
 
 
-def test_every_method_gives_the_same_rows(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = trial.sql("select global_step, scalar from tensors order by all")
+@pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
+def test_every_method_gives_the_same_rows(
+    trial: Trial, parameters: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    condition = "where global_step < $past" if parameters else ""
+    answer = trial.sql(f"select global_step, scalar from tensors {condition} order by all", parameters)
     rows = [(0, 0.0), (1, 0.5), (2, 1.0)]
     assert (answer.columns, answer.types) == (["global_step", "scalar"], ["BIGINT", "DOUBLE"])
     assert answer.fetchall() == rows
@@ -94,6 +99,18 @@ def test_every_method_gives_the_same_rows(trial: Trial, capsys: pytest.CaptureFi
     assert answer.shape == (3, 2)
     answer.show()
     assert capsys.readouterr().out.count("│") == repr(answer).count("│") > 5
+
+
+def test_a_query_with_parameters_ends_before_it_has_read_all_files(tmp_path: Path) -> None:
+    """DuckDB 1 kept the GIL then, and waited for ever for its threads, which closed files of Python's."""
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for _ in range(40):
+            job.step({f"w{i}": np.arange(400.0) for i in range(50)})
+            job.flush()
+    with tensortrial.create_trial(tmp_path) as trial:
+        for _ in range(50):
+            answer = trial.sql("select value from tensor_values where name <> $name limit 1", {"name": "x"})
+            assert len(answer.fetchall()) == 1
 
 
 def test_a_reader_that_was_not_read_disturbs_no_other_question(trial: Trial) -> None:
