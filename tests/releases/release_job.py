@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import sys
 import traceback
@@ -46,8 +47,11 @@ def digest(value: np.ndarray) -> str:
     return hashlib.blake2b(value.tobytes(), digest_size=12).hexdigest()
 
 
-def write(run: str, rank: int, options: dict[str, Any]) -> None:
-    """Save some steps as one worker, and close the hook or end without."""
+def write(run: str, rank: int, options: dict[str, Any], all_begin: Callable[[], object]) -> None:
+    """Save some steps as one worker, and close the hook or end without.
+
+    A worker of a new run is refused if another has ended before it begins, so none ends before `all_begin` returns.
+    """
     os.environ |= {
         "RANK": str(rank),
         "WORLD_SIZE": str(options["workers"]),
@@ -77,6 +81,8 @@ def write(run: str, rank: int, options: dict[str, Any]) -> None:
             for name in KINDS:
                 collection = {"weight": "weights", "reduced": "reduced"}.get(name, "default")
                 hook.save_tensor(name, value_of(name, step, rank), collection)
+        if step == options["first"]:
+            all_begin()
         if step % options["flush_every"] == 0:
             hook.flush()
     if options["closes"]:
@@ -87,7 +93,11 @@ def write(run: str, rank: int, options: dict[str, Any]) -> None:
 
 def write_in_children(request: dict[str, Any]) -> None:
     """Fork a writer for each worker, and wait for them all."""
-    children = [_forked(lambda rank=rank: write(request["run"], rank, request)) for rank in range(request["workers"])]
+    barrier = multiprocessing.get_context("fork").Barrier(request["workers"])
+    children = [
+        _forked(lambda rank=rank: write(request["run"], rank, request, lambda: barrier.wait(60)))
+        for rank in range(request["workers"])
+    ]
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     if any(ended):
         raise RuntimeError(f"the writers ended with {ended}")
