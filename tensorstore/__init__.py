@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from .mode import ModeKeys, modes
     from .read.late_worker import LateWorker
     from .read.named_queries import NamedQuery, list_queries, query, query_text
+    from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
     from .read.runs import Runs, open_runs
     from .read.step_state import StepState
     from .read.tensor import Tensor
-    from .read.trial import Trial, create_trial
+    from .read.trial import Trial
     from .read.verify import Verification
 
 __version__ = "0.1.0"
@@ -50,7 +51,7 @@ _MODULE_OF = {
     "Trial": "read.trial",
     "Verification": "read.verify",
     "compact": "maintenance.compaction",
-    "create_trial": "read.trial",
+    "create_trial": "read.opening",
     "export": "exports",
     "list_queries": "read.named_queries",
     "modes": "mode",

@@ -10,8 +10,9 @@ import click
 from ..errors import MissingCollectionFiles, NotARun, RunNotFound, TensorTrialError
 from ..format.schema import RUN_FILE
 from ..mode import ModeKeys
+from ..read.opening import create_trial
 from ..read.runs import Runs, open_runs
-from ..read.trial import Trial, create_trial
+from ..read.trial import Trial
 from ..storage.open import Storage, open_storage
 from .console import print_line
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 import click
 
 from ..errors import NotARun, RunNotFound
-from ..read.trial import Trial, create_trial
+from ..read.opening import create_trial
+from ..read.trial import Trial
 from .options import opened_runs, parse_options, storage_option, timeout_option
 from .rows import RowOutput, output_options
 

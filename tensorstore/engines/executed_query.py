@@ -13,7 +13,7 @@ class ExecutedQuery:
     """A query that a connection has begun to run: the part of DuckDB's relations that answers need.
 
     DuckDB 1 runs `connection.sql(query, params=...)` to its end without letting go of the GIL. A thread of its own that
-    then closes a file of Python's waits for the GIL, and DuckDB for that thread: for ever. `connection.execute()` lets
+    then closes a file of Python's waits for the GIL, and DuckDB for that thread: forever. `connection.execute()` lets
     go of it, in every version.
 
     Args:

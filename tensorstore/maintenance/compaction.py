@@ -30,7 +30,7 @@ from ..format.index_writer import write_compacted
 from ..format.manifest import write_manifest
 from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, is_chunk_of
 from ..progress import progress_bar
-from ..read.trial import run_info
+from ..read.run_file import run_info
 from ..read.workers import Workers
 from ..storage.open import ByteRange, Storage, open_storage, translated
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import NotARun
 from ..format.schema import RUN_FILE
-from ..read.trial import run_info
+from ..read.run_file import run_info
 from ..read.verify import Verification, verify_run
 from ..storage.open import open_storage
 

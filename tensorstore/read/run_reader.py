@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,15 +29,15 @@ from ..errors import (
 )
 from ..format.index_types import SavedTensor
 from ..format.manifest import Manifest, read_manifest
-from ..format.schema import COLLECTIONS, MANIFEST, RunInfo, index_folder, worker_of
+from ..format.schema import MANIFEST, RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue import Catalogue, collection_row
-from .late_worker import LateWorker, described
-from .lost_rows import LostRows
+from .late_worker import LateWorker
 from .step_log import StepInfo, StepLog
-from .step_state import SettledSteps, StepState, step_state
+from .step_state import StepState
+from .step_states import StepStates
 from .values import read_values
 from .views import StepRange
 from .workers import Workers, natural
@@ -49,7 +49,6 @@ _ENDED_SECONDS = 1.0
 _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
-_INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 VERIFY_VARIABLE = "TENSORTRIAL_VERIFY"
 
 
@@ -72,10 +71,9 @@ class RunReader:
     ) -> None:
         self.storage = storage
         self.name = name
-        """The name of the run, for messages."""
+        """The run's name, for messages."""
         self.range_steps, self.engine = range_steps, engine
         self._info = info
-        self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
         self.is_refreshing = is_refreshing
         """Whether methods refresh by themselves."""
         self.verify = verify
@@ -89,13 +87,12 @@ class RunReader:
         forking.register(self)
 
     def _begin(self) -> None:
-        self._settled: dict[ModeKeys, SettledSteps] = {}
-        self._log = StepLog()
         self._ended_at: float | None = None
         self._ended_workers: list[str] = []
         self._claims_read_at = time.monotonic()
         self._workers = Workers(self.storage)
         self._catalogue = Catalogue(self.storage, self.range_steps, self.engine)
+        self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
         self._damaged_manifest: CorruptFile | None = None
         self._manifest = self._read_manifest()
         """What the run is opened by; None if by listing, and once the run has changed."""
@@ -135,6 +132,11 @@ class RunReader:
         """The contents of the run, as of the last refresh."""
         self._make_own()
         return self._catalogue
+
+    @property
+    def _states(self) -> StepStates:
+        self._make_own()
+        return self._step_states
 
     def _make_own(self) -> None:
         if not self._inherited:
@@ -225,17 +227,17 @@ class RunReader:
     def steps(self, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
         """Return the steps of a mode, ascending: all, or the complete ones."""
         self._refresh_if_due()
-        return list(self._states(mode)[0] if show_incomplete_steps else self._complete_steps(mode))
+        return list(self._states.all(mode)[0] if show_incomplete_steps else self._states.complete(mode))
 
     def state(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step of a mode."""
         self._refresh_if_due()
-        return self._state(step, mode)
+        return self._states.of(step, mode)
 
     def state_now(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step, refreshing in any case: to wait without that would never end."""
         self.refresh()
-        return self._state(step, mode)
+        return self._states.of(step, mode)
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
@@ -245,9 +247,9 @@ class RunReader:
     def global_step(self, mode_step: int, mode: ModeKeys) -> int:
         """Return the global step of a step of a mode. Raises StepUnavailable or StepNotYetAvailable."""
         self._refresh_if_due()
-        found = self._global_step(mode_step, mode)
+        found = self._states.global_step(mode_step, mode)
         if found is None or self.log.info(found) is None:
-            raise self.no_step(mode_step, mode)
+            raise self._states.missing(mode_step, mode)
         return found
 
     def step_info(self, global_step: int) -> StepInfo:
@@ -255,7 +257,7 @@ class RunReader:
         self._refresh_if_due()
         info = self.log.info(global_step)
         if info is None:
-            raise self.no_step(global_step, GLOBAL)
+            raise self._states.missing(global_step, GLOBAL)
         return info
 
     def has_ended(self) -> bool:
@@ -281,7 +283,7 @@ class RunReader:
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
         self._refresh_if_due()
-        return self.late_workers_seen()
+        return self._states.late_workers()
 
     def mark_ended(self, worker: str | None) -> None:
         """Record in the run that all workers, or one, will write no more. Raises InvalidWorker."""
@@ -303,8 +305,7 @@ class RunReader:
         Raises:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
         """
-        found = self._found(name)
-        if found is None:
+        if (found := self._found(name)) is None:
             raise self._no_tensor(name)
         return found
 
@@ -326,10 +327,6 @@ class RunReader:
         rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.log.tensors(each)]
         return rows if len(sets) < 2 else sorted(rows)
 
-    def _check_name(self, name: str) -> None:
-        if name not in self._names():
-            raise self._no_tensor(name)
-
     def _no_tensor(self, name: str) -> TensorUnavailable:
         near = near_names(name, self._names())
         return TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
@@ -347,7 +344,7 @@ class RunReader:
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         saved = self.catalogue.fetch("tensor_steps", name=name, mode=mode.name)
-        steps, complete = self._states(mode)
+        steps, complete = self._states.all(mode)
         # The complete steps are the first ones.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for (step,) in saved if show_incomplete_steps or step <= last]
@@ -360,7 +357,7 @@ class RunReader:
         """
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
-        global_step = self._global_step(step, mode)
+        global_step = self._states.global_step(step, mode)
         rows = [] if global_step is None else self.catalogue.rows(name, global_step, statistics)
         if not rows:
             raise self._not_at_step(name, step, mode)
@@ -370,21 +367,21 @@ class RunReader:
         """Return the row of a tensor at a step: of one worker, or of the first that has it."""
         rows = self.rows_at(name, step, mode, statistics)
         if worker is None:
-            self._lost_rows().check(rows[:1])
+            self._states.lost_rows().check(rows[:1])
             return rows[0]
         for row in rows:
             if row.worker == worker:
                 return row
-        self._lost_rows().check_worker(worker, rows[0])
+        self._states.lost_rows().check_worker(worker, rows[0])
         raise InvalidWorker(worker, [row.worker for row in rows])
 
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
-        state = self._state(step, mode)
+        state = self._states.of(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
-            return self._not_yet(step, mode)
+            return self._states.not_yet(step, mode)
         if state is StepState.UNAVAILABLE:
-            return StepUnavailable(step, mode, self._reason_of_loss(step, mode))
-        return TensorUnavailableForStep(name, step, mode, hint=self._reason_of_loss(step, mode))
+            return StepUnavailable(step, mode, self._states.reason_of_loss(step, mode))
+        return TensorUnavailableForStep(name, step, mode, hint=self._states.reason_of_loss(step, mode))
 
     def rows_of(
         self, names: Sequence[str], mode: ModeKeys, worker: str | None, steps: Iterable[int] | None = None
@@ -396,7 +393,8 @@ class RunReader:
         mode = ModeKeys.parse(mode)
         self._refresh_if_due()
         for name in names:
-            self._check_name(name)
+            if name not in self._names():
+                raise self._no_tensor(name)
         wanted = None if steps is None else set(steps)
         rows = self._all_rows(names, mode, wanted)
         if worker is not None:
@@ -414,29 +412,14 @@ class RunReader:
             if wanted is None or step in wanted:
                 found[row.name].setdefault(step, row)
         if worker is None:
-            self._lost_rows().check(row for by_step in found.values() for row in by_step.values())
+            self._states.lost_rows().check(row for by_step in found.values() for row in by_step.values())
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
-
-    def _lost_rows(self) -> LostRows:
-        damaged = self.damaged
-        return self.catalogue.derived(
-            ("lost", *damaged),
-            lambda: LostRows(self._with_rows(damaged), self.catalogue.fetch("spans_of_files") if damaged else ()),
-        )
-
-    def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
-        """Return the damaged files without the claims of workers that published nothing, such as stray copies."""
-        return {
-            path: error
-            for path, error in damaged.items()
-            if not path.startswith(f"{COLLECTIONS}/") or self.storage.list(index_folder(worker_of(path)))
-        }
 
     def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
         if wanted is None or len(wanted) >= len(names):
             return self.catalogue.rows_of_tensors(names) if names else []
         # A few steps of many tensors: step by step.
-        found = {self._global_step(step, mode) for step in wanted}
+        found = {self._states.global_step(step, mode) for step in wanted}
         global_steps = sorted(step for step in found if step is not None)
         return [row for step in global_steps for name in names for row in self.catalogue.rows(name, step)]
 
@@ -467,76 +450,25 @@ class RunReader:
     @property
     def log(self) -> StepLog:
         """The saved steps, as of the last refresh."""
-
-        def updated() -> StepLog:
-            self._log.update(catalogue)
-            return self._log
-
         if self._closed:
             raise RunClosed
-        catalogue = self.catalogue
-        return catalogue.derived(("log",), updated)
+        return self._states.log
 
     def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
         """Return the error for a step that is not available."""
-        if self._state(step, mode) is StepState.NOT_YET_AVAILABLE:
-            return self._not_yet(step, mode)
-        steps, _ = self._states(mode)
-        if self.workers.job_ended and (not steps or step > steps[-1]):
-            return NoMoreData(step, mode, steps[-1] if steps else None, self._reason_of_loss(step, mode))
-        return StepUnavailable(step, mode, self._reason_of_loss(step, mode))
+        return self._states.missing(step, mode)
 
-    def _not_yet(self, step: int, mode: ModeKeys) -> StepNotYetAvailable:
-        error = self._awaited(step, mode)
-        if error is not None:
-            return StepNotYetAvailable(step, mode, f"a file that cannot be read now may hold it ({error})")
-        return StepNotYetAvailable(step, mode, described(self.late_workers_seen(), self.storage.url))
-
-    def _awaited(self, step: int, mode: ModeKeys) -> FileError | None:
-        """Return the error of a file that may hold a step of a mode, and may be read yet; None if there is none."""
-        awaited = self.catalogue.awaited
-        if not awaited:
-            return None
-        rows = self.catalogue.derived(
-            ("awaited", *awaited), lambda: LostRows(awaited, self.catalogue.fetch("spans_of_files"))
-        )
-        return rows.between(*self._neighbors(step, mode))
-
-    def _reason_of_loss(self, step: int, mode: ModeKeys) -> str:
-        """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
-        error = self._lost_rows().between(*self._neighbors(step, mode))
-        return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
-
-    def _neighbors(self, step: int, mode: ModeKeys) -> tuple[float, float]:
-        """Return global steps between which that of a step of a mode would lie, which was not saved."""
-        after, before = step - 1, float(step + 1)
-        if mode is not GLOBAL:
-            # The step of the mode was not saved: its global step lies between those of its neighbors.
-            known = self.log.steps_of_mode(mode)
-            infos = [info for each in known if (info := self.log.info(each))]
-            after = max((info.global_step for info in infos if info.mode_step < step), default=-1)
-            before = min((info.global_step for info in infos if info.mode_step > step), default=float("inf"))
-        return after, before
+    def late_workers_seen(self) -> list[LateWorker]:
+        """Return the same as `late_workers`, as of the last refresh."""
+        return self._states.late_workers()
 
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.
 
         Once it has, the step may still wait for other workers.
         """
-        steps, _ = self._states(mode)
+        steps = self._states.all(mode)[0]
         return (not steps or step > steps[-1]) and self.storage.is_written_here()
-
-    def late_workers_seen(self) -> list[LateWorker]:
-        """Return the same as `late_workers`, as of the last refresh."""
-        if self.workers.job_ended:
-            return []
-        progress = {worker: (last, at) for worker, last, at in self.catalogue.fetch("worker_progress")}
-        newest = max((last for last, _ in progress.values()), default=None)
-        if newest is None:
-            return []
-        names = [*(info.worker for info in self.workers.writing), *self.workers.not_begun]
-        late = [LateWorker(name, *progress.get(name, (None, None)), newest) for name in sorted(names, key=natural)]
-        return [each for each in late if each.last_step is None or each.last_step < newest]
 
     def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at a global step, with statistics: by name, one a worker."""
@@ -558,68 +490,6 @@ class RunReader:
                 if list(map(_located, now)) == list(map(_located, rows)):
                     raise
                 rows = now
-
-    def _state(self, step: int, mode: ModeKeys) -> StepState:
-        state = step_state(step, *self._states(mode), self.workers.job_ended)
-        if state is StepState.UNAVAILABLE and self._awaited(step, mode) is not None:
-            return StepState.NOT_YET_AVAILABLE
-        return state
-
-    def _states(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
-        """Return all steps of a mode, ascending, and which of them are complete."""
-        mode = ModeKeys.parse(mode)
-
-        def fetch() -> tuple[list[int], list[bool]]:
-            settled = self._settled_steps(mode)
-            rows = self._states_after(settled.last_step, mode)
-            if not settled.follow(rows):
-                settled = self._settled[mode] = SettledSteps(settled.session)
-                rows = self._states_after(-1, mode)
-            steps = settled.steps + [row[0] for row in rows]
-            complete = [True] * len(settled.steps) + [row[1] for row in rows]
-            settled.add(rows)
-            ((settled.rows,),) = self.catalogue.fetch("steps_until", step=settled.last_step)
-            return steps, complete
-
-        return self.catalogue.derived(("states", mode), fetch)
-
-    def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
-        return self.catalogue.fetch(
-            "step_states",
-            mode=mode.name,
-            num_workers=self.workers.num_workers,
-            num_ended=len(self._ended_workers),
-            session_start=self.workers.session_start,
-            job_ended=self.workers.job_ended,
-            window=self._window,
-            after=global_step,
-        )
-
-    def _complete_steps(self, mode: ModeKeys) -> list[int]:
-        """Return the complete steps of a mode, ascending. Not to be changed."""
-
-        def select() -> list[int]:
-            steps, complete = self._states(mode)
-            return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
-
-        return self.catalogue.derived(("complete_steps", ModeKeys.parse(mode)), select)
-
-    def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
-        """Return the settled steps of a mode, which stay complete.
-
-        There are none yet if the session, or the number of rows up to the last settled step, has changed.
-        """
-        session = self.workers.num_workers, self.workers.session_start
-        known = self._settled.get(mode)
-        if known is not None and known.session == session:
-            ((count,),) = self.catalogue.fetch("steps_until", step=known.last_step)
-            if count == known.rows:
-                return known
-        known = self._settled[mode] = SettledSteps(session)
-        return known
-
-    def _global_step(self, step: int, mode: ModeKeys) -> int | None:
-        return step if mode is GLOBAL else self.log.global_step(mode, step)
 
 
 def _located(row: SavedTensor) -> SavedTensor:

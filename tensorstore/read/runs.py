@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from ..errors import (
     MissingChunk,
     QueryError,
     RunNotFound,
-    StorageError,
     TensorTrialError,
 )
 from ..format import arrow_arrays
@@ -34,17 +32,17 @@ from ..format.flush_range import current_files
 from ..format.index_log import NewFile, list_index, read_summaries
 from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage
 from .catalogue import COLLECTIONS, collection_row, parquet_files
 from .index_tables import TABLES, IndexTables
+from .opening import create_trial
 from .readable_files import ReadableFiles
-from .trial import Trial, create_trial, run_reader_of
+from .run_search import RunSearch, short_names
+from .trial import Trial, run_reader_of
 from .views import Views
 from .workers import Workers
 
 _PARALLEL = 16
-# The number of levels below a folder that are searched for runs.
-_DEPTH = 4
 
 RunLocation = str | os.PathLike[str] | Trial
 RunLocations = RunLocation | Iterable[RunLocation]
@@ -185,7 +183,7 @@ class Runs:
         self.damaged = {}
         with ThreadPoolExecutor(_PARALLEL) as pool:
             storages = list({s.url: s for found in pool.map(self._find, self._locations) for s in found}.values())
-            names = _short_names([storage.url for storage in storages])
+            names = short_names([storage.url for storage in storages])
             opened = pool.map(self._open, storages, [names[storage.url] for storage in storages])
             self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
@@ -231,7 +229,7 @@ class Runs:
     def _find(self, location: str | Storage) -> list[Storage]:
         if isinstance(location, Storage):
             return [location]
-        search, found = _Search(self._options), list[Storage]()
+        search, found = RunSearch(self._options), list[Storage]()
         try:
             found = list(search.at(location))
         except TensorTrialError as exc:
@@ -439,69 +437,5 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
     return max(times, default=None)
 
 
-# Where runs are.
-
-
 def _spelled(location: str | Storage) -> str:
     return location if isinstance(location, str) else location.url
-
-
-class _Search:
-    """Finds the runs of a path: the run itself, those below it, or those that match a pattern."""
-
-    def __init__(self, options: Mapping[str, Any] | None) -> None:
-        self._options = options
-        self.damaged: dict[str, TensorTrialError] = {}
-        """Folders that could not be listed."""
-
-    def at(self, location: str) -> Iterator[Storage]:
-        head, *pattern = _split(location)
-        for found in self._matching(head, pattern) if pattern else [location]:
-            yield from self._below(found, _DEPTH)
-
-    def _matching(self, folder: str, pattern: Sequence[str]) -> Iterator[str]:
-        if not pattern:
-            yield folder
-            return
-        for name in self._entries(open_storage(folder, self._options)):
-            if fnmatch.fnmatchcase(name, pattern[0]):
-                yield from self._matching(f"{folder.rstrip('/')}/{name}", pattern[1:])
-
-    def _below(self, location: str, depth: int) -> Iterator[Storage]:
-        storage = open_storage(location, self._options)
-        names = self._entries(storage)
-        if RUN_FILE in names:
-            yield storage
-        elif depth:
-            for name in names:
-                yield from self._below(f"{location.rstrip('/')}/{name}", depth - 1)
-
-    def _entries(self, storage: Storage) -> list[str]:
-        try:
-            return [name for name in storage.list("") if not name.startswith(".")]
-        except StorageError as exc:
-            self.damaged[storage.url] = exc
-            return []
-
-
-def _split(location: str) -> list[str]:
-    """Return the folder that a pattern begins with, and its parts from the first one with a sign of a pattern on."""
-    parts = location.rstrip("/").split("/")
-    first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
-    # A folder may well have a bracket in its name.
-    if first < len(parts) and "*" not in location and "?" not in location and open_storage(location).exists_any():
-        first = len(parts)
-    return ["/".join(parts[:first]) or ("/" if location.startswith("/") else "."), *parts[first:]]
-
-
-def _short_names(urls: Sequence[str]) -> dict[str, str]:
-    """Return the shortest ends of the paths that distinguish them."""
-    names = {url: url.rpartition("/")[2] for url in urls}
-    parts = 1
-    while len(set(names.values())) < len(urls):
-        parts += 1
-        taken = list(names.values())
-        names = {
-            url: "/".join(url.split("/")[-parts:]) if taken.count(name) > 1 else name for url, name in names.items()
-        }
-    return names

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -15,68 +13,23 @@ from ..engines.base import Answer, Engine
 from ..errors import (
     ConfigurationError,
     FileError,
-    MissingCollectionFiles,
-    NotARun,
-    RunNotFound,
-    StepNotYetAvailable,
 )
-from ..format.schema import COLLECTIONS, LEASES, RUN_FILE, RunInfo
+from ..format.schema import RunInfo
 from ..mode import ModeKeys
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage
 from .late_worker import LateWorker
+from .name_filter import belongs_to, name_patterns
+from .run_file import run_info
 from .run_reader import RunReader
 from .step_state import StepState
 from .tensor import Tensor
 from .verify import Verification, verify_run
-from .views import StepRange
+from .views import StepRange, checked_range
 from .waiting import Waiting
 from .workers import natural
 
 GLOBAL = ModeKeys.GLOBAL
 _POLL_SECONDS = 0.05
-
-
-def create_trial(
-    path: str | os.PathLike[str],
-    name: str | None = None,
-    range_steps: StepRange | None = None,
-    *,
-    timeout: float | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,
-    verify: bool = True,
-    **ignored: Any,
-) -> Trial:
-    """Open a run for reading, also while it is being written.
-
-    Args:
-        path: The run's folder, or an fsspec URL such as `s3://bucket/run`.
-        name: The name of the trial; the last part of the path if None.
-        range_steps: Restricts the trial to global steps a <= s < b of (a, b). None for either leaves that side open.
-        timeout: Seconds to wait for a run to appear; None raises at once if there is none.
-        storage_options: Options for fsspec.
-        engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
-        verify: Compare raw values with their digests when they are read. The environment variable TENSORTRIAL_VERIFY=0
-            switches that off, too.
-        **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
-            no effect.
-
-    Returns:
-        The open run.
-
-    Raises:
-        RunNotFound: There is nothing at the path.
-        NotARun: There are files at the path, but no run of this project.
-        MissingCollectionFiles: No worker of the run has begun to save.
-        UnknownFormat: A later release wrote the run.
-        ConfigurationError: `range_steps` is empty.
-        TypeError: An unexpected keyword argument was passed.
-    """
-    unknown = set(ignored) - {"parallel", "check", "index_mode", "cache", "profiler", "output_dir"}
-    if unknown:
-        raise TypeError(f"create_trial() got an unexpected argument {sorted(unknown)[0]!r}")
-    storage = open_storage(path, storage_options)
-    return Trial(storage, wait_for_run(storage, timeout), name, range_steps, engine, verify)
 
 
 class Trial:
@@ -101,7 +54,7 @@ class Trial:
         self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
         self.info = info
-        self.range_steps = _checked_range(range_steps)
+        self.range_steps = checked_range(range_steps)
         self._reader = RunReader(storage, self.name, self.range_steps, engine, verify=verify, info=info)
 
     # Names, steps and workers.
@@ -157,12 +110,12 @@ class Trial:
         """
         if regex is not None and collection is not None:
             raise ConfigurationError("tensor_names takes regex or collection, not both")
-        patterns = None if regex is None else _patterns(regex)
+        patterns = None if regex is None else name_patterns(regex)
         rows = self._reader.tensors(ModeKeys.parse(mode), step)
         if patterns is not None:
             rows = [row for row in rows if any(pattern.search(row[0]) for pattern in patterns)]
         if collection is not None:
-            rows = [row for row in rows if _belongs(row[0], row[1], collection)]
+            rows = [row for row in rows if belongs_to(row[0], row[1], collection)]
         return list(dict.fromkeys(name for name, _ in rows))
 
     def workers(self) -> list[str]:
@@ -339,15 +292,7 @@ class Trial:
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = Waiting(self._reader)
         for step in required_steps:
-            while (state := self._reader.state_now(step, mode)) is StepState.NOT_YET_AVAILABLE:
-                if self._reader.waits_for_itself(step, mode):
-                    raise StepNotYetAvailable(step, mode, "this thread writes the run, and would wait for itself")
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise StepNotYetAvailable(step, mode, waiting.reason)
-                waiting.tick()
-                time.sleep(_POLL_SECONDS)
-            if state is StepState.UNAVAILABLE:
-                raise self._reader.no_step(step, mode)
+            waiting.wait_for(step, mode, deadline)
 
     @property
     def loaded_all_steps(self) -> bool:
@@ -549,76 +494,3 @@ def _reopened(
     Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify)
     run_reader_of(trial).is_refreshing = refreshing
     return trial
-
-
-def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
-    """Return the `run.json` of a run, as soon as it exists, for at most `timeout` seconds."""
-    deadline = time.monotonic() + (timeout or 0)
-    while True:
-        try:
-            return run_info(storage)
-        except (RunNotFound, MissingCollectionFiles):
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_POLL_SECONDS)
-
-
-def run_info(storage: Storage) -> RunInfo:
-    """Return the `run.json` of a run.
-
-    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
-    """
-    info = RunInfo.from_bytes(_run_file(storage), storage.url)
-    if not storage.list(COLLECTIONS):
-        raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
-    return info
-
-
-def _run_file(storage: Storage) -> bytes:
-    try:
-        return storage.read(RUN_FILE)
-    except FileNotFoundError as exc:
-        # A job that resumes a run which never began has a lease before anything else.
-        if not storage.exists_any() or storage.list("") == [LEASES]:
-            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
-    try:
-        return storage.read(RUN_FILE)  # a run may have begun between the two
-    except FileNotFoundError as exc:
-        raise NotARun(storage.url, _what_else(storage)) from exc
-
-
-def _what_else(storage: Storage) -> str:
-    # smdebug numbers the folders of its collections.
-    if any(name.isdecimal() for name in storage.list(COLLECTIONS)):
-        return (
-            "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
-            "tensortrial.importers.smdebug.import_run(source, target), and open the target"
-        )
-    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"
-
-
-def _checked_range(range_steps: StepRange | None) -> StepRange | None:
-    if range_steps is None:
-        return None
-    first, end = range_steps
-    if first is not None and end is not None and first >= end:
-        raise ConfigurationError(f"range_steps=({first}, {end}) is empty: it means {first} <= step < {end}")
-    return first, end
-
-
-def _patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
-    found = []
-    for text in [regex] if isinstance(regex, str) else regex:
-        try:
-            found.append(re.compile(text))
-        except re.error as exc:
-            raise ConfigurationError(f"{text!r} is not a regular expression: {exc}") from exc
-    return found
-
-
-def _belongs(name: str, collections: Sequence[str], wanted: Collection | str) -> bool:
-    if wanted == CollectionKeys.ALL:
-        return True
-    if isinstance(wanted, str):
-        return wanted in collections
-    return wanted.name in collections or wanted.matches(name)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..engines.base import Answer, Database, FilesView, RunFile
+from ..errors import ConfigurationError
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 
 OF_ONE_RUN = ("tensors", "reductions", "scalars", "steps", "collections", "findings", "tensor_values")
@@ -31,6 +32,16 @@ _OVER_FILES = {
 }
 
 StepRange = tuple[int | None, int | None]
+
+
+def checked_range(range_steps: StepRange | None) -> StepRange | None:
+    """Return a range of steps as a pair. Raises ConfigurationError for one that is empty."""
+    if range_steps is None:
+        return None
+    first, end = range_steps
+    if first is not None and end is not None and first >= end:
+        raise ConfigurationError(f"range_steps=({first}, {end}) is empty: it means {first} <= step < {end}")
+    return first, end
 
 
 class _Source(NamedTuple):

@@ -1,16 +1,20 @@
-"""Logs, while a caller waits for a run, what it waits for."""
+"""Waits for steps, and logs what it waits for."""
 
 from __future__ import annotations
 
 import logging
 import time
 
+from ..errors import StepNotYetAvailable
+from ..mode import ModeKeys
 from .late_worker import described
 from .run_reader import RunReader
+from .step_state import StepState
 
 logger = logging.getLogger(__name__)
 
 SAY_AFTER_SECONDS = 30.0
+_POLL_SECONDS = 0.05
 
 
 class Waiting:
@@ -36,6 +40,21 @@ class Waiting:
             return
         self._say_after *= 2
         logger.warning("run %s: no new step for %.3g seconds: %s", self._reader.storage.url, self.seconds, self.reason)
+
+    def wait_for(self, step: int, mode: ModeKeys, deadline: float | None) -> None:
+        """Wait until a step of a mode is complete, until `deadline` by the monotonic clock at most.
+
+        Raises StepUnavailable, NoMoreData, and StepNotYetAvailable at the deadline or if this thread writes the step.
+        """
+        while (state := self._reader.state_now(step, mode)) is StepState.NOT_YET_AVAILABLE:
+            if self._reader.waits_for_itself(step, mode):
+                raise StepNotYetAvailable(step, mode, "this thread writes the run, and would wait for itself")
+            if deadline is not None and time.monotonic() >= deadline:
+                raise StepNotYetAvailable(step, mode, self.reason)
+            self.tick()
+            time.sleep(_POLL_SECONDS)
+        if state is StepState.UNAVAILABLE:
+            raise self._reader.no_step(step, mode)
 
     @property
     def reason(self) -> str:

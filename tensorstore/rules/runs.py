@@ -13,7 +13,8 @@ import numpy as np
 
 from ..errors import InvalidRuleParameter
 from ..format.index_types import SavedTensor
-from ..read.trial import Trial, create_trial
+from ..read.opening import create_trial
+from ..read.trial import Trial
 from ..statistics.definitions import STATISTICS
 from .builtin import BuiltinRule, SelectingRule
 from .parameter import number, regexes, words

@@ -122,7 +122,7 @@ def has_training_ended(path: str) -> bool:
         True once it has; False where there is no run, or none yet.
     """
     from tensortrial.errors import RunError
-    from tensortrial.read.trial import create_trial
+    from tensortrial.read.opening import create_trial
 
     try:
         return create_trial(path).loaded_all_steps

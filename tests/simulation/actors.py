@@ -20,7 +20,8 @@ from tensortrial.hooks.core.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
-from tensortrial.read.trial import Trial, create_trial
+from tensortrial.read.opening import create_trial
+from tensortrial.read.trial import Trial
 
 _RECOVERY_SECONDS = 15.0
 """How long after a failure of its storage a reader may lack something: claims are read again every ten seconds."""

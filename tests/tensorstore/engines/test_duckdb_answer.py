@@ -102,7 +102,7 @@ def test_every_method_gives_the_same_rows(
 
 
 def test_a_query_with_parameters_ends_before_it_has_read_all_files(tmp_path: Path) -> None:
-    """DuckDB 1 kept the GIL then, and waited for ever for its threads, which closed files of Python's."""
+    """DuckDB 1 kept the GIL then, and waited forever for its threads, which closed files of Python's."""
     with Job(tmp_path, flush_seconds=3600) as job:
         for _ in range(40):
             job.step({f"w{i}": np.arange(400.0) for i in range(50)})

@@ -21,7 +21,7 @@ import resource, sys
 from pathlib import Path
 import tensortrial.engines.duckdb
 from tensortrial.errors import TensorTrialError
-from tensortrial.read.trial import create_trial
+from tensortrial.read.opening import create_trial
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[2]), resource.RLIM_INFINITY))
 try:

@@ -15,7 +15,7 @@ import tensortrial
 from support.runs import Job
 from tensortrial.errors import CorruptFile, TensorTrialError, TensorUnavailableForStep
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.trial import create_trial
+from tensortrial.read.opening import create_trial
 from tensortrial.statistics.digest import digest_of_array
 
 SAVED = {

@@ -1,0 +1,29 @@
+"""Which names of tensors a caller asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ..config.collection import Collection, CollectionKeys
+from ..errors import ConfigurationError
+
+
+def name_patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
+    """Return one or several regular expressions, compiled. Raises ConfigurationError."""
+    found = []
+    for text in [regex] if isinstance(regex, str) else regex:
+        try:
+            found.append(re.compile(text))
+        except re.error as exc:
+            raise ConfigurationError(f"{text!r} is not a regular expression: {exc}") from exc
+    return found
+
+
+def belongs_to(name: str, collections: Sequence[str], wanted: Collection | str) -> bool:
+    """Return whether a tensor belongs to a collection: by those it was saved in, or by the patterns of an object."""
+    if wanted == CollectionKeys.ALL:
+        return True
+    if isinstance(wanted, str):
+        return wanted in collections
+    return wanted.name in collections or wanted.matches(name)

@@ -1,0 +1,57 @@
+"""The `run.json` that a run begins with: waited for, and what is there instead."""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import MissingCollectionFiles, NotARun, RunNotFound
+from ..format.schema import COLLECTIONS, LEASES, RUN_FILE, RunInfo
+from ..storage.open import Storage
+
+_POLL_SECONDS = 0.05
+
+
+def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
+    """Return the `run.json` of a run, as soon as it exists, for at most `timeout` seconds."""
+    deadline = time.monotonic() + (timeout or 0)
+    while True:
+        try:
+            return run_info(storage)
+        except (RunNotFound, MissingCollectionFiles):
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_POLL_SECONDS)
+
+
+def run_info(storage: Storage) -> RunInfo:
+    """Return the `run.json` of a run.
+
+    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
+    """
+    info = RunInfo.from_bytes(_run_file(storage), storage.url)
+    if not storage.list(COLLECTIONS):
+        raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
+    return info
+
+
+def _run_file(storage: Storage) -> bytes:
+    try:
+        return storage.read(RUN_FILE)
+    except FileNotFoundError as exc:
+        # A job that resumes a run which never began has a lease before anything else.
+        if not storage.exists_any() or storage.list("") == [LEASES]:
+            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
+    try:
+        return storage.read(RUN_FILE)  # a run may have begun between the two
+    except FileNotFoundError as exc:
+        raise NotARun(storage.url, _what_else(storage)) from exc
+
+
+def _what_else(storage: Storage) -> str:
+    # smdebug numbers the folders of its collections.
+    if any(name.isdecimal() for name in storage.list(COLLECTIONS)):
+        return (
+            "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
+            "tensortrial.importers.smdebug.import_run(source, target), and open the target"
+        )
+    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"

@@ -1,0 +1,188 @@
+"""Which steps of a run are saved, complete, awaited or lost, as of the last refresh, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
+from ..format.schema import COLLECTIONS, index_folder, worker_of
+from ..mode import ModeKeys
+from ..storage.open import Storage
+from .catalogue import Catalogue
+from .late_worker import LateWorker, described
+from .lost_rows import LostRows
+from .step_log import StepLog
+from .step_state import SettledSteps, StepState, step_state
+from .workers import Workers, natural
+
+GLOBAL = ModeKeys.GLOBAL
+_INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
+
+
+class StepStates:
+    """The steps that a catalogue holds, and what the claims and end marks of workers say of them.
+
+    Args:
+        storage: The run's.
+        workers: Its workers.
+        catalogue: Its contents.
+        damaged: Returns the files that cannot be read, and why.
+    """
+
+    def __init__(
+        self, storage: Storage, workers: Workers, catalogue: Catalogue, damaged: Callable[[], dict[str, FileError]]
+    ) -> None:
+        self._storage, self._workers, self._catalogue, self._damaged = storage, workers, catalogue, damaged
+        self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
+        self._settled: dict[ModeKeys, SettledSteps] = {}
+        self._log = StepLog()
+
+    @property
+    def log(self) -> StepLog:
+        """The saved steps."""
+
+        def updated() -> StepLog:
+            self._log.update(self._catalogue)
+            return self._log
+
+        return self._catalogue.derived(("log",), updated)
+
+    def of(self, step: int, mode: ModeKeys) -> StepState:
+        """Return the state of a step of a mode."""
+        state = step_state(step, *self.all(mode), self._workers.job_ended)
+        if state is StepState.UNAVAILABLE and self._awaited(step, mode) is not None:
+            return StepState.NOT_YET_AVAILABLE
+        return state
+
+    def all(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
+        """Return all steps of a mode, ascending, and which of them are complete: the first ones. Not to be changed."""
+        mode = ModeKeys.parse(mode)
+
+        def fetch() -> tuple[list[int], list[bool]]:
+            settled = self._settled_steps(mode)
+            rows = self._states_after(settled.last_step, mode)
+            if not settled.follow(rows):
+                settled = self._settled[mode] = SettledSteps(settled.session)
+                rows = self._states_after(-1, mode)
+            steps = settled.steps + [row[0] for row in rows]
+            complete = [True] * len(settled.steps) + [row[1] for row in rows]
+            settled.add(rows)
+            ((settled.rows,),) = self._catalogue.fetch("steps_until", step=settled.last_step)
+            return steps, complete
+
+        return self._catalogue.derived(("states", mode), fetch)
+
+    def complete(self, mode: ModeKeys) -> list[int]:
+        """Return the complete steps of a mode, ascending. Not to be changed."""
+
+        def select() -> list[int]:
+            steps, complete = self.all(mode)
+            return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
+
+        return self._catalogue.derived(("complete_steps", ModeKeys.parse(mode)), select)
+
+    def global_step(self, step: int, mode: ModeKeys) -> int | None:
+        """Return the global step of a step of a mode; None if the mode has no such step."""
+        return step if mode is GLOBAL else self.log.global_step(mode, step)
+
+    def late_workers(self) -> list[LateWorker]:
+        """Return the workers that the newest saved steps wait for, in natural order."""
+        if self._workers.job_ended:
+            return []
+        progress = {worker: (last, at) for worker, last, at in self._catalogue.fetch("worker_progress")}
+        newest = max((last for last, _ in progress.values()), default=None)
+        if newest is None:
+            return []
+        names = [*(info.worker for info in self._workers.writing), *self._workers.not_begun]
+        late = [LateWorker(name, *progress.get(name, (None, None)), newest) for name in sorted(names, key=natural)]
+        return [each for each in late if each.last_step is None or each.last_step < newest]
+
+    # Why a step is missing.
+
+    def missing(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
+        """Return the error for a step that is not available."""
+        if self.of(step, mode) is StepState.NOT_YET_AVAILABLE:
+            return self.not_yet(step, mode)
+        steps, _ = self.all(mode)
+        if self._workers.job_ended and (not steps or step > steps[-1]):
+            return NoMoreData(step, mode, steps[-1] if steps else None, self.reason_of_loss(step, mode))
+        return StepUnavailable(step, mode, self.reason_of_loss(step, mode))
+
+    def not_yet(self, step: int, mode: ModeKeys) -> StepNotYetAvailable:
+        """Return the error for a step that may still be saved."""
+        error = self._awaited(step, mode)
+        if error is not None:
+            return StepNotYetAvailable(step, mode, f"a file that cannot be read now may hold it ({error})")
+        return StepNotYetAvailable(step, mode, described(self.late_workers(), self._storage.url))
+
+    def reason_of_loss(self, step: int, mode: ModeKeys) -> str:
+        """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
+        error = self.lost_rows().between(*self._neighbors(step, mode))
+        return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
+
+    def lost_rows(self) -> LostRows:
+        """Return which rows are lost with the damaged files."""
+        damaged = self._damaged()
+        return self._catalogue.derived(
+            ("lost", *damaged),
+            lambda: LostRows(self._with_rows(damaged), self._catalogue.fetch("spans_of_files") if damaged else ()),
+        )
+
+    def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
+        """Return the damaged files without the claims of workers that published nothing, such as stray copies."""
+        return {
+            path: error
+            for path, error in damaged.items()
+            if not path.startswith(f"{COLLECTIONS}/") or self._storage.list(index_folder(worker_of(path)))
+        }
+
+    def _awaited(self, step: int, mode: ModeKeys) -> FileError | None:
+        """Return the error of a file that may hold a step of a mode, and may be read yet; None if there is none."""
+        awaited = self._catalogue.awaited
+        if not awaited:
+            return None
+        rows = self._catalogue.derived(
+            ("awaited", *awaited), lambda: LostRows(awaited, self._catalogue.fetch("spans_of_files"))
+        )
+        return rows.between(*self._neighbors(step, mode))
+
+    def _neighbors(self, step: int, mode: ModeKeys) -> tuple[float, float]:
+        """Return global steps between which that of a step of a mode would lie, which was not saved."""
+        after, before = step - 1, float(step + 1)
+        if mode is not GLOBAL:
+            # The step of the mode was not saved: its global step lies between those of its neighbors.
+            known = self.log.steps_of_mode(mode)
+            infos = [info for each in known if (info := self.log.info(each))]
+            after = max((info.global_step for info in infos if info.mode_step < step), default=-1)
+            before = min((info.global_step for info in infos if info.mode_step > step), default=float("inf"))
+        return after, before
+
+    # Reading the catalogue.
+
+    def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
+        return self._catalogue.fetch(
+            "step_states",
+            mode=mode.name,
+            num_workers=self._workers.num_workers,
+            num_ended=len(self._workers.ended),
+            session_start=self._workers.session_start,
+            job_ended=self._workers.job_ended,
+            window=self._window,
+            after=global_step,
+        )
+
+    def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
+        """Return the settled steps of a mode, which stay complete.
+
+        There are none yet if the session, or the number of rows up to the last settled step, has changed.
+        """
+        session = self._workers.num_workers, self._workers.session_start
+        known = self._settled.get(mode)
+        if known is not None and known.session == session:
+            ((count,),) = self._catalogue.fetch("steps_until", step=known.last_step)
+            if count == known.rows:
+                return known
+        known = self._settled[mode] = SettledSteps(session)
+        return known
