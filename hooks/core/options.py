@@ -80,6 +80,8 @@ class Framework:
     be in its hook. They belong to training and pass through the hook."""
     save_interval: int = DEFAULT_SAVE_INTERVAL
     """The steps between two saves where no configuration says otherwise."""
+    is_ordered: bool = True
+    """Whether the hook records the tensors of a step in the order in which they are computed."""
 
 
 _S = TypeVar("_S")

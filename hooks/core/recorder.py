@@ -106,6 +106,7 @@ class Recorder:
             storage_options=options.storage_options,
             tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
             force=boolean("force", options.force),
+            is_ordered=framework.is_ordered,
         )
 
         self._lock = threading.RLock()

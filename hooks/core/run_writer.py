@@ -33,7 +33,7 @@ class RunWriter:
     """A run that one worker claims at its first step, writes to, and closes with a reason.
 
     Nothing is written before `claim`, nor after `close` or `forget`. The same values are written as event files to
-    `tensorboard_dir`, unless it is None.
+    `tensorboard_dir`, unless it is None. With `is_ordered`, records come in the order of execution.
 
     Raises:
         ConfigurationError: A setting has a value that it cannot have.
@@ -55,6 +55,7 @@ class RunWriter:
         tensorboard_dir: str | os.PathLike[str] | None,
         force: bool = False,
         durable: bool = False,
+        is_ordered: bool = False,
     ) -> None:
         if codec not in CODECS:
             raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {codec!r}")
@@ -63,7 +64,7 @@ class RunWriter:
         self.worker, self.num_workers = worker, num_workers
         self._collections = collections
         self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
-        self._codec, self._flush_seconds = codec, flush_seconds
+        self._codec, self._flush_seconds, self._is_ordered = codec, flush_seconds, is_ordered
         self.out_dir = out_dir
         self._storage = open_storage(out_dir, storage_options, durable=durable)
         self._tensorboard: Storage | None = None
@@ -152,6 +153,7 @@ class RunWriter:
             first_flush=first_flush,
             also_to=self._event_log(),
             lease=self._lease,
+            is_ordered=self._is_ordered,
         )
 
     def _new_lease(self, session: int = 0) -> Lease:

@@ -197,6 +197,8 @@ class Capture:
 
     @guarded
     def _save(self, tensors: dict[str, Any]) -> None:
+        # First: the step computed its tensors from them.
+        self.record_variables()
         for name, tensor in tensors.items():
             plan = self.recorder.plan(name)
             if plan is not None:

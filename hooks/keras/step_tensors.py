@@ -94,7 +94,8 @@ class StepTensors(threading.local):
 
     @guarded
     def _add_gradients(self, gradients: Iterable[Any], variables: Iterable[Any], scale: Any = None) -> None:
-        for gradient, variable in zip(gradients, variables, strict=True):
+        # All of them are passed at once. The backward computed them from the last layer to the first.
+        for gradient, variable in reversed(list(zip(gradients, variables, strict=True))):
             name = self._names.gradients.get(id(variable))
             if name is not None and gradient is not None and self._wanted(name):
                 value = dense(gradient)

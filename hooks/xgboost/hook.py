@@ -61,6 +61,8 @@ _FRAMEWORK = Framework(
     builtin=_REGEXES,
     always_saved=[CollectionKeys.METRICS],
     save_interval=SAVE_INTERVAL,
+    # A round of boosting is one computation.
+    is_ordered=False,
 )
 
 

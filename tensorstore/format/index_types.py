@@ -25,6 +25,8 @@ class IndexedStep:
     """A step and its rows before they are written: column by column, in the order in which they were saved."""
 
     step: Step
+    is_ordered: bool = False
+    """Whether the rows were added in the order in which the job computed their tensors."""
     specs: list[TensorSpec] = field(default_factory=list)
     saved_at_ns: list[int] = field(default_factory=list)
     scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)

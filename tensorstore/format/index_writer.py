@@ -29,7 +29,7 @@ _COMPACTED_ROW_GROUP_ROWS = 16_384
 _TILE_STEPS = 128
 _TILE = "tile"
 # These grow from row to row: as differences they take a twelfth of the space, and are decoded in a fifth of the time.
-_GROWING = ["saved_at", "offset", "row"]
+_GROWING = ["saved_at", "offset", "row", "order"]
 # These hardly ever repeat; to check whether they do would take a third of the time of a small flush.
 _UNIQUE = [*STATISTICS, "digest"]
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in _UNIQUE and name not in _GROWING]
@@ -149,6 +149,7 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
         *rows.spans(),
         parameter,
         rows.digests(),
+        rows.orders(),
     ]
 
 
@@ -173,6 +174,17 @@ class _Rows:
             for first, digests in indexed.digests:
                 rows = slice(begin + first, begin + first + len(digests))
                 values[rows], valid[rows] = np.array(digests, np.uint64), True
+        return self._cells(values, valid)
+
+    def orders(self) -> pa.Array:
+        values, valid = self._column(np.int32)
+        for begin, indexed in self._steps:
+            if indexed.is_ordered:
+                end = begin + len(indexed.specs)
+                # Only rows that count have a place.
+                rows = slice(begin, end) if indexed.last is None else np.array(indexed.last, np.intp) + begin
+                values[rows] = np.arange(len(indexed.saved))
+                valid[begin:end] = True
         return self._cells(values, valid)
 
     def statistics(self) -> list[pa.Array]:

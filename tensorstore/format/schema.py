@@ -96,10 +96,11 @@ INDEX_SCHEMA = pa.schema(
         # Added later: files of earlier releases lack it.
         pa.field("parameter", _TEXT),
         pa.field("digest", pa.uint64()),
+        pa.field("order", pa.int32()),
     ]
 )
 
-LATER_COLUMNS = ("parameter", "digest")
+LATER_COLUMNS = ("parameter", "digest", "order")
 """Columns of the index that files of earlier releases lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(

@@ -72,6 +72,8 @@ class _Stop:
 class Writer:
     """The writer of the steps of one worker.
 
+    With `is_ordered`, the records of a step come in the order in which the job computed their tensors.
+
     The training thread calls `put`, which only queues. A thread of the writer computes statistics, encodes and
     publishes.
 
@@ -98,6 +100,7 @@ class Writer:
         steps_per_directory: int = STEPS_PER_DIRECTORY,
         also_to: StepSink | None = None,
         lease: Lease | None = None,
+        is_ordered: bool = False,
     ) -> None:
         self._storage = storage
         self._worker = worker
@@ -110,6 +113,7 @@ class Writer:
         self._width = steps_per_directory
         self._also_to = also_to
         self._lease = lease
+        self._is_ordered = is_ordered
 
         # Owned by the writer's thread.
         self._flush, self._last_index_file = first_flush
@@ -269,7 +273,7 @@ class Writer:
         step = batch.step
         indexed = self._open.get(step.global_step)
         if indexed is None:
-            indexed = self._open[step.global_step] = IndexedStep(step)
+            indexed = self._open[step.global_step] = IndexedStep(step, self._is_ordered)
         _measure_small(batch.records)
         for record in batch.records:
             if isinstance(record, ScalarBatch):

@@ -367,3 +367,8 @@ def test_a_model_whose_trees_are_updated_is_saved(
         np.testing.assert_allclose(trial.tensor("trees/Cover").value(step), expected.Cover, rtol=1e-5)
     np.testing.assert_array_equal(trial.tensor("predictions").value(2), updated.predict(validation))
     assert messages(caplog) == []
+
+
+def test_a_round_has_no_order_of_execution(make_hook: Make, out: str) -> None:
+    train(make_hook())
+    assert create_trial(out).sql('select distinct "order" from tensors').fetchall() == [(None,)]
