@@ -207,6 +207,15 @@ build/env-bench-links: build/env-bench build/files
 	.venv-bench/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
+# What checks the types of the page's JavaScript. The page itself needs neither Node nor npm.
+TYPESCRIPT := 7.0.2
+
+build/js/typescript:
+	@mkdir -p build/js
+	@missing=; command -v npm > /dev/null || missing=" nodejs npm"; $(call apt-get,$$missing)
+	npm install --prefix build/js --no-save --no-audit --no-fund --silent typescript@$(TYPESCRIPT)
+	@touch $@
+
 # The documentation is built without any framework: griffe reads the sources.
 VENV_DOCS := .venv-docs
 
@@ -340,7 +349,7 @@ test-emulators: env env-emulators  ## Run the tests of what emulators of Snowfla
 	.venv-fakesnow/bin/python -m pytest $(PYTEST_ARGS) tests/exports/test_export_snowflake_emulator.py
 
 .PHONY: lint
-lint: lint-style lint-types lint-imports  ## Check style, format, types and imports
+lint: lint-style lint-types lint-imports lint-page  ## Check style, format, types and imports, also of the page's JavaScript
 
 .PHONY: lint-style
 lint-style: env
@@ -356,6 +365,11 @@ lint-types: env
 .PHONY: lint-imports
 lint-imports: env
 	$(VENV)/bin/lint-imports
+
+# The page's modules have their types in comments; nothing is compiled.
+.PHONY: lint-page
+lint-page: build/js/typescript
+	build/js/node_modules/.bin/tsc -p tensorstore/page/tsconfig.json
 
 .PHONY: format
 format: env  ## Rewrite the files in the project's format

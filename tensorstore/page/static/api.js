@@ -1,0 +1,285 @@
+/** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
+
+/** @typedef {{mode: string, first: number, last: number, steps: number}} ModeSteps first and last are steps of the mode */
+/**
+ * @typedef {object} Run
+ * @property {string} name
+ * @property {string} path
+ * @property {boolean} ended
+ * @property {number} steps
+ * @property {string[]} workers
+ * @property {ModeSteps[]} modes
+ * @property {string[]} statistics that were saved for at least one tensor
+ * @property {string[]} collections
+ * @property {number} findings how many
+ * @property {number | null} nbytes
+ * @property {number | null} started milliseconds since 1970
+ * @property {string} framework
+ * @property {Record<string, any>} metadata
+ */
+/** @typedef {{runs: Run[], damaged: string[], frozen: boolean}} Info frozen: a report, which answers nothing new */
+/**
+ * @typedef {object} Tiles one statistic of all tensors; arrays go row after row, a row being a tensor
+ * @property {string[]} names in execution order
+ * @property {string[][]} collections of each tensor
+ * @property {number[]} starts the first step of each column
+ * @property {number} end the step after the last
+ * @property {Float32Array} min
+ * @property {Float32Array} max
+ * @property {Float32Array} mean
+ * @property {Uint32Array} count of steps with a finite value
+ * @property {Uint32Array} nonfinite count of steps with NaN or an infinity
+ * @property {boolean[]} missing of each column, whether a step of it is missing
+ */
+/** @typedef {{statistic: string, min: (number | null)[], max: (number | null)[], mean: (number | null)[], nonfinite: number}} Statistic */
+/** @typedef {{steps: number[], statistics: Statistic[]}} Series */
+/** @typedef {{dtype: string, shape: number[] | null, nbytes: number | null, collections: string[], statistics: string[], steps: number[]}} TensorAbout */
+/** @typedef {{value: number, index: number[]} | null} Extreme */
+/**
+ * @typedef {object} Value a slice of two dimensions of a raw value
+ * @property {number[]} shape of the whole tensor
+ * @property {string} dtype
+ * @property {number} total elements of the whole tensor
+ * @property {number} rows
+ * @property {number} columns
+ * @property {number[]} values row after row, NaN and infinities as they are
+ * @property {[number, number]} axes the two dimensions
+ * @property {number[]} index the place in each dimension
+ * @property {number} rowStride
+ * @property {number} columnStride
+ * @property {{edges: number[], counts: number[]} | null} histogram of the whole tensor
+ * @property {{min: Extreme, max: Extreme, nan: number[] | null, nanCount: number} | null} extremes of the whole tensor
+ */
+/**
+ * @typedef {object} Finding
+ * @property {string} rule
+ * @property {number} step of the mode
+ * @property {string | null} mode
+ * @property {string | null} worker
+ * @property {string | null} tensor
+ * @property {number | null} observed
+ * @property {number | null} threshold
+ * @property {string} sentence
+ * @property {boolean} failed the rule itself could not run
+ * @property {number | null} foundAt milliseconds since 1970
+ */
+/** @typedef {{run: string, name: string, mode: string, steps: number[], globals: number[], times: number[], min: (number|null)[], max: (number|null)[], mean: (number|null)[], nonfinite: number}} Curve */
+/** @typedef {{name: string, last: number, ended: boolean, savedAt: number | null, saved: number[], missing: number[]}} WorkerSteps */
+/** @typedef {{starts: number[], end: number, workers: WorkerSteps[], sentence: string, damaged: string[]}} Availability */
+/** @typedef {{name: string, mode: string, step: number | null, differing: number | null, what: string, left: number | null, right: number | null, first: boolean}} DifferenceRow */
+/** @typedef {{name: string, about: string, sql: string, parameters: {name: string, type: string, value: string | null, about: string}[]}} NamedQuery */
+/** @typedef {{columns: string[], rows: any[][], more: boolean}} Answer */
+
+/**
+ * Answers inside the page itself, by request: a report has them and no server.
+ * @type {Record<string, any> | null}
+ */
+const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null");
+
+/**
+ * Fetch JSON.
+ * @param {string} path
+ * @param {Record<string, any>} [parameters] null and "" leave one out
+ * @param {RequestInit} [how]
+ * @returns {Promise<any>}
+ */
+async function fetchJson(path, parameters = {}, how = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(parameters)) {
+    if (value !== null && value !== undefined && value !== "") query.set(key, String(value));
+  }
+  const address = query.size ? `api/${path}?${query}` : `api/${path}`;
+  if (embedded) {
+    if (address in embedded) return embedded[address];
+    throw new Error("This report does not hold that. Open the run itself by: tensortrial page RUN");
+  }
+  const response = await fetch(address, how);
+  if (!response.ok) throw new Error(await problemOf(response));
+  return response.json();
+}
+
+/** @param {Response} response */
+async function problemOf(response) {
+  const text = await response.text();
+  try {
+    return JSON.parse(text).error ?? text;
+  } catch {
+    return text || `${response.status} ${response.statusText}`;
+  }
+}
+
+/** Numbers as JSON has them: NaN and infinities are strings. */
+const SPECIAL = /** @type {Record<string, number>} */ ({ NaN: NaN, Infinity, "-Infinity": -Infinity, inf: Infinity, "-inf": -Infinity, nan: NaN });
+
+/**
+ * @param {any} value
+ * @returns {number | null}
+ */
+export function numberOf(value) {
+  if (typeof value === "string") return SPECIAL[value] ?? NaN;
+  return value ?? null;
+}
+
+/** @param {any[]} list @returns {(number | null)[]} */
+const numbers = (list) => list.map(numberOf);
+/** @param {any[]} list */
+const floats = (list) => Float32Array.from(list, (value) => numberOf(value) ?? NaN);
+
+/** @returns {Promise<Info>} */
+export async function loadInfo() {
+  const info = await fetchJson("info");
+  return { ...info, frozen: embedded !== null };
+}
+
+/**
+ * @param {{run: string, statistic: string, mode: string, worker: string, from: number | null, to: number | null, columns: number}} query
+ * @returns {Promise<Tiles>}
+ */
+export async function loadTiles(query) {
+  const tiles = await fetchJson("tiles", query);
+  return { ...tiles, min: floats(tiles.min), max: floats(tiles.max), mean: floats(tiles.mean),
+    count: Uint32Array.from(tiles.count), nonfinite: Uint32Array.from(tiles.nonfinite) };
+}
+
+/** @type {Map<string, Promise<string[]>>} */
+const namesOfRuns = new Map();
+
+/**
+ * Return the names of a run's tensors in execution order.
+ * @param {string} run
+ * @returns {Promise<string[]>}
+ */
+export function loadTensorNames(run) {
+  let names = namesOfRuns.get(run);
+  if (!names) namesOfRuns.set(run, (names = fetchJson("names", { run })));
+  return names;
+}
+
+/**
+ * @param {{run: string, name: string, mode: string, worker: string}} query
+ * @returns {Promise<TensorAbout>}
+ */
+export function loadTensor(query) {
+  return fetchJson("tensor", query);
+}
+
+/**
+ * @param {{run: string, name: string, mode: string, worker: string, statistics: string[], points: number, from: number | null, to: number | null}} query
+ * @returns {Promise<Series>}
+ */
+export async function loadSeries(query) {
+  const series = await fetchJson("series", query);
+  return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
+    ({ ...each, min: numbers(each.min), max: numbers(each.max), mean: numbers(each.mean) })) };
+}
+
+/**
+ * @param {{run: string, name: string, mode: string, worker: string, count: number}} query
+ * @returns {Promise<import("./ridgeline.js").Histogram[]>}
+ */
+export function loadHistograms(query) {
+  return fetchJson("histograms", query);
+}
+
+/**
+ * @param {{run: string, name: string, mode: string, worker: string, step: number, axes: string, index: string}} query
+ * @returns {Promise<Value | null>} null if the raw value was not saved
+ */
+export async function loadValue(query) {
+  const value = await fetchJson("value", query);
+  return value && { ...value, values: Array.from(floats(value.values)) };
+}
+
+/**
+ * @param {string} run
+ * @returns {Promise<Finding[]>}
+ */
+export function loadFindings(run) {
+  return fetchJson("findings", { run });
+}
+
+/** @returns {Promise<{name: string, about: string}[]>} */
+export function loadRules() {
+  return fetchJson("rules");
+}
+
+/**
+ * @param {string} run
+ * @param {string[]} rules
+ * @returns {Promise<string>}
+ */
+export function runRules(run, rules) {
+  return fetchJson("rules/run", { run, rules: JSON.stringify(rules) }, { method: "POST" });
+}
+
+/**
+ * @param {string[]} runs
+ * @returns {Promise<string[]>}
+ */
+export function loadScalarNames(runs) {
+  return fetchJson("scalar_names", { runs: JSON.stringify(runs) });
+}
+
+/**
+ * @param {{runs: string[], names: string[], points: number}} query
+ * @returns {Promise<Curve[]>}
+ */
+export function loadScalars({ runs, names, points }) {
+  return fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+}
+
+/**
+ * @param {{run: string, mode: string, columns: number}} query
+ * @returns {Promise<Availability>}
+ */
+export function loadAvailability(query) {
+  return fetchJson("availability", query);
+}
+
+/**
+ * @param {string} a
+ * @param {string} b
+ * @returns {Promise<{sentence: string, rows: DifferenceRow[], agreeing: number}>}
+ */
+export function loadDifference(a, b) {
+  return fetchJson("difference", { a, b });
+}
+
+/** @returns {Promise<NamedQuery[]>} */
+export function loadQueries() {
+  return fetchJson("queries");
+}
+
+/**
+ * @param {string} run
+ * @param {string} query
+ * @param {Record<string, string>} parameters
+ * @returns {Promise<Answer>}
+ */
+export function runNamed(run, query, parameters) {
+  return fetchJson("query", { run, query, parameters: JSON.stringify(parameters) });
+}
+
+/**
+ * @param {string} run
+ * @param {string} sql
+ * @returns {Promise<Answer>}
+ */
+export function runSql(run, sql) {
+  return fetchJson("sql", { run, sql });
+}
+
+/**
+ * Follow the runs.
+ * @param {{grown: () => void, connected: (now: boolean) => void}} on
+ */
+export function listen(on) {
+  if (embedded) return;
+  const events = new EventSource("api/events");
+  events.onopen = () => on.connected(true);
+  events.onerror = () => on.connected(false);
+  events.onmessage = () => {
+    namesOfRuns.clear();
+    on.grown();
+  };
+}

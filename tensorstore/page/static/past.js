@@ -1,0 +1,56 @@
+/** How unusual each value of a series is against the series' own past: a robust z. */
+
+const LEAST = 5; // values that make a past
+const LARGEST = 99;
+
+/**
+ * Return the robust z of each value: its distance from the median of all earlier values in units of their spread, the
+ * interquartile range / 1.349, which is the standard deviation where they are normally distributed. One wild value
+ * changes neither, so it does not hide the next. Positive values are compared by their logarithm, so that halving is
+ * as far as doubling.
+ * @param {ArrayLike<number>} values NaN where there is none
+ * @returns {Float32Array} NaN where there is no value, 0 where there is too little past
+ */
+export function robustZ(values) {
+  const result = new Float32Array(values.length).fill(NaN);
+  let positive = true;
+  for (let i = 0; i < values.length; i++) if (values[i] <= 0) positive = false;
+  /** @type {number[]} */
+  const past = [];
+  for (let i = 0; i < values.length; i++) {
+    if (!Number.isFinite(values[i])) continue;
+    const value = positive ? Math.log10(values[i]) : values[i];
+    result[i] = past.length < LEAST ? 0 : distance(past, value, positive);
+    past.splice(place(past, value), 0, value);
+  }
+  return result;
+}
+
+/**
+ * @param {number[]} past ascending
+ * @param {number} value
+ * @param {boolean} logarithm whether both are logarithms
+ */
+function distance(past, value, logarithm) {
+  const at = (/** @type {number} */ q) => past[Math.round(q * (past.length - 1))];
+  const median = at(0.5);
+  // A series that hardly moved has no spread; 1 % of its size counts as none.
+  const least = logarithm ? Math.log10(1.01) : Math.max(Math.abs(median) * 0.01, 1e-12);
+  const z = (value - median) / Math.max((at(0.75) - at(0.25)) / 1.349, least);
+  return Math.max(-LARGEST, Math.min(LARGEST, z));
+}
+
+/**
+ * Return where a value belongs in an ascending list.
+ * @param {number[]} sorted
+ * @param {number} value
+ */
+function place(sorted, value) {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

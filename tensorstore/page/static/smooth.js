@@ -1,0 +1,18 @@
+/** Smoothing of a curve. */
+
+/**
+ * Return the exponential moving average with the bias of its start corrected. A value that is not finite leaves a gap
+ * and changes nothing that follows.
+ * @param {ArrayLike<number | null>} values
+ * @param {number} weight of the past, 0 to 1
+ * @returns {(number | null)[]}
+ */
+export function smooth(values, weight) {
+  let [average, norm] = [0, 0];
+  return Array.from(values, (value) => {
+    if (value === null || !Number.isFinite(value)) return null;
+    average = weight * average + (1 - weight) * value;
+    norm = weight * norm + (1 - weight);
+    return average / norm;
+  });
+}

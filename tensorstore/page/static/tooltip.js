@@ -1,0 +1,21 @@
+/** The one tooltip of the page, which never covers what it explains. */
+
+import { fill, h } from "./dom.js";
+
+/**
+ * Show a title and pairs of a term and its value next to a place of the window; null hides it.
+ * @param {{title: string, pairs: [string, string][], note?: string} | null} content
+ * @param {number} [x]
+ * @param {number} [y]
+ */
+export function tooltip(content, x = 0, y = 0) {
+  const tip = /** @type {HTMLElement} */ (document.getElementById("tooltip"));
+  tip.hidden = content === null;
+  if (!content) return;
+  fill(tip, h("div", { class: "name" }, content.title),
+    h("dl", {}, ...content.pairs.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])),
+    content.note && h("div", { class: "quiet" }, content.note));
+  const { offsetWidth: width, offsetHeight: height } = tip;
+  tip.style.left = `${x + 16 + width < innerWidth ? x + 16 : Math.max(4, x - width - 16)}px`;
+  tip.style.top = `${y + 16 + height < innerHeight ? y + 16 : Math.max(4, y - height - 12)}px`;
+}

@@ -1,0 +1,157 @@
+/** Tensor: one tensor over steps, its distribution, and its value at a step. */
+
+import { loadHistograms, loadSeries, loadTensor, loadTensorNames } from "../api.js";
+import { draw, panel } from "../chart.js";
+import { STATISTICS, choose, chosenRun } from "../choice.js";
+import { checkbox, fill, h, select } from "../dom.js";
+import { counted, number, printable, size } from "../format.js";
+import { quantilesOf, ridgelines } from "../ridgeline.js";
+import { go, link } from "../state.js";
+import { valuePanels } from "../value.js";
+
+const RIDGES = 24;
+const QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95];
+
+/** @type {import("../app.js").ViewMaker} */
+export function tensor(root, page) {
+  const head = h("div", { class: "tools" });
+  const body = h("div", { class: "panels" });
+  root.append(head, body);
+
+  /** @param {import("../state.js").State} now */
+  async function show(now) {
+    const run = chosenRun(page.info, now);
+    const names = await loadTensorNames(run.name);
+    const name = now.name ?? names[0];
+    if (name === undefined) {
+      fill(body, h("p", { class: "message" }, "This run has no tensors yet."));
+      return;
+    }
+    const choice = choose(run, now);
+    const about = await loadTensor({ run: run.name, name, mode: choice.mode, worker: choice.worker });
+    const steps = about.steps;
+    const wanted = now.step === undefined ? steps[steps.length - 1] : Number(now.step);
+    const step = nearest(steps, wanted);
+    drawHead(run, names, name, choice, about, step, now);
+    const from = now.from ? Number(now.from) : null;
+    const to = now.to ? Number(now.to) : null;
+    const query = { run: run.name, name, mode: choice.mode, worker: choice.worker, from, to };
+    const [series, histograms] = await Promise.all([
+      loadSeries({ ...query, statistics: about.statistics, points: 500 }),
+      loadHistograms({ ...query, count: RIDGES }),
+    ]);
+    fill(body);
+    if (!steps.length) {
+      fill(body, h("p", { class: "message" }, `This tensor has no step of mode ${choice.mode}.`));
+      return;
+    }
+    await drawAll(series, histograms, choice, step, now, query);
+  }
+
+  /**
+   * @param {import("../api.js").Series} series
+   * @param {import("../ridgeline.js").Histogram[]} histograms
+   * @param {{statistic: string}} choice
+   * @param {number | null} step
+   * @param {import("../state.js").State} now
+   * @param {{run: string, name: string, mode: string, worker: string}} query
+   */
+  async function drawAll(series, histograms, choice, step, now, query) {
+    const first = series.statistics.filter(({ statistic }) => statistic === choice.statistic || statistic === "value");
+    const others = series.statistics.filter((each) => !first.includes(each));
+    for (const each of first) drawSeries(series, each, step, now, true);
+    if (step !== null) await valuePanels(body, { ...query, step }, now);
+    drawHistograms(histograms, step);
+    for (const each of others) drawSeries(series, each, step, now, false);
+  }
+
+  /**
+   * @param {import("../api.js").Series} series
+   * @param {import("../api.js").Statistic} one
+   * @param {number | null} step
+   * @param {import("../state.js").State} now
+   * @param {boolean} wide
+   */
+  function drawSeries(series, one, step, now, wide) {
+    const last = one.mean.length - 1;
+    const banded = one.min.some((value, i) => value !== one.max[i]);
+    const { box, body: inside } = panel(STATISTICS[one.statistic] ?? one.statistic,
+      last < 0 ? "" : `last ${number(one.mean[last])}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
+    body.append(box);
+    const label = STATISTICS[one.statistic] ?? one.statistic;
+    draw(inside, {
+      x: series.steps, unit: "step", mark: step, logY: now.logy === "1", height: wide ? 210 : 150,
+      lines: banded
+        ? [{ label: `${label}, largest`, values: one.max, width: 0.5, color: 0 }, { label: "smallest", values: one.min, width: 0.5, color: 0 }, { label: "mean", values: one.mean, color: 0 }]
+        : [{ label, values: one.mean, color: 0, points: series.steps.length < 60 }],
+      bands: banded ? [[0, 1, 0]] : [],
+      onclick: (at) => go({ step: Math.round(at) }),
+      onrange: (from, to) => go({ from: Math.floor(from), to: Math.ceil(to) }),
+    });
+  }
+
+  /**
+   * @param {import("../ridgeline.js").Histogram[]} histograms
+   * @param {number | null} step
+   */
+  function drawHistograms(histograms, step) {
+    if (!histograms.length) return;
+    const chosen = step === null ? null : nearest(histograms.map((each) => each.step), step);
+    const ridges = panel("Distribution over steps", "one ridge a step, the newest in front; the chosen step in orange");
+    const band = panel("Quantiles over steps", "median; 25–75 % and 5–95 % of the values");
+    body.append(ridges.box, band.box);
+    ridges.body.append(ridgelines(histograms, Math.max(240, ridges.body.clientWidth), 300, getComputedStyle(ridges.body), chosen));
+    const lines = histograms.map((histogram) => quantilesOf(histogram, QUANTILES));
+    const names = ["5 %", "25 %", "median", "75 %", "95 %"];
+    draw(band.body, {
+      x: histograms.map((each) => each.step), unit: "step", mark: step, height: 270,
+      lines: names.map((label, i) => ({ label, values: lines.map((line) => line[i]), color: 0, width: i === 2 ? 2 : 0.5 })),
+      bands: [[4, 0, 0], [3, 1, 0]], onclick: (at) => go({ step: Math.round(at) }),
+    });
+  }
+
+  /**
+   * @param {import("../api.js").Run} run
+   * @param {string[]} names
+   * @param {string} name
+   * @param {ReturnType<typeof choose>} choice
+   * @param {import("../api.js").TensorAbout} about
+   * @param {number | null} step
+   * @param {import("../state.js").State} now
+   */
+  function drawHead(run, names, name, choice, about, step, now) {
+    const list = h("datalist", { id: "names" }, ...names.slice(0, 3000).map((each) => h("option", { value: each })));
+    const box = h("input", { type: "search", list: "names", value: name, "aria-label": "tensor", size: 44, style: null,
+      onchange: () => { if (names.includes(box.value)) go({ name: box.value }); } });
+    const at = step === null ? -1 : about.steps.indexOf(step);
+    const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
+      h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
+    const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", style: null, onchange: () => go({ step: jump.value }) });
+    jump.style.width = "7em";
+    const twin = name.startsWith("gradient/") ? name.slice(9) : `gradient/${name}`;
+    fill(head,
+      h("label", { class: "field" }, h("span", {}, "tensor"), box), list,
+      h("span", { class: "field" }, h("span", {}, "step"), move(-1, "◀", "The saved step before"), jump, move(1, "▶", "The next saved step")),
+      run.modes.length > 1 && select("mode", run.modes.map(({ mode }) => ({ value: mode, text: printable(mode) })), choice.mode, (mode) => go({ mode, step: null })),
+      run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers.map((each) => ({ value: each, text: printable(each) }))], choice.worker, (worker) => go({ worker })),
+      checkbox("log axis", now.logy === "1", (on) => go({ logy: on ? "1" : null })),
+      (now.from || now.to) && h("button", { onclick: () => go({ from: null, to: null }) }, "Show all steps"),
+      h("span", { class: "quiet" }, `${about.dtype} ${about.shape ? `[${about.shape.join(", ")}]` : ""}${about.nbytes ? `, ${size(about.nbytes)}` : ""}${about.collections.length ? `, in ${about.collections.map(printable).join(", ")}` : ""}`),
+      names.includes(twin) && h("a", { href: link({ name: twin }) }, name.startsWith("gradient/") ? "→ its parameter" : "→ its gradient"),
+      h("a", { href: link({ view: null }) }, "→ in the overview"));
+  }
+
+  return { show };
+}
+
+/**
+ * Return the step nearest to another, null if there is none.
+ * @param {number[]} steps
+ * @param {number} wanted
+ */
+export function nearest(steps, wanted) {
+  /** @type {number | null} */
+  let best = null;
+  for (const step of steps) if (best === null || Math.abs(step - wanted) < Math.abs(best - wanted)) best = step;
+  return best;
+}
