@@ -11,7 +11,16 @@ import torch
 # The attributes in which the wrappers of data-parallel training, checkpointing and torch.compile keep a module.
 _WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 _SHARDED = frozenset({"FSDPModule", "ReplicateModule"})
-_PARALLEL = frozenset({"DataParallel", "DistributedDataParallel"})
+# Classes whose instances wrap what they keep in this attribute: data-parallel training, and PEFT's adapters, so that a
+# tensor of a model has the same name with and without them. Neither is imported here.
+_WRAPPERS = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "PeftModel": "base_model",
+    "BaseTuner": "model",
+    "BaseTunerLayer": "base_layer",
+}
+_WRAPPING = frozenset(_WRAPPERS.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +123,7 @@ def is_compiled(module: torch.nn.Module) -> bool:
 def _wraps(module: torch.nn.Module, child: str) -> bool:
     if child in _WRAPPED:
         return True
-    return child == "module" and any(kind.__name__ in _PARALLEL for kind in type(module).__mro__)
+    return child in _WRAPPING and any(_WRAPPERS.get(kind.__name__) == child for kind in type(module).__mro__)
 
 
 def _joined(path: str, name: str) -> str:

@@ -34,11 +34,15 @@ class Case:
     """The loss, from what the model returns."""
     optimizer: Callable[[Any], Any] = lambda parameters: torch.optim.SGD(parameters, lr=0.01)
     steps: int = STEPS
+    path: Callable[[str], str] = str
+    """The path that the hook gives a parameter or module, from PyTorch's own."""
 
 
 @dataclass
 class Truth:
     """What plain PyTorch says of the steps that are saved."""
+
+    path: Callable[[str], str] = str
 
     state: dict[int, dict[str, Bits | None]] = field(default_factory=dict)
     gradients: dict[int, dict[str, Bits]] = field(default_factory=dict)
@@ -48,8 +52,14 @@ class Truth:
 
     def watch(self, model: torch.nn.Module) -> None:
         """Keep what goes in and out of each module, by hooks of PyTorch's own."""
-        self.root = type(model).__name__
-        for path, module in model.named_modules():
+        self.root = type(getattr(model, "get_base_model", lambda: model)()).__name__
+        watched: set[str] = set()
+        for full_path, module in model.named_modules():
+            path = self.path(full_path)
+            # A wrapper has the path of the module in it, and comes first.
+            if path in watched:
+                continue
+            watched.add(path)
             module.register_forward_pre_hook(self._sees(path, "input"), with_kwargs=True)
             module.register_forward_hook(self._sees(path, "output"), with_kwargs=True)
 
@@ -67,7 +77,7 @@ class Truth:
         self.step = step
         if step in SAVED:
             self.values[step] = {}
-            self.state[step] = {name: bits(each) for name, each in named_tensors(model)}
+            self.state[step] = {self.path(name): bits(each) for name, each in named_tensors(model)}
 
     def end(self, model: torch.nn.Module) -> None:
         """Keep the gradients after a backward, and the parameters that the forward made."""
@@ -75,9 +85,9 @@ class Truth:
             state = self.state[self.step]
             for name, each in named_tensors(model):
                 # A buffer that the forward made, it has changed as well.
-                state.setdefault(name, bits(each) if isinstance(each, torch.nn.Parameter) else None)
+                state.setdefault(self.path(name), bits(each) if isinstance(each, torch.nn.Parameter) else None)
             self.gradients[self.step] = {
-                name: bits(each.grad) for name, each in model.named_parameters() if each.grad is not None
+                self.path(name): bits(each.grad) for name, each in model.named_parameters() if each.grad is not None
             }
 
 
@@ -114,7 +124,7 @@ def check(case: Case, folder: Path) -> None:
     """Train with and without a hook that saves everything, and compare all there is."""
     plain = train(case)
     hook = tt.Hook(folder / "run", save_all=True, save_config=tt.SaveConfig(save_steps=list(SAVED), end_step=0))
-    truth = Truth()
+    truth = Truth(case.path)
     hooked = train(case, truth, hook)
     hook.close()
     assert hooked[0] == plain[0], "the losses differ from those of a run without a hook"
