@@ -41,6 +41,9 @@ class Receiver(Protocol):
     def _may_save(self, names: list[str]) -> bool:
         """Return whether a tensor of one of these names may be saved at some step."""
 
+    def _finds_loss(self, path: str, direction: str, key: str | None) -> bool:
+        """Return whether an output of compiled code is a loss that is saved."""
+
     def _begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
         """Begin a step, because a registered model is about to run. Compiled code passes no module."""
 
@@ -108,6 +111,8 @@ class _ModuleCallback(_Callback):
         return direction == self.direction and type(self._module()) is kind
 
     def may_save(self, keys: Keys) -> bool:
+        if any(self.receiver._finds_loss(self._subject, self.direction, key) for key in keys):
+            return True
         return self.receiver._may_save(
             [f"{self._subject}_{self.direction}_{label}" for key in keys for label in _labels(key)]
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan
 
@@ -38,15 +39,22 @@ class Capture:
         self._batches: dict[torch.device, Batch] = {}
         self._buffers = BufferPool()
 
-    def values(self, path: str, direction: str, value: Any) -> None:
-        """Record all tensors in what a module received (direction "input") or returned ("output")."""
+    def values(self, path: str, direction: str, value: Any, losses: Sequence[torch.Tensor] = ()) -> None:
+        """Record all tensors in what a module received (direction "input") or returned ("output").
+
+        Args:
+            path: The name of the module.
+            direction: "input" or "output".
+            value: A tensor, or a container of tensors.
+            losses: Those of the tensors that are losses.
+        """
         if type(value) is torch.Tensor:
-            self.value(path, direction, None, value)
+            self.value(path, direction, None, value, bool(losses))
         else:
             for key, tensor in tensors_in(value):
-                self.value(path, direction, key, tensor)
+                self.value(path, direction, key, tensor, any(tensor is each for each in losses))
 
-    def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+    def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor, is_loss: bool = False) -> None:
         """Record one of them. A tensor that is identified by its position has no key."""
         if key is None:
             label: object = self.number(path, direction)
@@ -54,7 +62,10 @@ class Capture:
             # The key itself, and when the module runs again in the step, the key with a number.
             count = self.number(path, f"{direction}_{key}")
             label = f"{key}_{count}" if count else key
-        self.tensor(f"{path}_{direction}_{label}", tensor)
+        name = f"{path}_{direction}_{label}"
+        if is_loss:
+            self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
+        self.tensor(name, tensor)
 
     def number(self, path: str, kind: str) -> int:
         """Return how many values of this kind the module had before in the step."""

@@ -18,8 +18,17 @@ from torch.compiler import is_compiling
 from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tensortrial.config.reduction_config import names
+from tensortrial.errors import ConfigurationError
+
+from ..core.user_values import shown
 from .callbacks import GradientCallback, Receiver
 from .names import Root, modules_of, tensors_of
+
+LOCAL, OPTIMIZER = "local", "optimizer"
+"""The moments at which gradients are captured: after this worker's backward, and as the optimizer sees them."""
+
+_NOTHING: tuple[Any, int, Root | None] = (None, 0, None)
 
 
 class Scaler(Protocol):
@@ -30,13 +39,27 @@ class Scaler(Protocol):
     def _get_scale_async(self) -> torch.Tensor | None: ...
 
 
+def parse_moments(moments: Any) -> frozenset[str]:
+    """Return the moments at which gradients are captured.
+
+    Raises:
+        ConfigurationError: One of them is unknown.
+    """
+    found = frozenset(names(moments))
+    unknown = sorted(found - {LOCAL, OPTIMIZER}, key=str)
+    if unknown or not found:
+        raise ConfigurationError(f'gradients must be "local", "optimizer" or both, got {shown(moments)}')
+    return found
+
+
 class GradientCallbacks:
     """A hook's callbacks on parameters, by the names of the gradients."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._handles: dict[str, tuple[Any, int]] = {}
-        """The handle that removes the callback, and the address of the tensor behind the parameter at that time."""
+        self._handles: dict[str, tuple[Any, int, Root | None]] = {}
+        """The handle that removes the callback, the address of the tensor behind the parameter at that time, and the
+        model."""
         self._threads: set[int] = set()
         """The threads in which steps have begun."""
         # Not by the parameters' versions alone: fused optimizers leave those as they are.
@@ -51,7 +74,7 @@ class GradientCallbacks:
         # A lazy parameter supports no operations until it has values; then it is the same object, with its callbacks.
         with torch._C.DisableTorchFunctionSubclass():
             callbacks = _callbacks_of(parameter)
-            handle, address = self._handles.get(name, (None, 0))
+            handle, address, _ = self._handles.get(name, _NOTHING)
             if handle is None or handle.id not in callbacks or address != parameter._cdata:
                 self._forget(name)
                 self._forget_old_names(root, callbacks)
@@ -62,7 +85,7 @@ class GradientCallbacks:
                     callbacks = {}
                     _set_callbacks(parameter, OrderedDict())
                 handle = _register(parameter, GradientCallback(self._receiver, name, root))
-                self._handles[name] = handle, parameter._cdata
+                self._handles[name] = handle, parameter._cdata, root
                 callbacks = _callbacks_of(parameter)
             _put_first(callbacks, handle.id)
             self._restore(parameter, callbacks, callbacks.get(handle.id))
@@ -93,8 +116,7 @@ class GradientCallbacks:
 
     def keep_only(self, root: Root, names: Iterable[str]) -> None:
         """Forget the parameters that are no longer the model's."""
-        prefix = f"gradient/{root.name}_"
-        for name in {each for each in self._handles if each.startswith(prefix)}.difference(names):
+        for name in {name for name, (*_, of) in self._handles.items() if of is root}.difference(names):
             self._forget(name)
 
     def remove(self) -> None:
@@ -104,7 +126,7 @@ class GradientCallbacks:
             self._forget(name)
 
     def _forget(self, name: str) -> None:
-        handle, _ = self._handles.pop(name, (None, 0))
+        handle, *_ = self._handles.pop(name, _NOTHING)
         if handle is not None:
             handle.remove()
 
@@ -161,6 +183,17 @@ def gradients_of(root: Root, module: torch.nn.Module) -> Iterator[tuple[str, tor
                     yield f"gradient/{root.tensor_name(name)}", parameter.grad
 
 
+def divided(gradient: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Return a gradient divided by the scale of a scaler, to the bits that the scaler itself computes."""
+    with torch.no_grad():
+        # The scaler computes it in this way. MPS has no float64.
+        wide = scale if scale.device.type == "mps" else scale.double()
+        inverse = wide.reciprocal().float()
+        if hasattr(gradient, "to_local"):
+            return gradient * float(inverse)
+        return gradient.detach() * inverse.to(gradient.device, non_blocking=True)
+
+
 class Unscaling:
     """Removes the scale of the loss from gradients, as the scaler itself does before the optimizer's step."""
 
@@ -172,13 +205,7 @@ class Unscaling:
         scale = None if self.scaler is None or not self.scaler.is_enabled() else self.scaler._get_scale_async()
         if scale is None:  # nothing was scaled so far
             return gradient
-        with torch.no_grad():
-            # The scaler computes it in this way, so the bits are the same. MPS has no float64.
-            wide = scale if scale.device.type == "mps" else scale.double()
-            inverse = wide.reciprocal().float()
-            if hasattr(gradient, "to_local"):
-                return gradient * float(inverse)
-            return gradient.detach() * inverse.to(gradient.device, non_blocking=True)
+        return divided(gradient, scale)
 
     def of_now(self, gradient: torch.Tensor) -> torch.Tensor:
         """Return a gradient without the scale, at any point between backward and the optimizer's step."""

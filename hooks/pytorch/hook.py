@@ -36,11 +36,14 @@ from .arrays import to_array, to_tensor
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
 from .capture import Capture
-from .gradients import Scaler, Unscaling, gradients_of
+from .gradients import LOCAL, OPTIMIZER, Scaler, Unscaling, gradients_of, parse_moments
+from .losses import is_loss_key, is_scalar, losses_in
 from .missed import MissedCapture
 from .models import Models
 from .names import Root
+from .optimizers import Optimizers, gradients_seen, innermost
 from .scripting import hide_callbacks_from_scripting
+from .unsaved import NothingSaved
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,
@@ -83,23 +86,27 @@ _FRAMEWORK = Framework(
 
 @dataclass(frozen=True)
 class Options(HookOptions):
-    """The argument that only the PyTorch hook has.
+    """The arguments that only the PyTorch hook has.
 
     Args:
+        gradients: "local": the gradients of this worker, as backward computes them. "optimizer": those that the step of
+            a registered optimizer uses, after accumulation, unscaling, clipping and averaging. ["local", "optimizer"]:
+            both.
         full_tensors: Save parameters and gradients that FSDP2 shards (DTensors) as a whole. Every process of the job
             then has to make the same hook, also where `include_workers` is "one": all of them take part whenever one of
             these tensors is due.
     """
 
+    gradients: str | Iterable[str] = field(default=LOCAL, kw_only=True)
     full_tensors: bool = field(default=False, kw_only=True)
 
 
 class Hook(BaseHook):
     """A hook that saves the tensors of a PyTorch job.
 
-    `help(Hook.__init__)` lists the arguments: those of every hook, and `full_tensors`. The losses are always saved.
-    After construction no error of the hook reaches training: the hook logs the first one and turns itself off
-    (TENSORTRIAL_STRICT=1 raises it instead).
+    `help(Hook.__init__)` lists the arguments: those of every hook, `gradients` and `full_tensors`. The losses
+    are always saved. After construction no error of the hook reaches training: the hook logs the first one and turns
+    itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
         ConfigurationError: An argument has a value that it cannot have.
@@ -108,33 +115,43 @@ class Hook(BaseHook):
 
     @accepts_fields_of(Options)
     def __init__(self, options: Options) -> None:
+        self._moments = parse_moments(options.gradients)
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process, follows=options.full_tensors)
-        self._models = Models(self, self.recorder.collections)
+        self._models = Models(self, self.recorder.collections, self._moments)
+        self._optimizers = Optimizers(self)
         self._capture = Capture(self.recorder, options.full_tensors)
         self._unscaling = Unscaling()
         self._in_probe = self._lazy = False
         self._missed = MissedCapture()
+        self._unsaved = NothingSaved(self.recorder, self._models)
         self._generation = -1
         current_hook.made(self)
 
     # What the user calls.
 
-    def register_module(self, module: torch.nn.Module) -> None:
+    def register_module(self, module: torch.nn.Module, name: str | None = None) -> None:
         """Save the tensors of a model: its parameters, their gradients, and the inputs and outputs of its modules.
 
         Each forward of the model begins a step. Register it after it is wrapped for distributed training, and before
         code that torch.compile compiles runs for the first time. Several models may be registered; the second of a
         class Net is called Net_1. Registering one twice changes nothing.
 
+        A scalar named loss that the model returns, or else one that requires a gradient, is saved in the collection
+        `losses`, unless a loss module was registered.
+
         Args:
             module: The model.
+            name: The beginning of the names of its parameters, inputs and outputs, such as "generator". Default: the
+                name of its class.
 
         Raises:
-            ConfigurationError: `module` is not a torch.nn.Module.
+            ConfigurationError: `module` is not a torch.nn.Module, or another model has the name.
         """
         _check_module(module, "register_module")
+        if name is not None:
+            self._models.check_name(module, name)
         self._warn_if_copy()
-        self._register_module(module)
+        self._register_module(module, name)
 
     register_hook = register_module
 
@@ -153,6 +170,21 @@ class Hook(BaseHook):
         if not callable(getattr(scaler, "_get_scale_async", None)):
             raise ConfigurationError(f"register_scaler takes a torch.amp.GradScaler, got a {type(scaler).__name__}")
         self._unscaling.scaler = scaler
+
+    def register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Save the gradients that the steps of an optimizer use, if the hook has `gradients="optimizer"`.
+
+        They are captured when `optimizer.step` is called: after accumulation, unscaling, clipping and averaging. The
+        call must be inside the step of the hook that it belongs to. Several optimizers may be registered; registering
+        one twice changes nothing.
+
+        Args:
+            optimizer: The optimizer, or a wrapper that has it as its attribute `optimizer`.
+
+        Raises:
+            ConfigurationError: `optimizer` is not a torch.optim.Optimizer.
+        """
+        self._register_optimizer(innermost(optimizer))
 
     @guarded
     def save_gradients(self, module: torch.nn.Module | None = None) -> None:
@@ -224,13 +256,16 @@ class Hook(BaseHook):
             self.recorder.refuse(name, exc)
 
     def close(self) -> None:
+        self._unsaved.begin_close()
         self._send()
         super().close()
 
     @guarded
     def _let_go(self) -> None:
         compiled.switch.turn(self, False)
+        self._unsaved.check()
         self._models.release()
+        self._optimizers.release()
         self._capture.release()
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
@@ -267,7 +302,8 @@ class Hook(BaseHook):
             if self._in_probe:
                 return
         self._missed.note(path)
-        self._capture.values(path, direction, value)
+        losses = losses_in(value) if direction == "output" and self._returns_losses(path) else ()
+        self._capture.values(path, direction, value, losses)
         if self._lazy and direction == "output":
             self._save_late_parameters()
 
@@ -275,7 +311,34 @@ class Hook(BaseHook):
     def _capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
         """Capture one of a module's inputs or outputs."""
         self._missed.note(path)
-        self._capture.value(path, direction, key, tensor)
+        is_loss = self._finds_loss(path, direction, key) and is_scalar(tensor)
+        self._capture.value(path, direction, key, tensor, is_loss)
+
+    def _finds_loss(self, path: str, direction: str, key: str | None) -> bool:
+        """Return whether an output of compiled code is a loss."""
+        return direction == "output" and is_loss_key(key) and self._returns_losses(path)
+
+    def _returns_losses(self, path: str) -> bool:
+        """Return whether the losses are to be found among the outputs of this module."""
+        return not self._models.has_losses and any(root.name == path for root in self._models.roots)
+
+    @guarded
+    def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Capture the gradients that an optimizer is about to use."""
+        if OPTIMIZER not in self._moments or not self.recorder.counting:
+            return
+        if not self.saving:
+            if self.recorder.step is None:
+                self._optimizers.warn_of_late_step(name)
+            return
+        names = self._models.parameter_names()
+        known = False
+        for parameter, gradient in gradients_seen(optimizer):
+            if id(parameter) in names:
+                known = True
+                self._capture.tensor(f"optimizer_gradient/{names[id(parameter)]}", gradient)
+        if not known:
+            self._optimizers.warn_of_unknown_parameters(name)
 
     @guarded
     def _capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
@@ -292,6 +355,7 @@ class Hook(BaseHook):
     def _begin_step(self, root: Root) -> None:
         self._end_step()
         self.recorder.begin_step()
+        self._unsaved.check()
         self.recorder.awaited.discard(root.name)
         root.ran_at = self.recorder.step
         self._save_parameters(root)
@@ -299,6 +363,9 @@ class Hook(BaseHook):
     def _end_step(self) -> None:
         self._resolve_modules()
         if self.saving:
+            self._unsaved.note_due_step()
+            if OPTIMIZER in self._moments:
+                self._optimizers.warn_if_none()
             self._missed.check(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
         self._capture.send()
 
@@ -352,6 +419,7 @@ class Hook(BaseHook):
         if self.recorder.counting:
             self._end_step()
             self.recorder.hold_step()
+            self._unsaved.check()
             for root, _ in self._models.living():
                 self._save_parameters(root)
                 self.recorder.awaited.discard(root.name)
@@ -361,22 +429,27 @@ class Hook(BaseHook):
     def _release_step(self) -> None:
         for root, module in self._models.living() if self.saving else ():
             # A pipeline scales the sum of the gradients of its microbatches once all of them are through.
-            if root.in_pipeline and root.gradients_saved_at is not self.recorder.step:
+            if root.in_pipeline and LOCAL in self._moments and root.gradients_saved_at is not self.recorder.step:
                 self._save_gradients(root, module)
         self.recorder.release_step()
 
     # Registering.
 
     @guarded
-    def _register_module(self, module: torch.nn.Module) -> None:
+    def _register_module(self, module: torch.nn.Module, name: str | None) -> None:
         hide_callbacks_from_scripting()
-        root = self._models.register(module)
+        root = self._models.register(module, name)
         if root is not None:
             self.recorder.awaited.add(root.name)
             self._missed.expect(root)
             # Compiled code that runs before any step is open has its callbacks.
             compiled.refresh()
             compiled.switch.turn(self, self.recorder.active)
+
+    @guarded
+    def _register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self.recorder.closed:
+            self._optimizers.register(optimizer)
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:

@@ -6,6 +6,7 @@ hook, by their callbacks, until it is closed.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import weakref
@@ -16,34 +17,45 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from tensortrial.config.collection import CollectionKeys
+from tensortrial.errors import ConfigurationError
+from tensortrial.format.record import check_name
 
 from ..core.collections import CollectionManager
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
-from .gradients import GradientCallbacks
+from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
 from .names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
 
 
 class Models:
-    """Registered models and losses."""
+    """Registered models and losses.
 
-    def __init__(self, receiver: Receiver, collections: CollectionManager) -> None:
-        self._receiver, self._collections = receiver, collections
+    Args:
+        receiver: The hook.
+        collections: Those of the hook.
+        moments: The moments at which gradients are captured.
+    """
+
+    def __init__(self, receiver: Receiver, collections: CollectionManager, moments: frozenset[str]) -> None:
+        self._receiver, self._collections, self._moments = receiver, collections, moments
         self.roots: list[Root] = []
         self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         """The names of modules."""
+        self.has_losses = False
+        """Whether a loss was registered."""
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)
-        self._classes: dict[str, int] = {}
+        self._root_names: set[str] = set()
         self._tensor_names: set[str] = set()
 
-    def register(self, module: torch.nn.Module) -> Root | None:
-        """Register a model. Return its root, None if the model was registered before."""
+    def register(self, module: torch.nn.Module, name: str | None = None) -> Root | None:
+        """Register a model, by its name or that of its class. Return its root, None if it was registered before."""
         if self.root_of(module) is not None:
             return None
-        root = Root(self._root_name(module), weakref.ref(module))
+        root = Root(self._root_name(module) if name is None else name, weakref.ref(module))
+        self._root_names.add(root.name)
         taken = set(self.names.values())
         if any(path in taken for path, _ in modules_of(module) if path):
             root.prefix = f"{root.name}."
@@ -55,12 +67,25 @@ class Models:
         self.follow(root)
         return root
 
+    def check_name(self, module: torch.nn.Module, name: str) -> None:
+        """Check that a model that was not registered before may have this name.
+
+        Raises:
+            ConfigurationError: It may not.
+        """
+        check_name(name)
+        if self.root_of(module) is None and (not name or name in self._root_names):
+            why = "another model or loss has it" if name else "it is empty"
+            raise ConfigurationError(f"register_module cannot use the name {name!r}: {why}; choose another one")
+
     def register_loss(self, module: torch.nn.Module) -> str | None:
         """Register a loss. Return its name, None if the loss was registered before."""
         if module in self._losses:
             return None
         self._losses.add(module)
+        self.has_losses = True
         name = self._root_name(module)
+        self._root_names.add(name)
         self.names.setdefault(module, name)
         self._add_callbacks(module, name)
         self._collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
@@ -72,6 +97,16 @@ class Models:
             if unwrapped(model) is unwrapped(module):
                 return root
         return None
+
+    def parameter_names(self) -> dict[int, str]:
+        """Return the names of the parameters of all models, by their ids; a tied parameter has its first name."""
+        found: dict[int, str] = {}
+        for root, model in self.living():
+            for path, module in modules_of(model):
+                for inner, tensor, is_parameter in tensors_of(path, module):
+                    if is_parameter:
+                        found.setdefault(id(tensor), root.tensor_name(inner))
+        return found
 
     def living(self) -> Iterator[tuple[Root, torch.nn.Module]]:
         """Yield the registered models that have not been freed."""
@@ -107,7 +142,7 @@ class Models:
                 self._name(name, inner, is_parameter)
                 if is_lazy(tensor):
                     root.uninitialised.add(name)
-                if is_parameter:
+                if is_parameter and LOCAL in self._moments:
                     gradients.add(f"gradient/{name}")
                     self._gradients.follow(root, f"gradient/{name}", tensor)
         self._gradients.keep_only(root, gradients)
@@ -145,10 +180,9 @@ class Models:
         self._handles.setdefault(module, []).append(handle)
 
     def _root_name(self, module: torch.nn.Module) -> str:
-        name = class_name(module)
-        count = self._classes.get(name, 0)
-        self._classes[name] = count + 1
-        return f"{name}_{count}" if count else name
+        kind = class_name(module)
+        names = (f"{kind}_{number}" if number else kind for number in itertools.count())
+        return next(each for each in names if each not in self._root_names)
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
         """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""
@@ -160,6 +194,8 @@ class Models:
             self._collections.require(kind).add_tensor_names([name])
         if is_parameter:
             self._collections.add_gradient(f"gradient/{name}", name)
+            if OPTIMIZER in self._moments:
+                self._collections.add_gradient(f"optimizer_gradient/{name}", name)
 
 
 def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:

@@ -63,13 +63,14 @@ class Hook(ScriptHook, pytorch.Hook):
         """The names of the modules of registered models and losses."""
         return dict(self._models.names)
 
-    def register_module(self, module: Any) -> None:
+    def register_module(self, module: Any, name: str | None = None) -> None:
         """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does.
 
         Args:
             module: The model.
+            name: The beginning of the names of its tensors. Default: the name of its class.
         """
-        super().register_module(module)
+        super().register_module(module, name)
         self._add_forward_hooks()
 
     register_hook = register_module

@@ -100,6 +100,34 @@ class TestData:
         assert loss.value(1, worker="worker_0") != loss.value(1, worker="worker_1")
 
     @pytest.mark.slow
+    def test_gradients_of_the_optimizer_are_averaged_over_the_workers_of_ddp(self, tmp_path: Path) -> None:
+        program = """
+    from torch.nn.parallel import DistributedDataParallel
+    net = DistributedDataParallel(seeded())
+    hook, loss = begin(net, include_collections=["gradients"], include_workers="all", gradients="local,optimizer")
+    optimizer = torch.optim.Adam(net.parameters())
+    hook.register_optimizer(optimizer)
+    for x, y in batches(4)[rank::2]:
+        optimizer.zero_grad()
+        loss(net(x), y).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        hook.save_tensor("expected", net.module.fc1.weight.grad)
+        optimizer.step()
+    """
+        launch(program, tmp_path)
+        trial = create_trial(tmp_path / "run")
+        assert trial.steps() == [0, 1]
+        for step in trial.steps():
+            values = {
+                name: [trial.tensor(name).value(step, worker=worker) for worker in trial.workers()]
+                for name in ("expected", "optimizer_gradient/Net_fc1.weight", "gradient/Net_fc1.weight")
+            }
+            expected, used, own = values.values()
+            assert np.array_equal(used, expected)
+            assert np.array_equal(used[0], used[1])
+            assert not np.array_equal(own[0], own[1])
+
+    @pytest.mark.slow
     def test_one_worker_of_ddp_saves_by_default(self, tmp_path: Path) -> None:
         launch(self.PROGRAM.replace("WORKERS", "one"), tmp_path)
         trial = create_trial(tmp_path / "run")

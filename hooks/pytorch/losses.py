@@ -1,0 +1,33 @@
+"""The losses among what a model returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .arrays import tensors_in
+
+
+def losses_in(output: Any) -> list[torch.Tensor]:
+    """Return the losses among what a model returned.
+
+    They are the scalars with `loss` in their key (`ModelOutput.loss`, `{"loss_classifier": ...}`) or, if there are
+    none, those that require a gradient.
+
+    Args:
+        output: A tensor, or a container of tensors and other containers.
+    """
+    scalars = [(key, tensor) for key, tensor in tensors_in(output) if is_scalar(tensor)]
+    named = [tensor for key, tensor in scalars if is_loss_key(key)]
+    return named or [tensor for _, tensor in scalars if tensor.ndim == 0 and tensor.requires_grad]
+
+
+def is_scalar(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one number that a loss can be."""
+    return not tensor.is_nested and tensor.is_floating_point() and tensor.numel() == 1
+
+
+def is_loss_key(key: str | None) -> bool:
+    """Return whether a key is that of a loss."""
+    return key is not None and "loss" in key.lower()

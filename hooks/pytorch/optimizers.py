@@ -1,0 +1,149 @@
+"""The optimizers that were registered with a hook: what their steps see.
+
+A hook holds only weak references to them. They hold the hook, by their callbacks, until it is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, Protocol
+
+import torch
+from torch.compiler import is_compiling
+
+from tensortrial.errors import ConfigurationError
+
+from ..core.callbacks import UncopiedCallback
+from .gradients import divided
+
+logger = logging.getLogger("tensortrial.hooks")
+
+# An optimizer in another one in another one, with room to spare. One that contains itself ends the search.
+_MOST_WRAPPERS = 8
+
+
+class Receiver(Protocol):
+    """What the callbacks of optimizers notify: the hook."""
+
+    def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Capture what an optimizer is about to use for its update, if anything is due."""
+
+
+class Optimizers:
+    """Registered optimizers, with their names.
+
+    Args:
+        receiver: The hook.
+    """
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._handles: MutableMapping[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
+        self._names: set[str] = set()
+        self._warned_of: set[str] = set()
+
+    def register(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Register an optimizer. Return False if it was registered before."""
+        if optimizer in self._handles:
+            return False
+        callback = BeforeStep(self._receiver, self._name(optimizer))
+        self._handles[optimizer] = optimizer.register_step_pre_hook(callback)
+        return True
+
+    def release(self) -> None:
+        """Remove every callback from the optimizers, and forget them."""
+        for handle in list(self._handles.values()):
+            handle.remove()
+        self._handles.clear()
+
+    def warn_if_none(self) -> None:
+        """Log, once, that no optimizer is registered."""
+        if not self._names:
+            self._warn('gradients="optimizer" saves no gradients before hook.register_optimizer(optimizer) is called')
+
+    def warn_of_late_step(self, name: str) -> None:
+        """Log, once for each optimizer, that its step came after the step of the hook that it belongs to."""
+        self._warn(f"the gradients of {name} are not saved: call its step() inside `with hook.step():`")
+
+    def warn_of_unknown_parameters(self, name: str) -> None:
+        """Log, once for each optimizer, that none of its gradients is that of a registered model."""
+        self._warn(f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned_of:
+            self._warned_of.add(text)
+            logger.warning("%s", text)
+
+    def _name(self, optimizer: torch.optim.Optimizer) -> str:
+        """Return the name of the optimizer's class, of the second one of a class with a number."""
+        name = first = type(optimizer).__name__
+        number = 0
+        while name in self._names:
+            number += 1
+            name = f"{first}_{number}"
+        self._names.add(name)
+        return name
+
+
+class BeforeStep(UncopiedCallback):
+    """The step pre-hook of an optimizer.
+
+    The closure that a step receives computes the gradients inside the step, so they are captured after it.
+    """
+
+    __slots__ = ("_name", "_receiver")
+
+    def __init__(self, receiver: Receiver, name: str) -> None:
+        self._receiver, self._name = receiver, name
+
+    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if is_compiling():
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if not callable(closure):
+            self._receiver._begin_update(self._name, optimizer)
+            return None
+        watched = self._after(closure, weakref.ref(optimizer))
+        return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": watched})
+
+    def _after(self, closure: Callable[[], Any], reference: weakref.ref[torch.optim.Optimizer]) -> Callable[[], Any]:
+        def call() -> Any:
+            result = closure()
+            optimizer = reference()
+            if optimizer is not None:
+                self._receiver._begin_update(self._name, optimizer)
+            return result
+
+        return call
+
+
+def innermost(optimizer: Any) -> torch.optim.Optimizer:
+    """Return the optimizer itself, without the wrappers of Accelerate, Lightning and their like.
+
+    Raises:
+        ConfigurationError: It is not a torch.optim.Optimizer.
+    """
+    found = optimizer
+    for _ in range(_MOST_WRAPPERS):
+        inner = getattr(found, "optimizer", None)
+        if not isinstance(inner, torch.optim.Optimizer):
+            break
+        found = inner
+    if not isinstance(found, torch.optim.Optimizer):
+        raise ConfigurationError(f"register_optimizer takes a torch.optim.Optimizer, got a {type(optimizer).__name__}")
+    return found
+
+
+def gradients_seen(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the parameters of an optimizer that have a gradient, with the gradient that the update uses.
+
+    A fused optimizer that runs under a GradScaler divides by the scale inside its own kernel.
+    """
+    scale = getattr(optimizer, "grad_scale", None)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                gradient = parameter.grad
+                yield parameter, divided(gradient, scale) if isinstance(scale, torch.Tensor) else gradient
