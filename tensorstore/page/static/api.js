@@ -194,8 +194,9 @@ export async function loadValue(query) {
  * @param {string} run
  * @returns {Promise<Finding[]>}
  */
-export function loadFindings(run) {
-  return fetchJson("findings", { run });
+export async function loadFindings(run) {
+  return (await fetchJson("findings", { run })).map((/** @type {any} */ each) =>
+    ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
 }
 
 /** @returns {Promise<{name: string, about: string}[]>} */

@@ -3,7 +3,7 @@
 import { listen, loadInfo } from "./api.js";
 import { chosenRun } from "./choice.js";
 import { fill, h, select } from "./dom.js";
-import { counted, printable } from "./format.js";
+import { count, counted, printable } from "./format.js";
 import { tooltip } from "./tooltip.js";
 import { announce, go, link, onState, state } from "./state.js";
 import { availability } from "./views/availability.js";
@@ -136,7 +136,7 @@ function drawBar() {
     h("button", { title: "Keyboard (?)", onclick: showHelp }, "?"),
     h("nav", { "aria-label": "Views" }, ...VIEWS.map(({ key, title }, i) =>
       h("a", { href: link({ view: key === "overview" ? null : key }), "aria-current": key === view.key && "page", title: `${title} (${i + 1})` },
-        title, key === "findings" && run.findings > 0 && h("span", {}, " ", h("span", { class: "badge" }, run.findings))))));
+        title, key === "findings" && run.findings > 0 && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));
 }
 
 function applyTheme() {

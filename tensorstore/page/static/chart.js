@@ -15,19 +15,48 @@ import { count, number, printable, time } from "./format.js";
  * @property {boolean} [points] with a point at each value
  * @property {boolean} [dash] a dashed line
  */
+/** @typedef {"auto" | "linear" | "log"} Axis auto: linear, but logarithmic where a linear one would hide all but the largest */
 /**
  * @typedef {object} Chart
  * @property {ArrayLike<number>} x ascending
  * @property {Line[]} lines
  * @property {[number, number, number][]} [bands] upper line, lower line, colour
  * @property {boolean} [logX]
- * @property {boolean} [logY]
+ * @property {Axis} [logY]
  * @property {"step" | "time" | "number"} [unit] of x
  * @property {number} [height]
  * @property {number | null} [mark] an x with a line across
  * @property {(x: number) => void} [onclick]
  * @property {(from: number, to: number) => void} [onrange] a range of x was dragged
  */
+
+/** What a reader can choose for the y axis. */
+export const AXES = [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }];
+
+/**
+ * Return the y axis that the state names.
+ * @param {import("./state.js").State} now
+ * @returns {Axis}
+ */
+export function axisOf(now) {
+  return now.logy === "1" ? "log" : now.logy === "0" ? "linear" : "auto";
+}
+
+/**
+ * Return uPlot's scale of y. Values of both signs that span many decades get an inverse hyperbolic sine, which is linear
+ * around zero.
+ * @param {Chart} chart
+ */
+function scaleY({ logY = "linear", lines }) {
+  const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
+  const positive = sizes.every((value) => value > 0);
+  if (logY === "log") return { distr: 3 };
+  if (logY === "linear" || sizes.length < 2) return { distr: 1 };
+  const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
+  const median = ordered[ordered.length >> 1];
+  if (ordered[ordered.length - 1] < 1e4 * median) return { distr: 1 };
+  return positive ? { distr: 3 } : { distr: 4, asinh: median };
+}
 
 /**
  * Put a chart into an element, and return it.
@@ -40,6 +69,9 @@ export function draw(parent, chart) {
   const [quiet, line, mark] = ["--quiet", "--line", "--mark"].map((name) => style.getPropertyValue(name).trim());
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `11px system-ui` };
   const x = (/** @type {number} */ value) => (chart.unit === "time" ? time(value * 1000) : chart.unit === "step" ? count(value) : number(value));
+  const y = scaleY(chart);
+  const decades = { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
+    splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
   const drawMark = (/** @type {any} */ plot) => {
     if (chart.mark === null || chart.mark === undefined) return;
     const at = plot.valToPos(chart.mark, "x", true);
@@ -56,10 +88,10 @@ export function draw(parent, chart) {
   const options = {
     width: Math.max(200, parent.clientWidth),
     height: chart.height ?? 200,
-    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1 }, y: { distr: chart.logY ? 3 : 1 } },
+    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1 }, y },
     axes: [
       { ...axis, size: 30, values: chart.unit === "time" ? undefined : (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : x(v))) },
-      { ...axis, size: 62, values: (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : number(v))) },
+      { ...axis, size: 62, grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : number(v))) },
     ],
     series: [
       { label: chart.unit === "time" ? "time" : chart.unit === "step" ? "step" : "x", value: (/** @type {any} */ _, /** @type {number | null} */ v) => (v === null ? "–" : x(v)) },
@@ -67,6 +99,7 @@ export function draw(parent, chart) {
         label: printable(each.label),
         stroke: withAlpha(LINES[(each.color ?? i) % LINES.length], each.alpha ?? 1),
         width: each.width ?? 1.5,
+        class: each.quiet ? "shadow" : undefined,
         dash: each.dash ? [6, 4] : undefined,
         points: each.points ? { show: true, size: 4 } : { show: undefined },
         spanGaps: false,
@@ -84,7 +117,7 @@ export function draw(parent, chart) {
       }],
     },
   };
-  const plot = new uPlot(options, [Array.from(chart.x), ...chart.lines.map(({ values }) => drawable(values, chart.logY ?? false))], parent);
+  const plot = new uPlot(options, [Array.from(chart.x), ...chart.lines.map(({ values }) => drawable(values, y.distr === 3))], parent);
   if (chart.onclick) {
     const { onclick } = chart;
     plot.over.style.cursor = "pointer";

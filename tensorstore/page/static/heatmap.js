@@ -294,7 +294,7 @@ export class Heatmap {
       context.fillText(count(step), x, bottom + 7);
     }
     context.textAlign = "right";
-    context.fillText("step", plot.left - 8, bottom + 7);
+    context.fillText("step", plot.left - 16, bottom + 7);
   }
 
   /**

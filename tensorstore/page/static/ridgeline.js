@@ -7,8 +7,20 @@ import { count, number, ticks } from "./format.js";
 /** @typedef {{step: number, edges: ArrayLike<number>, counts: ArrayLike<number>}} Histogram one edge more than counts */
 
 /**
+ * Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others.
+ * @param {Histogram[]} histograms
+ */
+export function comparable(histograms) {
+  const known = histograms.filter(({ edges }) => edges.length > 1);
+  const width = (/** @type {Histogram} */ { edges }) => edges[edges.length - 1] - edges[0];
+  const widths = known.map(width).sort((a, b) => a - b);
+  const widest = 20 * (widths[widths.length >> 1] ?? 0);
+  return known.filter((histogram) => width(histogram) <= widest);
+}
+
+/**
  * Return a canvas with ridges, the oldest on top.
- * @param {Histogram[]} histograms ascending by step
+ * @param {Histogram[]} histograms ascending by step, of comparable widths
  * @param {number} width
  * @param {number} height
  * @param {CSSStyleDeclaration} style
@@ -24,7 +36,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
   context.scale(ratio, ratio);
   const [low, high] = bounds(histograms);
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
-  const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low || 1)) * plot.width;
+  const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low)) * plot.width;
   const gap = plot.height / Math.max(1, histograms.length);
   const tall = Math.min(90, Math.max(30, gap * 5));
   const top = Math.max(...histograms.map(peak), 1e-300);
@@ -51,6 +63,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
     if ((histograms.length - 1 - i) % labelled && !marked) return;
     context.fillStyle = marked ? LINES[5] : quiet;
     context.textAlign = "right";
+    context.clearRect(0, base - 7, plot.left - 1, 14);
     context.fillText(count(histogram.step), plot.left - 6, base + 3);
   });
   return canvas;
@@ -93,12 +106,8 @@ function peak({ counts }) {
 
 /** @param {Histogram[]} histograms */
 function bounds(histograms) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const { edges } of histograms) {
-    if (!edges.length) continue;
-    low = Math.min(low, edges[0]);
-    high = Math.max(high, edges[edges.length - 1]);
-  }
+  const low = Math.min(...histograms.map(({ edges }) => edges[0]));
+  const high = Math.max(...histograms.map(({ edges }) => edges[edges.length - 1]));
   return low < high ? [low, high] : [low - 0.5, low + 0.5];
 }
 

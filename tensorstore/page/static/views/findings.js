@@ -3,7 +3,8 @@
 import { loadFindings, loadRules, runRules } from "../api.js";
 import { chosenRun } from "../choice.js";
 import { fill, h, table } from "../dom.js";
-import { count, number, printable, time } from "../format.js";
+import { count, number, printable } from "../format.js";
+import { firstFindings } from "../findings.js";
 import { go, link, state } from "../state.js";
 
 /** @type {import("../app.js").ViewMaker} */
@@ -16,21 +17,21 @@ export function findings(root, page) {
   async function show(now) {
     const run = chosenRun(page.info, now);
     const found = await loadFindings(run.name);
-    fill(body, found.length ? "" : h("p", { class: "message" }, "No rule has found anything in this run", run.ended ? ": run some below, or at the shell by " : " so far; watch it by ", h("code", {}, `tensortrial watch ${printable(run.path)} --rule ExplodingTensor`)),
-      found.length ? table({
-        rows: found, sort: now.sort ?? "step", onsort: (sort) => go({ sort }, { replace: true }),
-        attributes: (finding) => ({ class: now.finding === `${finding.rule} ${finding.step}` && "chosen" }),
+    const firsts = firstFindings(found);
+    fill(body, firsts.length ? h("p", { class: "summary" }, `The first is at step ${count(firsts[0].finding.step)}: ${printable(firsts[0].finding.sentence)}`) : h("p", { class: "message" }, "No rule has found anything in this run", run.ended ? ": run some below, or at the shell by " : " so far; watch it by ", h("code", {}, `tensortrial watch ${printable(run.path)} --rule ExplodingTensor`)),
+      firsts.length ? table({
+        rows: firsts, sort: now.sort ?? "step", onsort: (sort) => go({ sort }, { replace: true }),
+        attributes: ({ finding }) => ({ class: now.finding === `${finding.rule} ${finding.step}` && "chosen" }),
         columns: [
-          { title: "step", number: true, key: (finding) => finding.step, cell: (finding) => count(finding.step) },
-          { title: "rule", key: (finding) => finding.rule, cell: (finding) => printable(finding.rule) },
-          { title: "tensor", key: (finding) => finding.tensor, cell: (finding) => finding.tensor
+          { title: "step", number: true, key: ({ finding }) => finding.step, cell: ({ finding }) => count(finding.step) },
+          { title: "rule", key: ({ finding }) => finding.rule, cell: ({ finding }) => printable(finding.rule) },
+          { title: "tensor", key: ({ finding }) => finding.tensor, cell: ({ finding }) => finding.tensor
             ? h("a", { class: "name", href: link({ view: "tensor", name: finding.tensor, step: finding.step, mode: finding.mode, from: null, to: null }) }, printable(finding.tensor)) : "" },
-          { title: "what was found", cell: (finding) => h("span", { class: finding.failed && "warn" }, printable(finding.sentence)) },
-          { title: "observed", number: true, key: (finding) => finding.observed, cell: (finding) => number(finding.observed) },
-          { title: "threshold", number: true, key: (finding) => finding.threshold, cell: (finding) => number(finding.threshold) },
-          { title: "mode", cell: (finding) => finding.mode ?? "" },
-          { title: "found", key: (finding) => finding.foundAt, cell: (finding) => time(finding.foundAt) },
-          { title: "", cell: (finding) => h("a", { href: around(run, finding) }, "in the overview") },
+          { title: "what was found", cell: ({ finding }) => h("span", { class: finding.failed && "warn" }, printable(finding.sentence)) },
+          { title: "times", hint: "How often the rule found it in this tensor; the row is the first", number: true, key: ({ times }) => times, cell: ({ times, last }) => times > 1 ? `${count(times)}, until ${count(last)}` : "1" },
+          { title: "observed", number: true, key: ({ finding }) => finding.observed, cell: ({ finding }) => number(finding.observed) },
+          { title: "threshold", number: true, key: ({ finding }) => finding.threshold, cell: ({ finding }) => number(finding.threshold) },
+          { title: "", cell: ({ finding }) => h("a", { href: around(run, finding) }, "in the overview") },
         ],
       }) : "");
     if (page.info.frozen || tools.childElementCount) return;

@@ -9,6 +9,7 @@ import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.
 import { robustZ } from "../past.js";
 import { go, link, state } from "../state.js";
 import { tooltip } from "../tooltip.js";
+import { firstFindings } from "../findings.js";
 import { flat, folded } from "../tree.js";
 
 const Z_REACH = 8;
@@ -27,6 +28,8 @@ export function overview(root, page) {
   let tiles = null;
   /** @type {Float32Array} */
   let z = new Float32Array();
+  /** @type {Int32Array} */
+  let held = new Int32Array();
   let moving = 0;
 
   /** @param {import("../state.js").State} now */
@@ -42,11 +45,12 @@ export function overview(root, page) {
     const shownAt = location.hash;
     const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
     const [loaded, found] = await Promise.all([
-      loadTiles({ run: run.name, ...choice, from: now.from ? Number(now.from) : null, to: now.to ? Number(now.to) : null, columns }),
+      loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode, now), columns: now.from ? 2 * columns : columns }),
       loadFindings(run.name),
     ]);
     if (location.hash !== shownAt) return; // another choice was made meanwhile
     tiles = loaded;
+    held = heldBy(loaded);
     z = new Float32Array();
     draw(now, choice, found);
   }
@@ -58,7 +62,8 @@ export function overview(root, page) {
    */
   function draw(now, choice, found) {
     if (!tiles) return;
-    const order = chosenRows(tiles, now);
+    const all = chosenRows(tiles, now);
+    const order = all.filter((row) => hasValues(/** @type {import("../api.js").Tiles} */ (tiles), row));
     const names = order.map((row) => /** @type {import("../api.js").Tiles} */ (tiles).names[row]);
     const toggled = new Set(/** @type {string[]} */ (JSON.parse(now.toggled ?? "[]")));
     const tree = now.fold ? folded(names, Number(now.fold), toggled) : flat(names);
@@ -79,10 +84,11 @@ export function overview(root, page) {
       : scaleOf(values.filter((_, i) => flags[i] === VALUE));
     const from = now.from ? Number(now.from) : undefined;
     const to = now.to ? Number(now.to) : undefined;
-    map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks: marksOf(found, choice) },
+    const marks = marksOf(found, choice);
+    map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
       { step0: from, step1: to, ...(now.rows ? rowsOf(now.rows) : {}) });
-    drawLegend(scale, past, choice, flags, found);
-    drawNote(order.length);
+    drawLegend(scale, past, choice, flags, marks);
+    drawNote(order.length, all.length - order.length);
   }
 
   /**
@@ -94,12 +100,12 @@ export function overview(root, page) {
    * @returns {[number, number]}
    */
   function cellOf(members, column, shown, past) {
-    const { starts, count, nonfinite, missing, max, min } = /** @type {import("../api.js").Tiles} */ (tiles);
+    const { starts, nonfinite, missing, max, min } = /** @type {import("../api.js").Tiles} */ (tiles);
     let [best, weight] = [NaN, -1];
     for (const member of members) {
-      const at = member * starts.length + column;
+      const at = held[member * starts.length + column];
+      if (at < 0) continue;
       if (nonfinite[at]) return [NONFINITE, Infinity];
-      if (!count[at]) continue;
       // A column of many steps shows its most extreme one.
       const value = past ? shown[at] : Math.abs(max[at]) >= Math.abs(min[at]) ? max[at] : min[at];
       if (Math.abs(value) > weight) [best, weight] = [value, Math.abs(value)];
@@ -130,7 +136,7 @@ export function overview(root, page) {
   function marksOf(found, choice) {
     /** @type {import("../heatmap.js").Mark[]} */
     const marks = [];
-    for (const finding of found) {
+    for (const { finding } of firstFindings(found)) {
       if (finding.mode && finding.mode !== choice.mode) continue;
       const tensor = tiles ? tiles.names.indexOf(finding.tensor ?? "") : -1;
       const row = lines.findIndex(({ members }) => members.includes(tensor));
@@ -165,9 +171,9 @@ export function overview(root, page) {
    * @param {boolean} past
    * @param {{statistic: string}} choice
    * @param {Uint8Array} flags
-   * @param {import("../api.js").Finding[]} found
+   * @param {import("../heatmap.js").Mark[]} marks
    */
-  function drawLegend(scale, past, choice, flags, found) {
+  function drawLegend(scale, past, choice, flags, marks) {
     const name = STATISTICS[choice.statistic] ?? choice.statistic;
     const has = (/** @type {number} */ flag) => flags.includes(flag);
     /** @type {Parameters<typeof legend>[3]} */
@@ -175,19 +181,22 @@ export function overview(root, page) {
     if (has(NONFINITE)) others.push({ kind: "nonfinite", label: "NaN or infinity" });
     if (has(MISSING)) others.push({ kind: "missing", label: "step missing" });
     if (has(NOTHING)) others.push({ kind: "nothing", label: "not saved" });
-    if (found.length) others.push({ kind: "mark", label: `${counted(found.length, "finding")} of rules` });
+    if (marks.length) others.push({ kind: "mark", label: "first finding of a rule in a tensor" });
     const format = past ? (/** @type {number} */ value) => (value < 0 ? `${value} lower` : `+${value} higher`) : number;
     fill(key, legend(scale, past ? `${name} against the tensor's own past (robust z)` : name, format, others));
   }
 
-  /** @param {number} rows */
-  function drawNote(rows) {
+  /**
+   * @param {number} rows
+   * @param {number} without rows that have no value of this statistic
+   */
+  function drawNote(rows, without) {
     if (!tiles) return;
     const steps = tiles.end - tiles.starts[0];
     const wide = steps / tiles.starts.length;
-    fill(note, rows === 0 ? "No tensor has such a name." : `${counted(rows, "tensor")} × ${counted(steps, "step")}. ` +
+    fill(note, rows + without === 0 ? "No tensor has such a name." : rows === 0 ? "Nothing was saved of this statistic here." : `${counted(rows, "tensor")} × ${counted(steps, "step")}. ` +
       (wide > 1.5 ? `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. ` : "") +
-      "Click a cell for the tensor at that step.");
+      (without ? `${counted(without, "tensor")} without this statistic ${without === 1 ? "is" : "are"} left out. ` : "") + "Click a cell for the tensor at that step.");
   }
 
   /**
@@ -220,10 +229,12 @@ export function overview(root, page) {
     const last = (column + 1 < starts.length ? starts[column + 1] : end) - 1;
     /** @type {[string, string][]} */
     const pairs = [["step", last > starts[column] ? `${count(starts[column])} – ${count(last)}` : count(starts[column])]];
-    const at = members.map((member) => member * starts.length + column)
-      .reduce((best, each) => (Math.abs(zs[each]) > Math.abs(zs[best]) || !loaded.count[best] ? each : best));
-    if (!loaded.count[at] && !loaded.nonfinite[at]) return [...pairs, ["", loaded.missing[column] ? "the step is missing" : "not saved"]];
-    if (members.length > 1) pairs.push(["tensor", printable(loaded.names[members.find((member) => member * starts.length + column === at) ?? members[0]])]);
+    const places = members.map((member) => held[member * starts.length + column]).filter((place) => place >= 0);
+    const at = places.length ? places.reduce((best, each) => (loaded.nonfinite[each] > loaded.nonfinite[best] || Math.abs(zs[each]) > Math.abs(zs[best]) ? each : best)) : -1;
+    if (at < 0) return [...pairs, ["", loaded.missing[column] ? "the step is missing" : "not saved"]];
+    const source = at % starts.length;
+    if (source !== column) pairs.push(["saved at", count(starts[source])]);
+    if (members.length > 1) pairs.push(["tensor", printable(loaded.names[Math.floor(at / starts.length)])]);
     if (loaded.count[at] > 1) pairs.push(["min … max", `${number(loaded.min[at])} … ${number(loaded.max[at])}`], ["mean", number(loaded.mean[at])]);
     else if (loaded.count[at]) pairs.push([STATISTICS[state().stat] ?? "value", number(loaded.mean[at])]);
     if (loaded.nonfinite[at]) pairs.push(["NaN or infinity at", counted(loaded.nonfinite[at], "step")]);
@@ -275,6 +286,50 @@ function chosenRows(tiles, now) {
     tiles.names[i].toLowerCase().includes(wanted) && (!now.collection || tiles.collections[i].includes(now.collection)));
   if (now.order === "name") rows.sort((a, b) => tiles.names[a].localeCompare(tiles.names[b], undefined, { numeric: true }));
   return rows;
+}
+
+/**
+ * Return the steps to load: those that are seen, and as many before them as their past.
+ * @param {import("../api.js").Run} run
+ * @param {string} mode
+ * @param {import("../state.js").State} now
+ */
+function withPast(run, mode, now) {
+  if (!now.from || !now.to) return { from: null, to: null };
+  const first = run.modes.find((each) => each.mode === mode)?.first ?? 0;
+  const [from, to] = [Number(now.from), Number(now.to)];
+  return { from: Math.max(first, from - (to - from)), to };
+}
+
+/**
+ * @param {import("../api.js").Tiles} tiles
+ * @param {number} row
+ */
+function hasValues({ starts, count, nonfinite }, row) {
+  for (let at = row * starts.length; at < (row + 1) * starts.length; at++) if (count[at] || nonfinite[at]) return true;
+  return false;
+}
+
+/**
+ * Return, for each cell, the cell whose value it shows, -1 for none. A tensor that is saved at every tenth step holds its
+ * value until the next one is due.
+ * @param {import("../api.js").Tiles} tiles
+ */
+function heldBy({ names, starts, count, nonfinite, missing }) {
+  const columns = starts.length;
+  const held = new Int32Array(names.length * columns).fill(-1);
+  for (let row = 0; row < names.length; row++) {
+    /** @type {number[]} */
+    const filled = [];
+    for (let column = 0; column < columns; column++) if (count[row * columns + column] || nonfinite[row * columns + column]) filled.push(column);
+    const gaps = filled.slice(1).map((column, i) => column - filled[i]).sort((a, b) => a - b);
+    const interval = gaps[gaps.length >> 1] ?? 1;
+    filled.forEach((column, i) => {
+      const end = Math.min(filled[i + 1] ?? columns, column + interval);
+      for (let at = column; at < end && (at === column || !missing[at]); at++) held[row * columns + at] = row * columns + column;
+    });
+  }
+  return held;
 }
 
 /** @param {string} text */

@@ -1,7 +1,7 @@
 /** Scalars: curves of many runs, the smooth one over its raw shadow. */
 
 import { loadScalarNames, loadScalars } from "../api.js";
-import { draw, panel } from "../chart.js";
+import { AXES, axisOf, draw, panel } from "../chart.js";
 import { LINES } from "../colors.js";
 import { checkbox, fill, h, select, table, textbox } from "../dom.js";
 import { count, number, printable } from "../format.js";
@@ -46,7 +46,7 @@ export function scalars(root, page) {
       h("label", { class: "field", title: "Exponential moving average. The raw curve stays behind it." }, h("span", {}, "smoothing"), slider, h("span", {}, weight.toFixed(2))),
       select("x axis", [["step", "step of the mode"], ["global", "global step"], ["time", "time"]].map(([value, text]) => ({ value, text })), now.x ?? "step", (x) => go({ x })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
-      checkbox("log y", now.logy === "1", (on) => go({ logy: on ? "1" : null })),
+      select("y axis", AXES, now.logy ?? "", (logy) => go({ logy })),
       keys.length > 0 && page.info.runs.length > 1 && select("colour by", [{ value: "", text: "run" }, ...keys.map((key) => ({ value: key, text: printable(key) }))], now.group ?? "", (group) => go({ group }),
         "Runs with the same value of this metadata get the same colour."),
       textbox("find", now.q ?? "", (q) => go({ q }, { replace: true }), { placeholder: "part of a name" }));
@@ -99,7 +99,7 @@ export function scalars(root, page) {
       const color = colorOf(curve.run, chosen, now);
       const label = `${curves.length > 1 || page.info.runs.length > 1 ? curve.run : name}${curve.mode === "TRAIN" || curve.mode === "GLOBAL" ? "" : ` ${curve.mode}`}`;
       const dashed = curve.mode === "EVAL" || curve.mode === "PREDICT";
-      if (curve.min.some((value, at) => value !== curve.max[at])) {
+      if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
         bands.push([lines.length, lines.length + 1, color]);
         lines.push({ label: `${label} max`, values: /** @type {any} */ (spread(xs[i], curve.max)), color, width: 0.3, alpha: 0.4, quiet: true },
           { label: `${label} min`, values: /** @type {any} */ (spread(xs[i], curve.min)), color, width: 0.3, alpha: 0.4, quiet: true });
@@ -109,7 +109,7 @@ export function scalars(root, page) {
         lines.push({ label, values: /** @type {any} */ (spread(xs[i], smooth(curve.mean, weight))), color, width: 1.75, dash: dashed });
       } else lines.push({ label, values: /** @type {any} */ (spread(xs[i], curve.mean)), color, width: 1.5, points: curve.mean.length < 40, dash: dashed });
     });
-    draw(inside, { x, lines, bands, unit: now.x === "time" ? "time" : "step", logX: now.logx === "1" && now.x !== "time", logY: now.logy === "1", height: 220,
+    draw(inside, { x, lines, bands, unit: now.x === "time" ? "time" : "step", logX: now.logx === "1" && now.x !== "time", logY: axisOf(now), height: 220,
       onclick: (at) => { if (now.x !== "time" && now.x !== "global") go({ view: "tensor", name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
     const bad = curves.reduce((sum, curve) => sum + curve.nonfinite, 0);
     if (bad) inside.append(h("p", { class: "bad" }, `NaN or infinite at ${count(bad)} steps`));

@@ -1,11 +1,11 @@
 /** Tensor: one tensor over steps, its distribution, and its value at a step. */
 
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames } from "../api.js";
-import { draw, panel } from "../chart.js";
+import { AXES, axisOf, draw, panel } from "../chart.js";
 import { STATISTICS, choose, chosenRun } from "../choice.js";
-import { checkbox, fill, h, select } from "../dom.js";
-import { counted, number, printable, size } from "../format.js";
-import { quantilesOf, ridgelines } from "../ridgeline.js";
+import { fill, h, select } from "../dom.js";
+import { count, counted, number, printable, size } from "../format.js";
+import { comparable, quantilesOf, ridgelines } from "../ridgeline.js";
 import { go, link } from "../state.js";
 import { valuePanels } from "../value.js";
 
@@ -61,7 +61,7 @@ export function tensor(root, page) {
     const others = series.statistics.filter((each) => !first.includes(each));
     for (const each of first) drawSeries(series, each, step, now, true);
     if (step !== null) await valuePanels(body, { ...query, step }, now);
-    drawHistograms(histograms, step);
+    drawHistograms(histograms, step, now);
     for (const each of others) drawSeries(series, each, step, now, false);
   }
 
@@ -74,13 +74,13 @@ export function tensor(root, page) {
    */
   function drawSeries(series, one, step, now, wide) {
     const last = one.mean.length - 1;
-    const banded = one.min.some((value, i) => value !== one.max[i]);
+    const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
     const { box, body: inside } = panel(STATISTICS[one.statistic] ?? one.statistic,
       last < 0 ? "" : `last ${number(one.mean[last])}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
     body.append(box);
     const label = STATISTICS[one.statistic] ?? one.statistic;
     draw(inside, {
-      x: series.steps, unit: "step", mark: step, logY: now.logy === "1", height: wide ? 210 : 150,
+      x: series.steps, unit: "step", mark: step, logY: axisOf(now), height: wide ? 210 : 150,
       lines: banded
         ? [{ label: `${label}, largest`, values: one.max, width: 0.5, color: 0 }, { label: "smallest", values: one.min, width: 0.5, color: 0 }, { label: "mean", values: one.mean, color: 0 }]
         : [{ label, values: one.mean, color: 0, points: series.steps.length < 60 }],
@@ -93,18 +93,21 @@ export function tensor(root, page) {
   /**
    * @param {import("../ridgeline.js").Histogram[]} histograms
    * @param {number | null} step
+   * @param {import("../state.js").State} now
    */
-  function drawHistograms(histograms, step) {
+  function drawHistograms(histograms, step, now) {
     if (!histograms.length) return;
     const chosen = step === null ? null : nearest(histograms.map((each) => each.step), step);
-    const ridges = panel("Distribution over steps", "one ridge a step, the newest in front; the chosen step in orange");
+    const drawn = comparable(histograms);
+    const wide = histograms.filter((histogram) => !drawn.includes(histogram));
+    const ridges = panel("Distribution over steps", wide.length ? `${counted(wide.length, "step")} from ${count(wide[0].step)} on: too wide to draw here` : "newest in front, the chosen step in orange");
     const band = panel("Quantiles over steps", "median; 25–75 % and 5–95 % of the values");
     body.append(ridges.box, band.box);
-    ridges.body.append(ridgelines(histograms, Math.max(240, ridges.body.clientWidth), 300, getComputedStyle(ridges.body), chosen));
+    if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), 300, getComputedStyle(ridges.body), chosen));
     const lines = histograms.map((histogram) => quantilesOf(histogram, QUANTILES));
     const names = ["5 %", "25 %", "median", "75 %", "95 %"];
     draw(band.body, {
-      x: histograms.map((each) => each.step), unit: "step", mark: step, height: 270,
+      x: histograms.map((each) => each.step), unit: "step", mark: step, height: 270, logY: axisOf(now),
       lines: names.map((label, i) => ({ label, values: lines.map((line) => line[i]), color: 0, width: i === 2 ? 2 : 0.5 })),
       bands: [[4, 0, 0], [3, 1, 0]], onclick: (at) => go({ step: Math.round(at) }),
     });
@@ -121,12 +124,13 @@ export function tensor(root, page) {
    */
   function drawHead(run, names, name, choice, about, step, now) {
     const list = h("datalist", { id: "names" }, ...names.slice(0, 3000).map((each) => h("option", { value: each })));
-    const box = h("input", { type: "search", list: "names", value: name, "aria-label": "tensor", size: 44, style: null,
+    const box = h("input", { type: "search", list: "names", value: name, "aria-label": "tensor",
       onchange: () => { if (names.includes(box.value)) go({ name: box.value }); } });
+    box.style.width = "min(34em, 40vw)";
     const at = step === null ? -1 : about.steps.indexOf(step);
     const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
       h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
-    const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", style: null, onchange: () => go({ step: jump.value }) });
+    const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", onchange: () => go({ step: jump.value }) });
     jump.style.width = "7em";
     const twin = name.startsWith("gradient/") ? name.slice(9) : `gradient/${name}`;
     fill(head,
@@ -134,7 +138,7 @@ export function tensor(root, page) {
       h("span", { class: "field" }, h("span", {}, "step"), move(-1, "◀", "The saved step before"), jump, move(1, "▶", "The next saved step")),
       run.modes.length > 1 && select("mode", run.modes.map(({ mode }) => ({ value: mode, text: printable(mode) })), choice.mode, (mode) => go({ mode, step: null })),
       run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers.map((each) => ({ value: each, text: printable(each) }))], choice.worker, (worker) => go({ worker })),
-      checkbox("log axis", now.logy === "1", (on) => go({ logy: on ? "1" : null })),
+      select("y axis", AXES, now.logy ?? "", (logy) => go({ logy })),
       (now.from || now.to) && h("button", { onclick: () => go({ from: null, to: null }) }, "Show all steps"),
       h("span", { class: "quiet" }, `${about.dtype} ${about.shape ? `[${about.shape.join(", ")}]` : ""}${about.nbytes ? `, ${size(about.nbytes)}` : ""}${about.collections.length ? `, in ${about.collections.map(printable).join(", ")}` : ""}`),
       names.includes(twin) && h("a", { href: link({ name: twin }) }, name.startsWith("gradient/") ? "→ its parameter" : "→ its gradient"),
