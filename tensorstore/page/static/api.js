@@ -71,10 +71,12 @@
 /** @typedef {{columns: string[], rows: any[][], more: boolean}} Answer */
 
 /**
- * Answers inside the page itself, by request: a report has them and no server.
+ * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
+ * so the parameters that choose a resolution or a part are not in its addresses.
  * @type {Record<string, any> | null}
  */
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null");
+const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 
 /**
  * Fetch JSON.
@@ -86,7 +88,7 @@ const embedded = JSON.parse(document.getElementById("answers")?.textContent || "
 async function fetchJson(path, parameters = {}, how = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
-    if (value !== null && value !== undefined && value !== "") query.set(key, String(value));
+    if (value !== null && value !== undefined && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, String(value));
   }
   const address = query.size ? `api/${path}?${query}` : `api/${path}`;
   if (embedded) {

@@ -67,7 +67,7 @@ export function draw(parent, chart) {
   const uPlot = /** @type {any} */ (window).uPlot;
   const style = getComputedStyle(parent);
   const [quiet, line, mark] = ["--quiet", "--line", "--mark"].map((name) => style.getPropertyValue(name).trim());
-  const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `11px system-ui` };
+  const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 13 : 11}px system-ui` };
   const x = (/** @type {number} */ value) => (chart.unit === "time" ? time(value * 1000) : chart.unit === "step" ? count(value) : number(value));
   const y = scaleY(chart);
   const decades = { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
@@ -90,7 +90,7 @@ export function draw(parent, chart) {
     height: chart.height ?? 200,
     scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1 }, y },
     axes: [
-      { ...axis, size: 30, values: chart.unit === "time" ? undefined : (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : x(v))) },
+      { ...axis, size: innerWidth >= 2200 ? 36 : 30, values: chart.unit === "time" ? undefined : (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : x(v))) },
       { ...axis, size: 62, grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : number(v))) },
     ],
     series: [

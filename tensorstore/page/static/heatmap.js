@@ -59,6 +59,8 @@ export class Heatmap {
     this.window = { step0: 0, step1: 1, row0: 0, row1: 1 };
     /** @type {Cell | null} */
     this.cursor = null;
+    /** @type {{key: string, model: Model, canvas: OffscreenCanvas} | null} */
+    this.painted = null;
     this.frame = 0;
     /** @type {{x: number, y: number, window: Window, moved: boolean} | null} */
     this.drag = null;
@@ -114,7 +116,7 @@ export class Heatmap {
     const ink = { text: style.color, quiet: style.getPropertyValue("--quiet").trim(), line: style.getPropertyValue("--line").trim(),
       hole: style.getPropertyValue("--hole").trim(), ground: style.getPropertyValue("--ground").trim(), mark: style.getPropertyValue("--mark").trim(), accent: style.getPropertyValue("--accent").trim() };
     const plot = this.plot();
-    context.font = "11px system-ui, sans-serif";
+    context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
     this.drawCells(context, plot, ratio, ink);
     this.drawLabels(context, plot, ink);
     this.drawSteps(context, plot, ink);
@@ -123,6 +125,7 @@ export class Heatmap {
   }
 
   /**
+   * Draw the cells; they are painted again only when something but the cursor changed.
    * @param {CanvasRenderingContext2D} context
    * @param {{left: number, top: number, width: number, height: number}} plot
    * @param {number} ratio device pixels a pixel
@@ -131,9 +134,27 @@ export class Heatmap {
   drawCells(context, plot, ratio, ink) {
     const model = /** @type {Model} */ (this.model);
     const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
-    const columns = model.starts.length;
-    if (!model.rows.length || !columns || width < 1 || height < 1) return;
-    const image = context.createImageData(width, height);
+    if (!model.rows.length || !model.starts.length || width < 1 || height < 1) return;
+    const key = JSON.stringify([this.window, width, height, ink.ground, ratio]);
+    if (this.painted?.key !== key || this.painted.model !== model) {
+      const canvas = new OffscreenCanvas(width, height);
+      const target = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+      target.putImageData(this.paint(target.createImageData(width, height), ratio, ink), 0, 0);
+      this.painted = { key, model, canvas };
+    }
+    context.drawImage(this.painted.canvas, plot.left, plot.top, plot.width, plot.height);
+    this.drawSeparators(context, plot, ink);
+  }
+
+  /**
+   * Paint the cells into an image and return it.
+   * @param {ImageData} image
+   * @param {number} ratio
+   * @param {Record<string, string>} ink
+   */
+  paint(image, ratio, ink) {
+    const { flags } = /** @type {Model} */ (this.model);
+    const { width, height } = image;
     const pixels = new Uint32Array(image.data.buffer);
     const ground = pixelOf(ink.ground);
     const hole = pixelOf(ink.hole);
@@ -147,14 +168,11 @@ export class Heatmap {
       for (let x = 0; x < width; x++) {
         const at = this.worst(first, last, place[2 * x], place[2 * x + 1]);
         if (at < 0) pixels[y * width + x] = ground;
-        else if (model.flags[at] === MISSING) pixels[y * width + x] = (x + y) % period < stroke ? hole : ground;
+        else if (flags[at] === MISSING) pixels[y * width + x] = (x + y) % period < stroke ? hole : ground;
         else pixels[y * width + x] = colors[at];
       }
     }
-    const target = new OffscreenCanvas(width, height);
-    /** @type {any} */ (target.getContext("2d")).putImageData(image, 0, 0);
-    context.drawImage(target, plot.left, plot.top, plot.width, plot.height);
-    this.drawSeparators(context, plot, ink);
+    return image;
   }
 
   /**
@@ -272,7 +290,7 @@ export class Heatmap {
         context.fillRect(0, y - 10, plot.left - 2, 20);
       }
       context.fillStyle = this.cursor?.row === row ? ink.accent : kind === "tensor" ? ink.text : ink.quiet;
-      const room = Math.floor((plot.left - indent - 10) / 5.9);
+      const room = Math.floor((plot.left - indent - 10) / (innerWidth >= 2200 ? 7 : 5.9));
       context.fillText(symbol + shorten(text, room - symbol.length), indent + 2, y, plot.left - indent - 6);
     }
   }
