@@ -78,7 +78,13 @@ class Capture:
             self._nested(name, tensor)
             return
         plan = self.recorder.plan(name)
-        if plan is None or is_lazy(tensor):
+        if plan is not None:
+            self.planned(plan, tensor)
+
+    @guarded
+    def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
+        """Record a dense tensor of which something is due."""
+        if is_lazy(tensor):
             return
         if self._full_tensors and hasattr(tensor, "full_tensor"):
             sharded: Any = tensor.detach()
@@ -90,7 +96,7 @@ class Capture:
         try:
             self._record(plan, local_part(tensor))
         except UnsupportedValue as exc:
-            self.recorder.refuse(name, exc)
+            self.recorder.refuse(plan.name, exc)
 
     def _nested(self, name: str, tensor: torch.Tensor) -> None:
         lengths_name = f"{name}_lengths"

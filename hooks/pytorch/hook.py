@@ -41,9 +41,10 @@ from .losses import is_loss_key, is_scalar, losses_in
 from .missed import MissedCapture
 from .models import Models
 from .names import Root
-from .optimizers import Optimizers, gradients_seen, innermost
+from .optimizers import Optimizers, gradients_seen, hyperparameters_of, innermost
 from .scripting import hide_callbacks_from_scripting
 from .unsaved import NothingSaved
+from .updates import Updates
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,
@@ -53,6 +54,8 @@ _BUILTIN = (
     CollectionKeys.BUFFERS,
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
+    CollectionKeys.HYPERPARAMETERS,
+    CollectionKeys.UPDATES,
 )
 
 
@@ -119,7 +122,9 @@ class Hook(BaseHook):
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process, follows=options.full_tensors)
         self._models = Models(self, self.recorder.collections, self._moments)
         self._optimizers = Optimizers(self)
+        self.recorder.collections.require(CollectionKeys.HYPERPARAMETERS).include("^hyperparameters/")
         self._capture = Capture(self.recorder, options.full_tensors)
+        self._updates = Updates(self.recorder, self._capture)
         self._unscaling = Unscaling()
         self._in_probe = self._lazy = False
         self._missed = MissedCapture()
@@ -172,11 +177,13 @@ class Hook(BaseHook):
         self._unscaling.scaler = scaler
 
     def register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Save the gradients that the steps of an optimizer use, if the hook has `gradients="optimizer"`.
+        """Save what the steps of an optimizer use and change, when `optimizer.step` is called.
 
-        They are captured when `optimizer.step` is called: after accumulation, unscaling, clipping and averaging. The
-        call must be inside the step of the hook that it belongs to. Several optimizers may be registered; registering
-        one twice changes nothing.
+        These are the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`; with
+        `gradients="optimizer"`, the gradients after accumulation, unscaling, clipping and averaging; and the collection
+        `updates`, if it is included: what the step changed of each parameter, as statistics, and the ratio of its l2
+        norm to that of the parameter. `optimizer.step` must be called inside the step of the hook that it belongs to.
+        Several optimizers may be registered; registering one twice changes nothing.
 
         Args:
             optimizer: The optimizer, or a wrapper that has it as its attribute `optimizer`.
@@ -266,6 +273,7 @@ class Hook(BaseHook):
         self._unsaved.check()
         self._models.release()
         self._optimizers.release()
+        self._updates.release()
         self._capture.release()
         for collection in self.recorder.collections:
             if isinstance(collection, Collection):
@@ -325,13 +333,30 @@ class Hook(BaseHook):
     @guarded
     def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Capture the gradients that an optimizer is about to use."""
-        if OPTIMIZER not in self._moments or not self.recorder.counting:
-            return
         if not self.saving:
-            if self.recorder.step is None:
+            if OPTIMIZER in self._moments and self.recorder.step is None and self.recorder.counting:
                 self._optimizers.warn_of_late_step(name)
             return
         names = self._models.parameter_names()
+        self._save_hyperparameters(name, optimizer)
+        if OPTIMIZER in self._moments:
+            self._save_gradients_seen(name, optimizer, names)
+        self._updates.begin(optimizer, names)
+
+    @guarded
+    def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Capture what an update has changed."""
+        self._updates.end(optimizer)
+
+    def _save_hyperparameters(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        found = dict(hyperparameters_of(name, optimizer))
+        numbers = {key: float(value) for key, value in found.items() if not isinstance(value, torch.Tensor)}
+        self.recorder.record_numbers(tuple(numbers), list(numbers.values()))
+        for key, value in found.items():
+            if isinstance(value, torch.Tensor):  # in a CUDA graph, or one that a scheduler of torch changes in place
+                self._capture.tensor(key, value)
+
+    def _save_gradients_seen(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         known = False
         for parameter, gradient in gradients_seen(optimizer):
             if id(parameter) in names:
@@ -448,8 +473,8 @@ class Hook(BaseHook):
 
     @guarded
     def _register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self.recorder.closed:
-            self._optimizers.register(optimizer)
+        if not self.recorder.closed and self._optimizers.register(optimizer):
+            self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:

@@ -30,6 +30,9 @@ class Receiver(Protocol):
     def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an optimizer is about to use for its update, if anything is due."""
 
+    def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Capture what an update has changed, if that is due."""
+
 
 class Optimizers:
     """Registered optimizers, with their names.
@@ -48,14 +51,15 @@ class Optimizers:
         """Register an optimizer. Return False if it was registered before."""
         if optimizer in self._handles:
             return False
-        callback = BeforeStep(self._receiver, self._name(optimizer))
-        self._handles[optimizer] = optimizer.register_step_pre_hook(callback)
+        before, after = BeforeStep(self._receiver, self._name(optimizer)), AfterStep(self._receiver)
+        self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
         return True
 
     def release(self) -> None:
         """Remove every callback from the optimizers, and forget them."""
-        for handle in list(self._handles.values()):
-            handle.remove()
+        for handles in list(self._handles.values()):
+            for handle in handles:
+                handle.remove()
         self._handles.clear()
 
     def warn_if_none(self) -> None:
@@ -119,6 +123,19 @@ class BeforeStep(UncopiedCallback):
         return call
 
 
+class AfterStep(UncopiedCallback):
+    """The step post-hook of an optimizer."""
+
+    __slots__ = ("_receiver",)
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            self._receiver._end_update(optimizer)
+
+
 def innermost(optimizer: Any) -> torch.optim.Optimizer:
     """Return the optimizer itself, without the wrappers of Accelerate, Lightning and their like.
 
@@ -147,3 +164,22 @@ def gradients_seen(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Ten
             if parameter.grad is not None:
                 gradient = parameter.grad
                 yield parameter, divided(gradient, scale) if isinstance(scale, torch.Tensor) else gradient
+
+
+def hyperparameters_of(name: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, float | torch.Tensor]]:
+    """Yield the numbers among the hyperparameters of an optimizer's groups, with their names.
+
+    Args:
+        name: The name of the optimizer.
+        optimizer: The optimizer.
+    """
+    for number, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            if key == "params":
+                continue
+            several = isinstance(value, (tuple, list))
+            for position, each in enumerate(value if several else [value]):
+                label = f"{key}_{position}" if several else key
+                is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
+                if is_number or (isinstance(each, torch.Tensor) and each.numel() == 1):
+                    yield f"hyperparameters/{name}/group_{number}/{label}", each

@@ -37,6 +37,7 @@ class CollectionKeys:
     AVERAGE_SHAP = "average_shap"
     FULL_SHAP = "full_shap"
     TREES = "trees"
+    UPDATES = "updates"
 
 
 class Changes:

@@ -1,0 +1,195 @@
+"""Hyperparameters of registered optimizers, and what their steps change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import array, batches, same, seeded  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+
+WEIGHT = "Net_fc1.weight"
+
+
+def loss_of(net: Any, batch: int = 0) -> Any:
+    x, y = batches(batch + 1)[batch]
+    return nn.functional.cross_entropy(net(x), y)
+
+
+def test_hyperparameters_of_each_group_are_saved_as_the_update_uses_them(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook(save_config=tt.SaveConfig(save_interval=2))
+    hook.register_module(net)
+    groups = [{"params": net.fc1.parameters(), "lr": 0.5}, {"params": net.fc2.parameters(), "weight_decay": 1}]
+    optimizer = torch.optim.AdamW(groups, lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    hook.register_optimizer(optimizer)
+    expected = []
+    for batch in range(3):
+        loss_of(net, batch).backward()
+        expected.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    hook.close()
+    trial = create_trial(out)
+    assert trial.steps() == [0, 2]
+    for step in trial.steps():
+        rates = [trial.tensor(f"hyperparameters/AdamW/group_{i}/lr").value(step) for i in range(2)]
+        assert rates == expected[step]
+    assert trial.tensor("hyperparameters/AdamW/group_1/weight_decay").value(0) == 1
+    assert trial.tensor("hyperparameters/AdamW/group_0/betas_1").value(0) == 0.999
+    names = trial.tensor_names(collection="hyperparameters")
+    assert not [name for name in names if "amsgrad" in name or "params" in name]
+    assert trial.sql("select count(distinct name) from scalars").fetchall() == [(len(names),)]
+
+
+def test_a_learning_rate_that_is_a_tensor_is_saved(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook()
+    hook.register_module(net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.25))
+    hook.register_optimizer(optimizer)
+    loss_of(net).backward()
+    optimizer.step()
+    hook.close()
+    assert create_trial(out).tensor("hyperparameters/Adam/group_0/lr").value(0) == 0.25
+
+
+def test_several_optimizers_of_a_class_have_names_of_their_own(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook()
+    hook.register_module(net)
+    optimizers = [torch.optim.SGD(part.parameters(), lr=rate) for part, rate in ((net.fc1, 1.0), (net.fc2, 2.0))]
+    for optimizer in optimizers:
+        hook.register_optimizer(optimizer)
+    loss_of(net).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    hook.close()
+    trial = create_trial(out)
+    assert [trial.tensor(f"hyperparameters/{name}/group_0/lr").value(0) for name in ("SGD", "SGD_1")] == [1, 2]
+
+
+def test_a_group_that_is_added_while_training_is_saved(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook()
+    hook.register_module(net)
+    optimizer = torch.optim.SGD(net.fc1.parameters(), lr=0.1)
+    hook.register_optimizer(optimizer)
+    for step in range(2):
+        if step:
+            optimizer.add_param_group({"params": list(net.fc2.parameters()), "lr": 0.7})
+        loss_of(net).backward()
+        optimizer.step()
+    hook.close()
+    assert create_trial(out).tensor("hyperparameters/SGD/group_1/lr").steps() == [1]
+
+
+WAYS = {
+    "SGD": lambda net: torch.optim.SGD(net.parameters(), lr=0.1),
+    "foreach": lambda net: torch.optim.AdamW(net.parameters(), foreach=True),
+    "fused": lambda net: torch.optim.AdamW(net.parameters(), fused=True),
+}
+
+
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
+def test_updates_are_saved_as_norms_and_ratios_without_values(make_hook: Any, out: str, make: Any) -> None:
+    net = seeded()
+    hook = make_hook(include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2))
+    hook.register_module(net)
+    optimizer = make(net)
+    hook.register_optimizer(optimizer)
+    expected = []
+    for batch in range(3):
+        optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        before = array(net.fc1.weight)
+        optimizer.step()
+        change = float(np.linalg.norm(array(net.fc1.weight) - before))
+        expected.append((change, change / float(np.linalg.norm(before))))
+    hook.close()
+    trial = create_trial(out)
+    update, ratio = trial.tensor(f"update/{WEIGHT}"), trial.tensor(f"update_ratio/{WEIGHT}")
+    assert update.steps() == ratio.steps() == [0, 2]
+    for step in update.steps():
+        assert update.reduction_value(step, "l2") == pytest.approx(expected[step][0], rel=1e-5)
+        assert float(ratio.value(step)) == pytest.approx(expected[step][1], rel=1e-5)
+    assert not trial.sql("select 1 from tensors where chunk is not null").fetchall()
+    assert sorted(trial.tensor_names(collection="updates"))[:2] == ["update/Net_fc1.bias", f"update/{WEIGHT}"]
+
+
+def test_the_values_of_updates_are_saved_on_request(make_hook: Any, out: str) -> None:
+    net = seeded().to(torch.bfloat16)
+    hook = make_hook(include_collections=["updates"])
+    hook.get_collection("updates").reduction_config = tt.ReductionConfig(norms=["l2"], save_raw_tensor=True)
+    hook.register_module(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    hook.register_optimizer(optimizer)
+    x, y = batches(1)[0]
+    nn.functional.cross_entropy(net(x.to(torch.bfloat16)), y).backward()
+    before = net.fc1.weight.detach().float()
+    optimizer.step()
+    hook.close()
+    assert same(create_trial(out).tensor(f"update/{WEIGHT}").value(0), array(net.fc1.weight.detach().float() - before))
+
+
+def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any, out: str) -> None:
+    net = seeded()
+    nn.init.zeros_(net.fc1.bias)
+    hook = make_hook(include_collections=["updates"])
+    hook.register_module(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    hook.register_optimizer(optimizer)
+    loss_of(net).backward()
+    optimizer.step()
+    hook.close()
+    assert create_trial(out).tensor("update_ratio/Net_fc1.bias").value(0) == float("inf")
+
+
+def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook(include_collections=["updates"])
+    hook.register_module(net)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+    hook.register_optimizer(optimizer)
+    weights = []
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        weights.append(array(net.fc1.weight))
+        loss = loss_of(net)
+        loss.backward()
+        return loss
+
+    with hook.step():
+        optimizer.step(closure)
+    optimizer.step(closure)
+    hook.close()
+    update = create_trial(out).tensor(f"update/{WEIGHT}")
+    first, last = update.steps()[0], update.steps()[-1]
+    assert update.reduction_value(first, "l2") == pytest.approx(np.linalg.norm(weights[3] - weights[0]), rel=1e-4)
+    assert last == 3
+    assert update.reduction_value(last, "l2") == pytest.approx(
+        np.linalg.norm(array(net.fc1.weight) - weights[-1]), rel=1e-4
+    )
+
+
+def test_parameters_are_copied_only_where_updates_are_due(make_hook: Any) -> None:
+    net = seeded()
+    hook = make_hook(include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2))
+    hook.register_module(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    hook.register_optimizer(optimizer)
+    copied: list[int] = []
+    optimizer.register_step_pre_hook(lambda *_: copied.append(len(hook._updates._before)))
+    for _ in range(3):
+        loss_of(net).backward()
+        optimizer.step()
+    assert copied == [4, 0, 4]
+    assert not hook._updates._before
