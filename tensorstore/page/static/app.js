@@ -177,7 +177,7 @@ function showHelp() {
   const keys = [
     ["1 … 8", "the views, from left to right"],
     ["g", "go to the heat map; then:"],
-    ["← → ↑ ↓", "move from cell to cell"],
+    ["← → ↑ ↓ Home End", "move from cell to cell, to the first and the last row"],
     ["Enter", "open the tensor at that step; fold or unfold a module"],
     ["+ − 0", "zoom in, zoom out, show all"],
     ["/", "search"],

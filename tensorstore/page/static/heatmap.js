@@ -472,7 +472,8 @@ export class Heatmap {
   keyDown(event) {
     const { model } = this;
     if (!model || event.ctrlKey || event.metaKey || event.altKey) return;
-    const moves = /** @type {Record<string, [number, number]>} */ ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] });
+    const moves = /** @type {Record<string, [number, number]>} */ ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
+      Home: [-Infinity, 0], End: [Infinity, 0] });
     const at = this.cursor ?? { row: Math.floor(this.window.row0) - 1, column: 0 };
     if (event.key in moves) {
       const [down, right] = moves[event.key];

@@ -31,6 +31,7 @@ export function overview(root, page) {
   /** @type {Int32Array} */
   let held = new Int32Array();
   let moving = 0;
+  let shownStatistic = "";
 
   /** @param {import("../state.js").State} now */
   async function show(now) {
@@ -51,6 +52,7 @@ export function overview(root, page) {
     if (location.hash !== shownAt) return; // another choice was made meanwhile
     tiles = loaded;
     held = heldBy(loaded);
+    shownStatistic = choice.statistic;
     z = new Float32Array();
     draw(now, choice, found);
   }
@@ -236,10 +238,21 @@ export function overview(root, page) {
     if (source !== column) pairs.push(["saved at", count(starts[source])]);
     if (members.length > 1) pairs.push(["tensor", printable(loaded.names[Math.floor(at / starts.length)])]);
     if (loaded.count[at] > 1) pairs.push(["min … max", `${number(loaded.min[at])} … ${number(loaded.max[at])}`], ["mean", number(loaded.mean[at])]);
-    else if (loaded.count[at]) pairs.push([STATISTICS[state().stat] ?? "value", number(loaded.mean[at])]);
+    else if (loaded.count[at]) pairs.push([STATISTICS[shownStatistic] ?? "value", number(loaded.mean[at])]);
     if (loaded.nonfinite[at]) pairs.push(["NaN or infinity at", counted(loaded.nonfinite[at], "step")]);
     if (Number.isFinite(zs[at])) pairs.push(["against its past", `${zs[at] > 0 ? "+" : ""}${zs[at].toFixed(1)} z`]);
     return pairs;
+  }
+
+  /**
+   * Return the step whose value a cell of one tensor shows, null for a label.
+   * @param {import("../heatmap.js").Cell} cell
+   */
+  function stepOf({ row, column }) {
+    if (column < 0 || !tiles) return null;
+    const columns = tiles.starts.length;
+    const at = held[lines[row].members[0] * columns + column];
+    return tiles.starts[at < 0 ? column : at % columns];
   }
 
   /** @param {import("../heatmap.js").Cell} cell */
@@ -252,7 +265,7 @@ export function overview(root, page) {
       return;
     }
     tooltip(null);
-    go({ view: "tensor", name: row.key, step: cell.column < 0 || !tiles ? null : tiles.starts[cell.column], rows: null });
+    go({ view: "tensor", name: row.key, step: stepOf(cell), rows: null });
   }
 
   /** @param {import("../heatmap.js").Window} window */
