@@ -8,7 +8,6 @@ from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..errors import CorruptFile
 from ..format.chunk_reader import ChunkFile
@@ -60,11 +59,13 @@ def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) ->
         FileNotFoundError: The chunk is missing.
     """
     try:
-        reader = pq.ParquetFile(ChunkFile(storage, chunk))
+        file = ChunkFile(storage, chunk)
+        reader = file.parquet()
         groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
         starts = list(accumulate((group.rows for group in groups), initial=0))
         rows = sorted({row for at in wanted for row in _rows_at(at, starts)})
         for group, inside in groupby(rows, lambda row: bisect_right(starts, row) - 1):
+            file.fetch(reader.metadata, group, TENSORS_SCHEMA.names)
             table: Any = reader.read_row_group(group, columns=TENSORS_SCHEMA.names, use_threads=False)
             taken = table.take(pa.array([row - starts[group] for row in inside], pa.int64()))
             yield taken.select(TENSORS_SCHEMA.names).cast(TENSORS_SCHEMA)

@@ -162,11 +162,11 @@ class _Small:
                 read_seal(chunk, tail, size)
                 file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail[-needed:]))
             else:
-                file = pq.ParquetFile(ChunkFile(self._storage, chunk))
+                file = ChunkFile(self._storage, chunk).parquet()
             if file.metadata.num_rows == self._rows_of[chunk]:
                 return True
             # Values of a step that was still open when the chunk was published belong to a later flush.
-            column = pq.ParquetFile(ChunkFile(self._storage, chunk)).read(["global_step"])["global_step"]
+            column = ChunkFile(self._storage, chunk).parquet().read(["global_step"])["global_step"]
             return set(column.unique().to_pylist()) <= self._steps
         except CorruptFile:
             raise

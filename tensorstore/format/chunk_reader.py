@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -237,7 +237,7 @@ class _Decoder:
     def _values(self, chunk: str, group: int) -> pa.ChunkedArray:
         if self._last != (chunk, group):
             self._last = self._column = None
-            file = pq.ParquetFile(ChunkFile(self._storage, chunk), metadata=_footer(self._storage, chunk))
+            file = ChunkFile(self._storage, chunk).parquet(_footer(self._storage, chunk))
             self._column = file.read_row_group(group, columns=["value"])["value"]
             self._last = chunk, group
         return self._column
@@ -255,6 +255,22 @@ class ChunkFile(io.RawIOBase):
     def __init__(self, storage: ReadableRanges, chunk: str) -> None:
         self._files, self._chunk, self._position = verified_files(storage), chunk, 0
         self._size: int | None = None
+        self._fetched: dict[int, bytes | bytearray] = {}
+
+    def parquet(self, metadata: pq.FileMetaData | None = None, read_dictionary: list[str] | None = None) -> Any:
+        """Return it as a Parquet file, each of whose columns is one read.
+
+        Arrow must not read ahead: it would in a thread of its own, which aborts the process if it lets go of a buffer
+        of Python's while Python ends.
+        """
+        return pq.ParquetFile(self, metadata=metadata, read_dictionary=read_dictionary, pre_buffer=False)
+
+    def fetch(self, metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> None:
+        """Read columns of a row group together; the next reads are those of the columns, and take what was read."""
+        self._fetched.clear()
+        chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
+        wanted = [_range_of(self._chunk, each) for each in chunks if each.path_in_schema.split(".")[0] in columns]
+        self._fetched = dict(zip((each.start for each in wanted), self._files.read_ranges(wanted), strict=True))
 
     def readable(self) -> bool:
         return True
@@ -279,9 +295,16 @@ class ChunkFile(io.RawIOBase):
         if size < 0:
             here, end = self._position, self.seek(0, io.SEEK_END)
             self._position, size = here, end - here
-        (data,) = self._files.read_ranges([ByteRange(self._chunk, self._position, size)])
+        data = self._fetched.pop(self._position, None)
+        if data is None or len(data) != size:
+            (data,) = self._files.read_ranges([ByteRange(self._chunk, self._position, size)])
         self._position += len(data)
         return pa.py_buffer(data)  # no copy: a row group may have a gigabyte
+
+
+def _range_of(path: str, column: Any) -> ByteRange:
+    first = min(each for each in (column.dictionary_page_offset, column.data_page_offset) if each)
+    return ByteRange(path, first, column.total_compressed_size)
 
 
 def _missing(exc: FileNotFoundError, rows: Sequence[SavedTensor]) -> MissingChunk:

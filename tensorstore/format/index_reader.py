@@ -170,13 +170,14 @@ class _IndexFile:
 
     @lazy
     def _parquet(self) -> pq.ParquetFile:
-        # A small file is read at once; of a larger one Arrow reads each column. Its threads take longer than many small
-        # reads of a local file.
+        # A small file is read at once; of a larger one Arrow reads each column.
         if self._size <= _READ_WHOLE:
             return pq.ParquetFile(pa.BufferReader(self._data), metadata=self._metadata, read_dictionary=_TEXTS)
-        file = ChunkFile(self._storage, self.path)
-        together = not self._storage.is_local
-        return pq.ParquetFile(file, metadata=self._metadata, read_dictionary=_TEXTS, pre_buffer=together)
+        return self._file.parquet(self._metadata, _TEXTS)
+
+    @lazy
+    def _file(self) -> ChunkFile:
+        return ChunkFile(self._storage, self.path)
 
     def release(self) -> None:
         """Release the bytes of the file. They are read again if another column is needed."""
@@ -203,6 +204,8 @@ class _IndexFile:
         return {name: kept[name][0] for name in columns}, sum(nbytes for _, nbytes in kept.values())
 
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
+        if self._size > _READ_WHOLE and not self._storage.is_local:
+            self._file.fetch(self._metadata, group, columns)
         table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
         if len(table) != (rows := self._groups[group].rows):
             raise ValueError(f"a row group has {len(table)} rows where its footer says {rows}")

@@ -9,7 +9,6 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ...dtypes import Array, parse_dtype
 from ...errors import CorruptFile, FileError
@@ -118,8 +117,7 @@ def _keys(source: ReadableRanges, chunk: str, size: int) -> tuple[pa.Table, list
     """Return all columns of a chunk but the values, and the number of rows of each row group."""
     try:
         groups = [group.rows for group in row_groups(read_footer(source, chunk, size))]
-        file = pq.ParquetFile(ChunkFile(source, chunk))
-        return file.read(columns=[*_KEYS, "part"], use_threads=False), groups
+        return ChunkFile(source, chunk).parquet().read(columns=[*_KEYS, "part"], use_threads=False), groups
     except (FileError, FileNotFoundError):
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as exc:

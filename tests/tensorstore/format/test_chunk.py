@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 from tensortrial.dtypes import dtype_name, from_rows, in_stored_dtype, parse_dtype, storable
 from tensortrial.format.buffer_pool import BatchBuffers
+from tensortrial.format.chunk_reader import ChunkFile
 from tensortrial.format.chunk_writer import (
     COMPRESSED_ROW_GROUP_BYTES,
     ROW_GROUP_BYTES,
@@ -24,6 +28,8 @@ from tensortrial.format.chunk_writer import (
 from tensortrial.format.record import Plan, Record, Step, TensorSpec, ValueBatch
 from tensortrial.format.schema import TENSORS_SCHEMA
 from tensortrial.mode import ModeKeys
+from tensortrial.storage.base import ByteRange
+from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 
 PATH = "tensors/mode=TRAIN/step=000000000000/worker=w/00000000.parquet"
@@ -34,7 +40,7 @@ def write(
 ) -> tuple[Path, list[bytes], list[ValueSpan]]:
     """A chunk of values of these sizes in bytes: the file, the values, and where they are said to lie."""
     sink = open_storage(folder).sink(PATH)
-    writer = ChunkWriter(sink, "chunk", "w", codec, **options)
+    writer = ChunkWriter(sink, PATH, "w", codec, **options)
     step = Step(ModeKeys.TRAIN, 3, 4)
     values, spans = [], []
     for number, size in enumerate(sizes):
@@ -200,6 +206,50 @@ def test_a_batch_of_values_is_the_page_that_pyarrow_reads(
     for value, dtype, stored in zip(values, table["dtype"].to_pylist(), expected, strict=True):
         (found,) = from_rows(np.frombuffer(stored, np.uint8)[None], dtype, value.shape)
         assert (found.shape, found.tobytes()) == (value.shape, storable(value).tobytes())
+
+
+class Counted(LocalStorage):
+    """A storage that counts reads."""
+
+    reads = 0
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes | bytearray]:
+        self.reads += 1
+        return super().read_ranges(ranges)
+
+
+def test_columns_of_a_row_group_are_read_together(tmp_path: Path) -> None:
+    write(tmp_path, SIZES["mixed"])
+    storage = Counted(str(tmp_path))
+    file = ChunkFile(storage, PATH)
+    parquet = file.parquet()
+    columns = ["global_step", "part", "value"]
+    file.fetch(parquet.metadata, 0, columns)
+    before = storage.reads
+    table = parquet.read_row_group(0, columns=columns, use_threads=False)
+    assert storage.reads == before
+    assert table == pq.ParquetFile(tmp_path / PATH).read_row_group(0, columns=columns)
+    assert parquet.read_row_group(0, columns=["mode_step"])["mode_step"].unique().to_pylist() == [3]
+    assert storage.reads > before
+
+
+def test_a_chunk_is_read_without_a_thread_of_arrow(tmp_path: Path) -> None:
+    """One that lets go of a buffer of Python's while Python ends aborts the process."""
+    write(tmp_path, [70_000, 5], "zstd")
+    program = """
+import os, sys
+from tensortrial.format.chunk_reader import ChunkFile
+from tensortrial.storage.open import open_storage
+storage, path = open_storage(sys.argv[1]), sys.argv[2]
+before = len(os.listdir("/proc/self/task"))
+columns = ["value", "name"]
+file = ChunkFile(storage, path)
+assert len(file.parquet().read_row_group(0, columns=columns, use_threads=False)) == 2
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path), PATH]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0\n"
 
 
 def test_other_engines_read_it(tmp_path: Path) -> None:
