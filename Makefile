@@ -301,8 +301,8 @@ kill: env  ## Kill training processes at random points and read what they saved:
 .PHONY: simulate
 simulate: SEEDS ?= 10000
 simulate: FIRST ?= 0
-simulate: env  ## Simulate runs whose storage fails and whose processes die: SEEDS=10000 FIRST=0, or SEED=123 to do one again
-	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--seed $(SEED))
+simulate: env  ## Simulate runs whose storage fails and whose processes die: SEEDS=10000 FIRST=0, or SEED=123 to do one again, or EXHAUST=1
+	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--seed $(SEED)) $(if $(EXHAUST),--exhaust)
 
 .PHONY: soak
 soak: SECONDS ?= 600

@@ -153,6 +153,13 @@ def compacted(operator: Operator) -> None:
     operator.settle()
 
 
+LONGER: tuple[Story, ...] = (short, unflushed, overtaken, compacted)
+"""The written histories that are too long to let each of their calls fail in a build."""
+
+KINDS = ("crash", "error", "cut", "slow", "old")
+"""The kinds of faults."""
+
+
 def long(operator: Operator) -> None:
     """Some sessions of some workers, which may overlap and end in any way, with readers and compactions meanwhile."""
     rng, world = operator.rng(), operator.world
@@ -215,19 +222,20 @@ def _run_long(seed: int) -> tuple[World, Outcome, BaseException | None]:
     return run(seed, is_local, RandomFaults(rng, is_local), long)
 
 
-def exhaust(story: Story, seed: int, is_local: bool, kinds: Sequence[str]) -> Outcome:
-    """Run a short history once for each of its calls and each fault of some kinds, and raise what shows to be wrong."""
+def exhaust(story: Story, seed: int, is_local: bool, kinds: Sequence[str], every: int = 1) -> Outcome:
+    """Run a short history once for each of its calls and each fault of some kinds, and raise what shows to be wrong.
+
+    Of all those pairs only each `every`-th one is run.
+    """
     _, outcome, error = run(seed, is_local, NoFaults(), story)
     if error is not None:
         raise error
-    for number in range(outcome.calls):
-        for fault in faults_at(number, is_local):
-            if fault.kind not in kinds:
-                continue
-            _, one, error = run(seed, is_local, FaultAt(number, fault), story)
-            if error is not None:
-                place = f"call {number} of {story.__name__!r}, seed {seed}, {'disk' if is_local else 'bucket'}"
-                error.add_note(f"after the fault {fault} at {place}")
-                raise error
-            outcome += one
+    pairs = [(number, fault) for number in range(outcome.calls) for fault in faults_at(number, is_local)]
+    for number, fault in [pair for pair in pairs if pair[1].kind in kinds][::every]:
+        _, one, error = run(seed, is_local, FaultAt(number, fault), story)
+        if error is not None:
+            place = f"call {number} of {story.__name__!r}, seed {seed}, {'disk' if is_local else 'bucket'}"
+            error.add_note(f"after the fault {fault} at {place}")
+            raise error
+        outcome += one
     return outcome

@@ -1,4 +1,7 @@
-"""Simulates histories of runs from seeds: `make simulate SEEDS=10000`, or `make simulate SEED=123` for one again."""
+"""Simulates histories of runs from seeds: `make simulate SEEDS=10000`, or `make simulate SEED=123` for one again.
+
+`make simulate EXHAUST=1` lets each call of four written histories fail in each way instead.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from simulation.histories import Outcome, run_seed, run_world
+from simulation.histories import KINDS, LONGER, Outcome, exhaust, run_seed, run_world
 
 _SHOWN_CALLS = 150
 _BLOCK = 20
@@ -26,16 +31,25 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="begin no more seeds after so many seconds")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, help="run only this one, and print the calls of its storage")
+    parser.add_argument("--exhaust", action="store_true", help="let each call of written histories fail instead")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if arguments.seed is not None:
         return _replay(arguments.seed)
+    if arguments.exhaust:
+        return _run_blocks(
+            _exhaust, [(story, is_local) for story in range(len(LONGER)) for is_local in (0, 1)], arguments.jobs
+        )
     end = None if arguments.seconds is None else time.monotonic() + arguments.seconds
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     blocks = [(seeds[at : at + _BLOCK], end) for at in range(0, len(seeds), _BLOCK)]
+    return _run_blocks(_run_block, blocks, arguments.jobs)
+
+
+def _run_blocks(work: Callable[[Any], tuple[Outcome, list[str]]], blocks: Sequence[Any], jobs: int) -> int:
     whole, failed = Outcome(histories=0), 0
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        for outcome, errors in pool.map(_run_block, blocks):
+    with ProcessPoolExecutor(jobs) as pool:
+        for outcome, errors in pool.map(work, blocks):
             whole += outcome
             failed += len(errors)
             print(*errors, sep="\n", end="\n" if errors else "", flush=True)
@@ -56,6 +70,15 @@ def _run_block(block: tuple[range, float | None]) -> tuple[Outcome, list[str]]:
         except Exception as exc:  # noqa: BLE001 - counted, and printed
             errors.append(f"{type(exc).__name__}: {exc}\n{chr(10).join(exc.__notes__)}")
     return whole, errors
+
+
+def _exhaust(block: tuple[int, int]) -> tuple[Outcome, list[str]]:
+    number, is_local = block
+    logging.disable(logging.CRITICAL)
+    try:
+        return exhaust(LONGER[number], 1, bool(is_local), KINDS), []
+    except Exception as exc:  # noqa: BLE001 - counted, and printed
+        return Outcome(histories=0), [f"{type(exc).__name__}: {exc}\n{chr(10).join(exc.__notes__)}"]
 
 
 def _replay(seed: int) -> int:

@@ -9,24 +9,14 @@ from random import Random
 import pytest
 
 from simulation.faults import RandomFaults
-from simulation.histories import (
-    Outcome,
-    Story,
-    compacted,
-    exhaust,
-    long,
-    overtaken,
-    run,
-    run_seed,
-    short,
-    shortest,
-    unflushed,
-)
+from simulation.histories import KINDS, LONGER, Outcome, Story, exhaust, long, overtaken, run, run_seed, shortest
 from simulation.model import Wrong
 
 _SEEDS = 200
 _BLOCK = 20
 _WIDER_SEEDS = range(1000, 1060)
+# Of the calls and faults of a written history; `make simulate EXHAUST=1` takes all.
+_EVERY = {"short": 13, "unflushed": 3, "overtaken": 13, "compacted": 11}
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +36,10 @@ def test_histories_of_some_seeds_lose_nothing(first: int) -> None:
 
 
 _PLACES = pytest.mark.parametrize("is_local", [True, False], ids=["disk", "bucket"])
-_KINDS = ["crash", "error", "cut", "slow", "old"]
 
 
 @_PLACES
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_at_each_call_of_a_short_history_loses_nothing(is_local: bool, kind: str) -> None:
     outcome = exhaust(shortest, 1, is_local, [kind])
     assert outcome.published >= outcome.histories
@@ -60,15 +49,16 @@ def test_a_fault_at_each_call_of_a_short_history_loses_nothing(is_local: bool, k
 
 @pytest.mark.slow
 @_PLACES
-@pytest.mark.parametrize("story", [short, unflushed, overtaken, compacted], ids=lambda story: story.__name__)
-def test_any_fault_at_each_call_of_a_longer_history_loses_nothing(
+@pytest.mark.parametrize("story", LONGER, ids=lambda story: story.__name__)
+def test_any_fault_at_calls_of_a_longer_history_loses_nothing(
     is_local: bool, story: Story, request: pytest.FixtureRequest
 ) -> None:
     if story is overtaken:
         # A request that takes longer than the lease may publish after the takeover; docs/reliability.md says so.
         request.applymarker(pytest.mark.xfail(raises=Wrong, strict=False))
-    outcome = exhaust(story, 1, is_local, _KINDS)
-    assert all(outcome.failed[kind] for kind in ("crash", "error", "slow", "old"))
+    outcome = exhaust(story, 1, is_local, KINDS, _EVERY[story.__name__])
+    assert outcome.failed.total() >= 20
+    assert len(+outcome.failed) >= 2
 
 
 @pytest.mark.slow

@@ -19,15 +19,16 @@ from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.format import chunk_merge, index_writer
 from tensortrial.hooks.core import recorder, run_writer, stop_request
 from tensortrial.maintenance import compaction
-from tensortrial.read import catalogue, late_worker, run_reader, trial, waiting, workers
+from tensortrial.read import catalogue, late_worker, opening, run_file, run_reader, trial, waiting, workers
 from tensortrial.storage import flush_registry
 from tensortrial.write import claim, close_compaction, lease, writer
 from tensortrial.write.process import Process as ProcessIdentity
 
-_OPENED = (run_writer, trial, compaction)
+_OPENED = (run_writer, opening, compaction)
 _THREADED = (writer, lease)
 _TIMED = (
     *(writer, lease, recorder, stop_request, run_reader, catalogue, trial, waiting, compaction, index_writer),
+    run_file,
     workers,
     late_worker,
     run_writer,
