@@ -94,14 +94,29 @@ async function grown() {
   if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
 }
 
-/** @param {() => Promise<void> | void | undefined} action */
+/** @type {(() => Promise<void> | void | undefined) | null} */
+let waiting = null;
+let busy = false;
+
+/**
+ * Let the view show something after what it shows now; of several that wait, only the last counts.
+ * @param {() => Promise<void> | void | undefined} action
+ */
 async function attempt(action) {
-  try {
-    await action();
-    main.dataset.ready = String(Number(main.dataset.ready ?? 0) + 1);
-  } catch (error) {
-    fail(error);
+  waiting = action;
+  if (busy) return;
+  busy = true;
+  while (waiting) {
+    const next = waiting;
+    waiting = null;
+    try {
+      await next();
+      main.dataset.ready = String(Number(main.dataset.ready ?? 0) + 1);
+    } catch (error) {
+      if (!waiting) fail(error);
+    }
   }
+  busy = false;
 }
 
 /**
@@ -112,7 +127,7 @@ function fail(error) {
   shown = null;
   const text = error instanceof Error ? error.message : String(error);
   fill(main, h("div", { class: "error", role: "alert" }, printable(text).replaceAll("\\u000a", "\n")),
-    h("p", {}, h("button", { onclick: () => location.reload() }, "Try again")));
+    h("p", { class: "tools" }, h("button", { onclick: () => location.reload() }, "Try again"), h("a", { href: "#" }, "Start over")));
 }
 
 function drawBar() {

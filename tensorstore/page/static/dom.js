@@ -34,13 +34,37 @@ function append(element, children) {
 }
 
 /**
- * Replace the content of an element.
+ * Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile.
  * @param {Element} element
  * @param {...Child} children
  */
 export function fill(element, ...children) {
+  const used = document.activeElement;
+  const label = used && element.contains(used) ? used.getAttribute("aria-label") : null;
   element.replaceChildren();
   append(element, children);
+  if (!label) return;
+  const again = [...element.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label);
+  if (!(again instanceof HTMLElement)) return;
+  again.focus();
+  if (again instanceof HTMLInputElement && used instanceof HTMLInputElement && again.type === "search") {
+    again.value = used.value;
+    again.setSelectionRange(used.selectionStart, used.selectionEnd);
+  }
+}
+
+/**
+ * Replace the content of an element step by step without moving what is seen.
+ * @param {HTMLElement} element
+ * @param {() => Promise<void> | void} action
+ */
+export async function steadily(element, action) {
+  element.style.minHeight = `${element.offsetHeight}px`;
+  try {
+    await action();
+  } finally {
+    element.style.minHeight = "";
+  }
 }
 
 /**

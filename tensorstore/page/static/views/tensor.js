@@ -3,7 +3,7 @@
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames } from "../api.js";
 import { AXES, axisOf, draw, panel } from "../chart.js";
 import { STATISTICS, choose, chosenRun } from "../choice.js";
-import { fill, h, select } from "../dom.js";
+import { fill, h, select, steadily } from "../dom.js";
 import { count, counted, number, printable, size } from "../format.js";
 import { comparable, quantilesOf, ridgelines } from "../ridgeline.js";
 import { go, link } from "../state.js";
@@ -40,12 +40,14 @@ export function tensor(root, page) {
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
       loadHistograms({ ...query, count: RIDGES }),
     ]);
-    fill(body);
     if (!steps.length) {
       fill(body, h("p", { class: "message" }, `This tensor has no step of mode ${choice.mode}.`));
       return;
     }
-    await drawAll(series, histograms, choice, step, now, query);
+    await steadily(body, () => {
+      fill(body);
+      return drawAll(series, histograms, choice, step, now, query);
+    });
   }
 
   /**
