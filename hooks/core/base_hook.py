@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
@@ -193,23 +193,63 @@ class BaseHook:
         self._set_mode(ModeKeys.parse(mode))
 
     @contextmanager
-    def step(self) -> Iterator[None]:
+    def step(self, step: int | None = None, mode: ModeKeys | str | None = None) -> Iterator[None]:
         """Make everything inside a `with hook.step():` block one step.
 
         Use it for the accumulation of gradients, or for several models in one step. If a tensor is captured several
         times, its last value is kept; of a parameter the first, which is the one before the step's update.
 
+        Args:
+            step: The number of the step in its mode, at least that of the next one. From then on, only the steps that
+                you begin are counted in this mode, and what runs outside of them is not saved. Default: the next one.
+            mode: The mode of this step. Default: the current one.
+
         Yields:
             None.
         """
-        self._hold_step()
+        self._hold_step(step, mode)
         try:
             yield
         finally:
             self._release_step()
 
+    def begin_step(self, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
+        """Begin a step, which lasts until `end_step`: the same as `with hook.step():`, in two calls.
+
+        If the step before was begun so, it ends now.
+
+        Args:
+            step: The number of the step in its mode, at least that of the next one. From then on, only the steps that
+                you begin are counted in this mode, and what runs outside of them is not saved. Default: the next one.
+            mode: The mode of this step. Default: the current one.
+        """
+        clock = self.recorder.clock
+        if not clock.may_begin_by_call:
+            self._refuse_call("begin_step", "inside `with hook.step():`, whose block is one step")
+            return
+        if clock.begun_by_call:
+            self._release_step()
+        self._hold_step(step, mode)
+        clock.begun_by_call = clock.held
+
+    def end_step(self) -> None:
+        """End the step that `begin_step` began."""
+        if not self.recorder.clock.begun_by_call:
+            self._refuse_call("end_step", "no step is open that begin_step began")
+            return
+        self._release_step()
+
     @guarded
-    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+    def save_scalar(
+        self,
+        name: str,
+        value: Any,
+        sm_metric: bool = False,
+        timestamp: float | None = None,
+        *,
+        step: int | None = None,
+        mode: ModeKeys | str | None = None,
+    ) -> None:
         """Save a number at the open step or, if none is open, at the one that begins next in this mode.
 
         It is saved at any step, also one at which the save configuration saves nothing.
@@ -219,8 +259,26 @@ class BaseHook:
             value: A number, or an array or a tensor of one element.
             sm_metric: Add it to the collection `sm_metrics`.
             timestamp: Seconds since 1970. Default: now.
+            step: The number of a step in its mode, also of a past one. If the step has a number of this name already,
+                the last one counts. Default: the open step or the next one.
+            mode: The mode that the step is counted in. Default: the current one.
         """
-        self.recorder.save_scalar(name, value, sm_metric, timestamp)
+        self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
+
+    @guarded
+    def log(self, values: Mapping[str, Any], *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
+        """Save several numbers, each as `save_scalar` does.
+
+        Args:
+            values: Numbers, or arrays or tensors of one element, by their names.
+            step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
+            mode: The mode that the step is counted in. Default: the current one.
+        """
+        if not isinstance(values, Mapping):
+            self._refuse_call("log", f"it takes a dictionary of numbers by their names, got {shown(values)}")
+            return
+        for name, value in values.items():
+            self.save_scalar(name, value, step=step, mode=mode)
 
     @guarded
     def flush(self) -> None:
@@ -246,8 +304,11 @@ class BaseHook:
         self.recorder.set_mode(mode)
 
     @guarded
-    def _hold_step(self) -> None:
-        self.recorder.hold_step()
+    def _hold_step(self, step: Any = None, mode: Any = None) -> None:
+        self.recorder.hold_step(step, mode)
+
+    def _refuse_call(self, method: str, reason: str) -> None:
+        self.recorder.refuse_call(method, ConfigurationError(reason))
 
     @guarded
     def _release_step(self) -> None:

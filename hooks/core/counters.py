@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from tensortrial.format.record import Step
@@ -10,8 +12,51 @@ from tensortrial.mode import ModeKeys
 from tensortrial.write.claim import Progress
 
 
+class GlobalSteps:
+    """The global steps of the steps of one mode: stretches in which both numbers grow alike, two numbers each."""
+
+    def __init__(self) -> None:
+        self._first, self._global = array("q"), array("q")
+
+    def add(self, mode_step: int, global_step: int) -> None:
+        """Add a step, which is later than those before it."""
+        if not self._first or global_step - mode_step != self._global[-1] - self._first[-1]:
+            self._first.append(mode_step)
+            self._global.append(global_step)
+
+    def find(self, mode_step: int) -> int | None:
+        """Return the global step of a step of the mode; None if it is earlier than all that were added."""
+        found = bisect_right(self._first, mode_step) - 1
+        return None if found < 0 else self._global[found] + mode_step - self._first[found]
+
+
+class EarlierSteps:
+    """The global steps of the steps of one mode that were saved in earlier sessions, in any order."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, int] = {}
+
+    def add(self, mode_step: int, global_step: int) -> None:
+        """Add a saved step."""
+        self._found[mode_step] = global_step
+
+    def find(self, mode_step: int) -> int | None:
+        """Return the global step of a step of the mode; None unless it follows from the saved steps around it."""
+        if mode_step in self._found:
+            return self._found[mode_step]
+        before = max((step for step in self._found if step < mode_step), default=None)
+        after = min((step for step in self._found if step > mode_step), default=None)
+        if before is None or after is None or self._found[after] - self._found[before] != after - before:
+            return None
+        return self._found[before] + mode_step - before
+
+
 class StepCounter:
-    """The numbers of a job's steps: one count over all modes, and one for each mode."""
+    """The numbers of a job's steps: one count over all modes, and one for each mode.
+
+    A step may be given a later number than the next one. Then the global step grows by as much as that of its mode, as
+    if the steps between had happened. The first step of a mode may have any number.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self._start(progress)
@@ -20,10 +65,24 @@ class StepCounter:
         self._progress = progress
         self._global_step = progress.global_step
         self._mode_steps = {mode: progress.mode_step(mode) for mode in ModeKeys}
+        self._global_steps = {mode: GlobalSteps() for mode in ModeKeys}
 
-    def next(self, mode: ModeKeys) -> Step:
-        """Return the next step of a mode, without counting it."""
-        return Step(mode, self._mode_steps[mode], self._global_step)
+    def next_number(self, mode: ModeKeys) -> int:
+        """Return the number of the next step of a mode."""
+        return self._mode_steps[mode]
+
+    def next(self, mode: ModeKeys, number: int | None = None) -> Step:
+        """Return the next step of a mode, or a later one of a given number, without counting it."""
+        following = self._mode_steps[mode]
+        number = following if number is None else number
+        if not following:
+            # The first one: a job that begins with evaluation 500 at step 500 has not skipped 500 steps.
+            return Step(mode, number, max(self._global_step, number))
+        return Step(mode, number, self._global_step + number - following)
+
+    def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
+        """Return the global step of a past step of a mode; None if it was before this session."""
+        return self._global_steps[mode].find(number)
 
     def start_after(self, newest: Mapping[ModeKeys, int]) -> None:
         """Begin a new run after these steps, which `newest` returned, unless there are steps already."""
@@ -41,8 +100,10 @@ class StepCounter:
 
     def count(self, step: Step) -> None:
         """Count a step that has begun."""
-        self._global_step += 1
-        self._mode_steps[step.mode] += 1
+        # The steps that were skipped before it have the numbers before its own.
+        first = step.mode_step - min(step.mode_step - self._mode_steps[step.mode], step.global_step - self._global_step)
+        self._global_steps[step.mode].add(first, step.global_step - (step.mode_step - first))
+        self._global_step, self._mode_steps[step.mode] = step.global_step + 1, step.mode_step + 1
 
     def take_back(self, step: Step) -> None:
         """Take back the step that was counted last, which did not happen. The next one gets its number."""

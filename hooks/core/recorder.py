@@ -22,6 +22,7 @@ from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES, BatchBuff
 from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, Step, check_name
 from tensortrial.mode import ModeKeys
 
+from .called_steps import CalledSteps, step_number
 from .checkpoint_steps import CheckpointSteps
 from .collections import CollectionManager
 from .failures import Refusals, strict
@@ -118,6 +119,7 @@ class Recorder:
             follows=follows,
         )
         self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
+        self._called_steps = CalledSteps(self.clock, self._run, self._open_ahead)
         self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
         self._handed_over = 0
         self._waiting_bytes = 0
@@ -145,7 +147,7 @@ class Recorder:
         """Close the open step; the next one is counted in `mode`."""
         with self._lock:
             self._close_step()
-            self.clock.mode = ModeKeys.parse(mode)
+            self.clock.set_mode(ModeKeys.parse(mode))
 
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""
@@ -153,8 +155,9 @@ class Recorder:
             if not self.counting or self.clock.continues():
                 return
             self._close_step()
-            self._stop_if_requested()
-            self._open_step()
+            if not self.clock.is_numbered(self.clock.mode):
+                self._stop_if_requested()
+                self._open_step()
 
     def foresee(self) -> bool:
         """Plan for the open step or, if none is open, for the next one, without beginning it.
@@ -171,7 +174,8 @@ class Recorder:
                 return self.saving
             self._stop_if_requested()
             self._start()
-            return self._life.active and self._turn_to(self.clock.next_step())
+            begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
+            return begins and self._turn_to(self.clock.next_step())
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
@@ -196,14 +200,59 @@ class Recorder:
             self.saving = False
             self.clock.withdraw()
 
-    def hold_step(self) -> None:
+    def hold_step(self, number: Any = None, mode: Any = None) -> None:
         """Begin a step that lasts until `release_step`, and that all steps which begin meanwhile are a part of.
 
         Inside another held step it is a part of that step.
+
+        Args:
+            number: Its number in the mode; None for the next one. From here on only steps that are held are counted in
+                the mode.
+            mode: The mode of this step; None for the current one.
         """
         with self._lock:
-            self.begin_step()
+            try:
+                number, mode = None if number is None else step_number(number), mode and ModeKeys.parse(mode)
+            except ConfigurationError as exc:
+                # The step is begun nevertheless: what runs in it belongs together.
+                self.refuse_call("step", exc)
+                number = mode = None
+            if self.clock.held:
+                self._check_nested(number, mode)
+            elif self.counting:
+                self._begin_held(number, mode)
             self.clock.hold()
+
+    def _begin_held(self, number: int | None, mode: ModeKeys | None) -> None:
+        clock = self.clock
+        ahead = clock.step if clock.is_ahead else None
+        mode = mode or clock.mode
+        following = clock.next_number(mode) if ahead is None or ahead.mode is not mode else ahead.mode_step
+        if number is not None and number < following:
+            self.refuse_call("step", _backwards(number, following, mode))
+            number = following
+        if mode is not clock.mode:
+            self._close_step()
+            clock.turn_to(mode)
+        if number is not None:
+            clock.number_by_caller()
+        if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
+            clock.continues()
+            return
+        self._close_step()
+        self._stop_if_requested()
+        self._open_step(number)
+
+    def _check_nested(self, number: int | None, mode: ModeKeys | None) -> None:
+        step = self.clock.step
+        if step is None or (number in (None, step.mode_step) and mode in (None, step.mode)):
+            return
+        inner = " ".join(str(each) for each in ("step", number, mode and f"of mode {mode.name}") if each is not None)
+        exc = ConfigurationError(
+            f"{inner} begins inside step {step.mode_step} of mode {step.mode.name}, and becomes a part of it; end that "
+            "one first"
+        )
+        self.refuse_call("step", exc)
 
     def release_step(self) -> None:
         """End what `hold_step` began, and close the step unless it is still held."""
@@ -211,13 +260,20 @@ class Recorder:
             if self.clock.release():
                 self._close_step()
 
-    def _open_step(self) -> None:
+    def _open_ahead(self, number: int | None) -> None:
+        """Close the open step, and open the next one, or a later one, for values that are saved ahead of it."""
+        self._close_step()
+        self._open_step(number)
+        self.clock.mark_ahead()
+
+    def _open_step(self, number: int | None = None) -> None:
         self._start()
         if not self.counting:
             return
-        step = self.clock.next_step()
+        step = self.clock.next_step(number)
         self.saving = self._turn_to(step)
         self.clock.open(step)
+        self._called_steps.open(step)
 
     def _turn_to(self, step: Step) -> bool:
         """Plan for a step, and publish changed collections for readers. Return whether anything is due at it."""
@@ -267,6 +323,11 @@ class Recorder:
                 self.collections.warn_of_unmatched(self._planner.due, self._planner.tensor_names)
         self._handed_over = self._waiting_bytes = 0
 
+    def _close_steps(self) -> None:
+        self._close_step()
+        if self._run.open:
+            self._called_steps.close()
+
     # Tensors.
 
     def plan(self, name: str) -> Plan | None:
@@ -284,8 +345,9 @@ class Recorder:
         shape: tuple[int, ...] | None = None,
         ready: Callable[[], object] | None = None,
         owner: BufferOwner | None = None,
+        step: Step | None = None,
     ) -> None:
-        """Keep a tensor at the open step.
+        """Keep a tensor at the open step, or at another one.
 
         Args:
             plan: What of the tensor to keep.
@@ -296,6 +358,7 @@ class Recorder:
             shape: With `statistics`, the tensor's shape.
             ready: Waits until value and statistics have arrived from a device. The writer's thread calls it.
             owner: The owner of an owned value's memory, which uses it again once the value has been written.
+            step: The step to keep it at; None for the open one.
         """
         if not self._life.active:
             return
@@ -307,7 +370,7 @@ class Recorder:
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         small = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if small and ready is None and statistics is None:
-            self._add_small(plan, in_stored_dtype(value), name)
+            self._add_small(plan, in_stored_dtype(value), name, step)
             if owner is not None:
                 owner.release(value)
             return
@@ -315,7 +378,7 @@ class Recorder:
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept, owner = self._pool.acquire(value), self._pool
-        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner), kept.nbytes)
+        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner), kept.nbytes, step)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
         """Keep many scalars at the open step, those of them that are due.
@@ -331,14 +394,27 @@ class Recorder:
             if self._life.active and step is not None and plans:
                 step.records.append(ScalarBatch(plans, list(numbers), [time.time_ns()] * len(plans)))
 
-    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
-        """Keep a number at the open step or, if none is open, at the one that begins next in this mode.
+    def save_scalar(
+        self,
+        name: str,
+        value: Any,
+        sm_metric: bool = False,
+        timestamp: float | None = None,
+        step: Any = None,
+        mode: Any = None,
+    ) -> None:
+        """Keep a number at a step.
 
         Args:
             name: The tensor's name.
             value: A number, or an array or a tensor of one element.
             sm_metric: Add it to the collection `sm_metrics`.
             timestamp: Seconds since 1970. Default: now.
+            step: The step; None for the open one or, if none is open, the one that begins next in the mode.
+            mode: The mode that the step is counted in; None for the current one.
+
+        Raises:
+            ConfigurationError: `step` or `mode` has a value that it cannot have.
         """
         try:
             check_name(name)
@@ -348,10 +424,11 @@ class Recorder:
             self.refuse(name, exc)
             return
         with self._lock:
-            step = self._step_to_save_into()
-            if step is not None:
+            at = self._step_to_save_into(step, mode)
+            if at is not None:
                 plan = self._planner.explicit(name, (CollectionKeys.SM_METRICS,) if sm_metric else (), True)
-                step.scalar_batch().add(plan, number, saved_at)
+                at.scalar_batch().add(plan, number, saved_at)
+                self._called_steps.hand_over(at)
 
     def save_tensor(
         self, name: str, value: Array, collections_to_write: Iterable[str] | str = "default", owned: bool = False
@@ -373,45 +450,47 @@ class Recorder:
             self.refuse(name, exc)
             return
         with self._lock:
-            if self._step_to_save_into() is not None:
-                self.record(self._planner.explicit(name, collections), value, owned=owned)
+            at = self._step_to_save_into()
+            if at is not None:
+                self.record(self._planner.explicit(name, collections), value, owned=owned, step=at)
+                self._called_steps.hand_over(at)
 
-    def _add_small(self, plan: Plan, value: Array, dtype: str) -> None:
-        """Copy a small tensor next to the others of the open step."""
+    def _add_small(self, plan: Plan, value: Array, dtype: str, step: Step | None) -> None:
+        """Copy a small tensor next to the others of a step, the open one if None."""
         with self._lock:
-            step = self.clock.step
+            step = step or self.clock.step
             if step is None:
                 return
             step.add_small(self._batch_buffers, plan, value, dtype, time.time_ns())
-            self._hand_over(value.nbytes)
+            self._hand_over(step, value.nbytes)
 
-    def _step_to_save_into(self) -> Step | None:
-        """Return the step for values that the user saves by a call; None if nothing is saved.
-
-        If no step is open, one is opened ahead.
-        """
+    def _step_to_save_into(self, step: Any = None, mode: Any = None) -> Step | None:
+        """Return the step for values that the user saves by a call; None if nothing is saved."""
         if not self._life.active:
             if self._life.closed:
                 self._life.failures.warn_of_loss()
             return None
-        if self.clock.step is None:
-            self._open_step()
-            self.clock.mark_ahead()
-        return self.clock.step if self._life.active else None
+        if step is None and mode is None and self.clock.step is not None:
+            return self.clock.step
+        number, mode = None if step is None else step_number(step), None if mode is None else ModeKeys.parse(mode)
+        self._start()
+        found = self._called_steps.find(number, mode) if self._life.active else None
+        return found if self._life.active else None
 
-    def _add(self, record: Record, nbytes: int) -> None:
+    def _add(self, record: Record, nbytes: int, step: Step | None) -> None:
         with self._lock:
-            step = self.clock.step
+            step = step or self.clock.step
             if step is None:
                 return
             step.records.append(record)
-            self._hand_over(nbytes)
+            self._hand_over(step, nbytes)
 
-    def _hand_over(self, nbytes: int) -> None:
+    def _hand_over(self, step: Step, nbytes: int) -> None:
         """Pass the open step's records to the writer, once they have enough bytes together with `nbytes` more."""
+        if step is not self.clock.step:
+            return
         self._waiting_bytes += nbytes
-        step = self.clock.step
-        if self._waiting_bytes >= _HAND_OVER_BYTES and self._run.open and step is not None:
+        if self._waiting_bytes >= _HAND_OVER_BYTES and self._run.open:
             records, step.records = step.records, []
             self._handed_over += len(records)
             self._waiting_bytes = 0
@@ -442,7 +521,7 @@ class Recorder:
             self._life.follows = False
             if self._life.closed:
                 return
-            errors = self._life.close(self._close_step, self.awaited)
+            errors = self._life.close(self._close_steps, self.awaited)
             self.saving = False
         closed(self)
         if errors and strict():
@@ -497,3 +576,10 @@ class Recorder:
     def counting(self) -> bool:
         """Whether this process keeps to the job's steps, although it may save nothing."""
         return self._life.active or self._life.follows
+
+
+def _backwards(number: int, following: int, mode: ModeKeys) -> ConfigurationError:
+    return ConfigurationError(
+        f"step {number} of mode {mode.name} begins after step {following - 1}, and steps go forward only; it is "
+        f"counted as step {following}. To save at a past step, pass step= to save_scalar or log"
+    )

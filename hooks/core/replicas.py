@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tensortrial.mode import ModeKeys
 
@@ -55,10 +56,10 @@ class LeadingRecorder(Recorder):
         for each in self.others:
             each.set_mode(mode)
 
-    def hold_step(self) -> None:
-        super().hold_step()
+    def hold_step(self, number: Any = None, mode: Any = None) -> None:
+        super().hold_step(number, mode)
         for each in self.others:
-            each.hold_step()
+            each.hold_step(number, mode)
 
     def release_step(self) -> None:
         super().release_step()

@@ -15,13 +15,24 @@ from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
+from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
-from tensortrial.write.claim import Progress, Resumption, check_out_dir, claim, claim_again, update_claim
+from tensortrial.write.claim import (
+    Progress,
+    Resumption,
+    check_out_dir,
+    claim,
+    claim_again,
+    indexed_workers,
+    published_steps,
+    update_claim,
+)
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
 from tensortrial.write.writer import Writer
 
 from .collections import CollectionManager
+from .counters import EarlierSteps
 from .stop_request import StopRequest
 
 logger = logging.getLogger(__name__)
@@ -78,6 +89,7 @@ class RunWriter:
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
+        self._earlier: dict[ModeKeys, EarlierSteps] | None = None
         self.progress = Progress()
         """The point in the run at which the worker's steps continue."""
 
@@ -187,6 +199,15 @@ class RunWriter:
     def reason_to_stop(self) -> str | None:
         """Return the reason for which a rule has requested that training stop; None if none has, at the last poll."""
         return self._stop_request.reason() if self.open else None
+
+    def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
+        """Return the global step of a step of an earlier session; None unless saved steps around it say it."""
+        if self._earlier is None:
+            self._earlier = {each: EarlierSteps() for each in ModeKeys}
+            for worker in indexed_workers(self._storage) if self._resumes else ():
+                for step in published_steps(self._storage, worker, []):
+                    self._earlier[ModeKeys[step.mode]].add(step.mode_step, step.global_step)
+        return self._earlier[mode].find(number)
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Pass values of a step to the writer, the last ones of it with `closes`."""

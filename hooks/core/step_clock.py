@@ -14,8 +14,8 @@ class StepClock:
     """The mode and the open step of a job. At most one step is open.
 
     While a step is held (`with hook.step():`), it stays open, and what begins meanwhile is a part of it. A step that
-    was opened for values saved ahead of it is the one that begins next. The clock is not thread-safe: the recorder
-    holds its lock around each call.
+    was opened for values saved ahead of it is the one that begins next. In a mode whose steps were given numbers by the
+    caller, nothing else begins a step. The clock is not thread-safe: the recorder holds its lock around each call.
     """
 
     def __init__(self, progress: Progress, checkpoint: CheckpointSteps) -> None:
@@ -29,15 +29,47 @@ class StepClock:
         self._counter.start_after(checkpoint.read())
         self._holds = 0
         self._is_ahead = False
+        self._mode_before: ModeKeys | None = None
+        self._numbered: set[ModeKeys] = set()
+        self.begun_by_call = False
+        """Whether `begin_step` began the step that is held."""
 
     @property
     def held(self) -> bool:
         """Whether a step is held."""
         return self._holds > 0
 
-    def next_step(self) -> Step:
-        """Return the step of the mode that comes next, without opening it."""
-        return self._counter.next(self.mode)
+    @property
+    def may_begin_by_call(self) -> bool:
+        """Whether `begin_step` may begin a step: not inside a `with hook.step():` block."""
+        return self._holds == int(self.begun_by_call)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the open step was opened for values saved ahead of it, and has not begun yet."""
+        return self._is_ahead
+
+    def is_numbered(self, mode: ModeKeys) -> bool:
+        """Return whether the caller has given a step of the mode its number, so that nothing else begins one."""
+        return mode in self._numbered
+
+    def next_step(self, number: int | None = None) -> Step:
+        """Return the step of the mode that comes next, or a later one of a given number, without opening it."""
+        return self._counter.next(self.mode, number)
+
+    def next_number(self, mode: ModeKeys) -> int:
+        """Return the number of the step of a mode that comes next."""
+        return self._counter.next_number(mode)
+
+    def skip_to(self, mode: ModeKeys, number: int) -> Step:
+        """Count a later step of any mode, which is never open, and return it."""
+        step = self._counter.next(mode, number)
+        self._counter.count(step)
+        return step
+
+    def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
+        """Return the global step of a past step of a mode; None if it was before this session."""
+        return self._counter.global_step_of(mode, number)
 
     def newest(self) -> dict[ModeKeys, int]:
         """Return the number of the newest step of each mode that has one, GLOBAL's over all modes."""
@@ -75,14 +107,29 @@ class StepClock:
         if step is not None:
             self._counter.take_back(step)
 
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Count the following steps in another mode, also after the step that is held."""
+        self.mode, self._mode_before = mode, None
+
     def hold(self) -> None:
         """Hold the open step until `release`. Holds may be nested."""
         self._holds += 1
 
     def release(self) -> bool:
-        """End one hold. Return whether it was the last one."""
-        self._holds -= 1
+        """End one hold. Return whether it was the last one, after which the mode is that from before the step."""
+        self._holds = max(0, self._holds - 1)
+        if not self._holds:
+            self.begun_by_call = False
+            self.mode, self._mode_before = self._mode_before or self.mode, None
         return not self._holds
+
+    def turn_to(self, mode: ModeKeys) -> None:
+        """Count the step that is about to be held in a mode, and the following ones as before."""
+        self._mode_before, self.mode = self.mode, mode
+
+    def number_by_caller(self) -> None:
+        """From here on only the caller begins steps of this mode: other numbers would come between."""
+        self._numbered.add(self.mode)
 
     def start_at(self, step: int) -> None:
         """Begin a new run with this step. A run that has steps continues after them."""

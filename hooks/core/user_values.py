@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,11 @@ def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) 
     Raises:
         UnsupportedValue: The value is not a number. The `errors_of_training` are passed through.
     """
+    if isinstance(value, Mapping):
+        raise UnsupportedValue(
+            f"a scalar must be a number, got the dictionary {shown(value)}; save its numbers under names of their own, "
+            "such as 'eval/loss'"
+        )
     try:
         return float(value)
     except errors_of_training:

@@ -196,7 +196,16 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @unconverted
     @guarded
-    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+    def save_scalar(
+        self,
+        name: str,
+        value: Any,
+        sm_metric: bool = False,
+        timestamp: float | None = None,
+        *,
+        step: int | None = None,
+        mode: ModeKeys | str | None = None,
+    ) -> None:
         """Save a number whatever the save configuration says.
 
         It is saved at the open step, or, if none is open, at the next step of this mode. Inside a `tf.function` it is
@@ -207,10 +216,12 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             value: The number, or a tensor with one element.
             sm_metric: Add it to the collection `sm_metrics`.
             timestamp: When it was measured, in seconds since 1970; now if None.
+            step: The number of a step in its mode, also of a past one; the open step or the next one if None.
+            mode: The mode that the step is counted in; the current one if None.
         """
 
         def save(recorder: Recorder, number: Any) -> None:
-            recorder.save_scalar(name, number, sm_metric, timestamp)
+            recorder.save_scalar(name, number, sm_metric, timestamp, step, mode)
 
         self._save_here(save, value)
 

@@ -18,9 +18,9 @@ class ForwardObserver(Protocol):
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due. If not, only `begin_step` is called."""
+        """Whether anything is due. If not, only `begin_forward` is called."""
 
-    def begin_step(self, root: Any, inputs: Any) -> None:
+    def begin_forward(self, root: Any, inputs: Any) -> None:
         """Receive the inputs of a registered model before its forward."""
 
     def end_forward(self, root: Any) -> None:
@@ -44,7 +44,7 @@ class BeginStep(_Callback):
 
     def __call__(self, block: Any, args: Any) -> None:
         if not is_symbolic(args):
-            self._observer.begin_step(self._subject, args)
+            self._observer.begin_forward(self._subject, args)
 
 
 class EndForward(_Callback):

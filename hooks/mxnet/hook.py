@@ -155,7 +155,7 @@ class Hook(BaseHook):
         return self.recorder.saving
 
     @guarded
-    def begin_step(self, root: Any, inputs: Any) -> None:
+    def begin_forward(self, root: Any, inputs: Any) -> None:
         """Begin a step and capture the parameters of a model before its forward.
 
         Where a batch is split over several devices, the first of them begins the step for all.

@@ -440,10 +440,11 @@ class Hook(BaseHook):
         self._capture.send()
 
     @guarded
-    def _hold_step(self) -> None:
+    def _hold_step(self, step: Any = None, mode: Any = None) -> None:
         if self.recorder.counting:
             self._end_step()
-            self.recorder.hold_step()
+        self.recorder.hold_step(step, mode)
+        if self.recorder.counting:
             self._unsaved.check()
             for root, _ in self._models.living():
                 self._save_parameters(root)

@@ -118,6 +118,11 @@ class Catalogue:
             self._fetched.clear()
             self._derived.clear()
 
+    @property
+    def repeats_steps(self) -> bool:
+        """Whether a worker may have saved a tensor twice at a step. Then the last one counts."""
+        return self._tables.repeats_steps
+
     def fetch(self, query: str, **parameters: Any) -> Rows:
         """Return the rows of a query on the small tables. They are kept until something is new."""
         key = (query, *parameters.values())

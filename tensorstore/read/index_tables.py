@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..engines.base import Database, Rows
 from ..format import arrow_arrays
 from ..format.index_log import NewFile
-from ..format.index_types import NamedTensor
+from ..format.index_types import NamedTensor, StepSummary
 
 TEXTS = pa.list_(pa.string())
 TABLES = {
@@ -54,22 +54,29 @@ class IndexTables:
         self._name_sets: dict[tuple[NamedTensor, ...], int] = {}
         self.num_files = 0
         """How many files were added."""
+        self._last_steps: dict[tuple[str, str], int] = {}
+        self.repeats_steps = False
+        """Whether a worker may have saved a step twice: values were saved at a past step."""
 
     def add(self, found: Mapping[str, Sequence[NewFile]], in_range: Callable[[int], bool] = lambda step: True) -> None:
         """Add the steps of new index files, by the names of their runs, as far as their global steps are in range."""
         files, steps, chunks = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         for run, (worker, path, summary, replaces) in ((name, file) for name in found for file in found[name]):
-            known = self._steps_in(path) if replaces else frozenset()
-            kept = [step for step in summary.steps if in_range(step.global_step) and step.global_step not in known]
-            if not kept:
-                continue
-            self.num_files += 1
-            files.append((self.num_files, run, path, worker, kept[0].global_step, kept[-1].global_step))
+            kept = [step for step in summary.steps if in_range(step.global_step)]
             ids = {
                 number: self._name_set_id(summary.name_sets[number], names, name_sets)
                 for number in sorted({step.name_set for step in kept})
             }
+            if replaces:
+                known = self._steps_in(path)
+                kept = [step for step in kept if (step.global_step, ids[step.name_set]) not in known]
+            if not kept:
+                continue
+            self.num_files += 1
+            self._note_repeats((run, worker), kept)
+            first, last = (end(step.global_step for step in kept) for end in (min, max))
+            files.append((self.num_files, run, path, worker, first, last))
             for mode, mode_step, global_step, saved_at, name_set in kept:
                 steps.append((self.num_files, worker, mode, mode_step, global_step, saved_at, ids[name_set]))
             if not replaces:
@@ -90,9 +97,16 @@ class IndexTables:
         self._append("chunks", [(run, file.path, chunk) for file in compacted for chunk in file.summary.chunks])
         return bool(compacted)
 
-    def _steps_in(self, path: str) -> frozenset[int]:
-        """Return the known global steps of a file: those of the files that it replaced."""
-        return frozenset(step for (step,) in self._database.fetch("steps_of_file", {"path": path}))
+    def _steps_in(self, path: str) -> frozenset[tuple[int, int]]:
+        """Return the known global steps of a file, with their name sets: those of the files that it replaced."""
+        return frozenset((step, names) for step, names in self._database.fetch("steps_of_file", {"path": path}))
+
+    def _note_repeats(self, worker: tuple[str, str], steps: Sequence[StepSummary]) -> None:
+        last = self._last_steps.get(worker, -1)
+        for step in steps:
+            self.repeats_steps |= step.global_step <= last
+            last = max(last, step.global_step)
+        self._last_steps[worker] = last
 
     def _name_set_id(self, tensors: tuple[NamedTensor, ...], names: Rows, name_sets: Rows) -> int:
         number = self._name_sets.get(tensors)

@@ -29,6 +29,10 @@ class IndexFileQueries(Protocol):
 
     def derived(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
 
+    @property
+    def repeats_steps(self) -> bool:
+        """Whether a worker may have saved a tensor twice at a step. Then the last one counts."""
+
     def recover(self) -> bool:
         """Find the files that replaced others. Return whether there were any."""
 
@@ -94,7 +98,7 @@ class RowCache:
             if not self._catalogue.recover():
                 raise
             return self.of_tensors(names)
-        return [row for row in rows if self._in_range(row.global_step)]
+        return self._last_ones([row for row in rows if self._in_range(row.global_step)])
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
         """Return the rows of a "tensor", by step, or of a "step", by name, reading only files that are new."""
@@ -112,6 +116,8 @@ class RowCache:
                 return self._block(of, key, statistics)
             for row in rows:
                 block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
+            if self._catalogue.repeats_steps:
+                block.rows = {key: self._last_ones(found) for key, found in block.rows.items()}
             block.last_file = max((number for number, _ in files), default=block.last_file)
             block.version = self._catalogue.version
             if len(self._blocks) > _CACHED_BLOCKS:
@@ -126,11 +132,17 @@ class RowCache:
     def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, without a query."""
         try:
-            return self._index_rows.read(self._paths_around(step), [name], step, statistics)
+            return self._last_ones(self._index_rows.read(self._paths_around(step), [name], step, statistics))
         except CorruptFile:
             if not self._catalogue.recover():
                 raise
             return self._one(name, step, statistics)
+
+    def _last_ones(self, rows: list[SavedTensor]) -> list[SavedTensor]:
+        """Return the rows that count: of a tensor that a worker saved twice at a step the last one."""
+        if not self._catalogue.repeats_steps:
+            return rows
+        return list({(row.name, row.global_step, row.worker): row for row in rows}.values())
 
     def _paths_around(self, step: int) -> list[str]:
         """Return the index files whose steps span a step."""

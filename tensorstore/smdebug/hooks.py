@@ -96,7 +96,16 @@ class ScriptHook(BaseHook):
         """The collections of the hook."""
         return self.recorder.collections
 
-    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
+    def save_scalar(
+        self,
+        name: str,
+        value: Any,
+        sm_metric: bool = False,
+        timestamp: float | None = None,
+        *,
+        step: int | None = None,
+        mode: ModeKeys | str | None = None,
+    ) -> None:
         """Save a number as `scalar/<name>`.
 
         Args:
@@ -104,8 +113,10 @@ class ScriptHook(BaseHook):
             value: A number, or an array or a tensor of one element.
             sm_metric: Add it to the collection `sm_metrics`.
             timestamp: Seconds since 1970. Default: now.
+            step: The number of a step in its mode. Default: the open step or the next one.
+            mode: The mode that the step is counted in. Default: the current one.
         """
-        super().save_scalar(scalar_name(name), value, sm_metric, timestamp)
+        super().save_scalar(scalar_name(name), value, sm_metric, timestamp, step=step, mode=mode)
 
 
 def scalar_name(name: Any) -> Any:

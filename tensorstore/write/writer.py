@@ -15,7 +15,7 @@ from ..dtypes import Array, as_scalar, dtype_name, to_bytes
 from ..errors import RunTakenOver, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
-from ..format.flush_range import FROM_START, FirstFlush
+from ..format.flush_range import FROM_START, FirstFlush, folder_of
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
 from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch
@@ -120,7 +120,9 @@ class Writer:
         self._chunks: dict[tuple[ModeKeys, int], tuple[str, ChunkWriter]] = {}
         self._chunk_bytes = 0
         self._open: dict[int, IndexedStep] = {}
-        self._closed: list[IndexedStep] = []
+        # By global step: values that are saved at a past step join it as long as it is not published.
+        self._closed: dict[int, IndexedStep] = {}
+        self._num_closed = 0
         self._flush_due: float | None = None
         self._specs: dict[str, TensorSpec] = {}
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
@@ -273,7 +275,8 @@ class Writer:
         step = batch.step
         indexed = self._open.get(step.global_step)
         if indexed is None:
-            indexed = self._open[step.global_step] = IndexedStep(step, self._is_ordered)
+            indexed = self._closed.get(step.global_step) or IndexedStep(step, self._is_ordered)
+            self._open[step.global_step] = indexed
         _measure_small(batch.records)
         for record in batch.records:
             if isinstance(record, ScalarBatch):
@@ -293,7 +296,8 @@ class Writer:
     def _close_step(self, global_step: int) -> None:
         indexed = self._open.pop(global_step)
         indexed.close()
-        self._closed.append(indexed)
+        self._closed[global_step] = indexed
+        self._num_closed += 1
         if self._flush_due is None:
             self._flush_due = time.monotonic() + self._flush_seconds
 
@@ -376,8 +380,10 @@ class Writer:
         self._flush += 1
 
     def _publish_index(self) -> None:
-        steps = self._closed
+        steps = [indexed for _, indexed in sorted(self._closed.items())]
         path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
+        # Values saved at a past step: paths grow nevertheless, so that readers find new files after those they know.
+        path = max(path, f"{folder_of(self._last_index_file)}/{path.rpartition('/')[2]}")
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
@@ -391,9 +397,10 @@ class Writer:
         self._last_index_file = path
         if self._also_to is not None:
             self._also_to.write(steps)
-        self._closed, self._flush_due = [], None
+        self._closed, self._flush_due = {}, None
         with self._changed:
-            self._unpublished_steps -= len(steps)
+            self._unpublished_steps -= self._num_closed
+        self._num_closed = 0
 
     def _fail(self, exc: BaseException) -> None:
         for _, chunk in self._chunks.values():

@@ -42,7 +42,7 @@ SINGLE_NAMES = [
 INTERNAL_METHODS = [
     "after_fork",
     "backward_ran",
-    "begin_step",
+    "begin_forward",
     "database",
     "capture_values",
     "end_forward",

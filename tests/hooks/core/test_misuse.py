@@ -34,7 +34,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a scalar's name that is no text": lambda hook: hook.save_scalar(5, 1),
     "a scalar's name that has no hash": lambda hook: hook.save_scalar(["x"], 1),
     "no name": lambda hook: hook.save_scalar(),
-    "an unknown keyword to save_scalar": lambda hook: hook.save_scalar("x", 1, step=3),
+    "an unknown keyword to save_scalar": lambda hook: hook.save_scalar("x", 1, stepp=3),
     "too many arguments": lambda hook: hook.save_scalar("x", 1, False, None, 7),
     "a scalar that is None": lambda hook: hook.save_scalar("x", None),
     "a scalar that is complex": lambda hook: hook.save_scalar("x", 1j),

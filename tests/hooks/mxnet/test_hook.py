@@ -110,6 +110,18 @@ class TestNames:
         assert both < names(out)
         assert create_trial(out).steps() == [0]
 
+    def test_begun_steps_hold_the_arrays_of_their_forwards(self, make_hook: Any, out: str) -> None:
+        hook, net = make_hook(include_collections=["weights"]), seeded()
+        hook.register_block(net)
+        for step in (3, 7):
+            hook.begin_step(step)
+            for x, y in batches(2):
+                backward(net, x, y)
+            hook.end_step()
+            backward(net, *batches(1)[0])
+        hook.close()
+        assert create_trial(out).tensor("net_fc1_weight").steps() == create_trial(out).steps() == [3, 7]
+
     def test_collections_accept_blocks(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["mine"]), seeded()
         hook.get_collection("mine").add_block_tensors(net.fc1, inputs=True, outputs=False)

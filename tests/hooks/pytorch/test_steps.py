@@ -215,3 +215,45 @@ class TestSavedByACall:
         assert trial.tensor("tensors").value(0).tolist() == [[1, 1], [0, 0]]
         assert trial.tensor("numbers").value(0).tolist() == [[1, 2], [3, 4]]
         assert trial.tensor("text").value(0) == "abc"
+
+
+class TestStepsByHand:
+    def test_begun_steps_hold_the_tensors_of_their_forwards(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights", "gradients"])
+        net, loss = seeded(), nn.CrossEntropyLoss()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        hook.register_module(net)
+        hook.register_loss(loss)
+        gradients, weights = {}, {}
+        for step in (1, 2):
+            optimizer.zero_grad()
+            hook.begin_step(step, mode=modes.TRAIN)
+            weights[step] = array(net.fc1.weight).copy()
+            for x, y in batches(2):
+                loss(net(x), y).backward()
+            gradients[step] = array(net.fc1.weight.grad).copy()
+            optimizer.step()
+            hook.end_step()
+            hook.log({"lr": 0.1 * step}, step=step, mode=modes.TRAIN)
+            evaluate(net, 1)  # in mode GLOBAL, whose steps are counted as before
+        hook.set_mode(modes.TRAIN)
+        evaluate(net, 1)  # outside of the steps of TRAIN
+        hook.close()
+        trial = create_trial(out)
+        assert trial.steps(modes.TRAIN) == [1, 2]
+        assert trial.steps(modes.GLOBAL) == [1, 2, 3, 4]
+        for step in (1, 2):
+            assert same(trial.tensor(WEIGHT).value(step, modes.TRAIN), weights[step])
+            assert same(trial.tensor(f"gradient/{WEIGHT}").value(step, modes.TRAIN), gradients[step])
+            assert trial.tensor("lr").value(step, modes.TRAIN) == 0.1 * step
+            assert trial.tensor("CrossEntropyLoss_output_1").value(step, modes.TRAIN) is not None
+
+    def test_the_save_config_counts_the_numbers_that_the_caller_gives(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"], save_config=tt.SaveConfig(save_interval=100))
+        net = seeded()
+        hook.register_module(net)
+        for step in (50, 99, 100, 101, 300):
+            with hook.step(step):
+                evaluate(net, 1)
+        hook.close()
+        assert steps(out, WEIGHT) == [100, 300]

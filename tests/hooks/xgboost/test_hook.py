@@ -372,3 +372,15 @@ def test_a_model_whose_trees_are_updated_is_saved(
 def test_a_round_has_no_order_of_execution(make_hook: Make, out: str) -> None:
     train(make_hook())
     assert create_trial(out).sql('select distinct "order" from tensors').fetchall() == [(None,)]
+
+
+def test_rounds_inside_a_begun_step_are_one_step(make_hook: Make, out: str) -> None:
+    hook = make_hook()
+    for step in (10, 20):
+        hook.begin_step(step)
+        train(hook, 2)
+        hook.end_step()
+    train(hook, 2)  # outside of the steps that the caller numbers
+    hook.close()
+    trial = create_trial(out)
+    assert trial.steps() == trial.tensor("train-logloss").steps() == [10, 20]

@@ -144,6 +144,23 @@ class FormTests(HookTests):
         assert trial.tensor_names(collection="mine") == trial.tensor_names(collection="other") == ["matrix"]
         assert trial.sql("SELECT epoch_ms(saved_at) FROM tensors WHERE name = 'f1'").fetchall() == [(1000500,)]
 
+    def test_numbers_are_saved_at_the_step_that_a_call_names(self, hook: Any, out: str) -> None:
+        made = hook()
+        if self.mode is not modes.GLOBAL:
+            made.set_mode(self.mode)
+        with self.running(made) as job:
+            job.train(3)
+            made.log({"late": 1.0, "late/two": np.float32(2.0)}, step=1, mode=self.mode)
+            made.flush()
+            made.save_scalar("late", 3.0, step=1, mode=self.mode.name)
+            made.save_scalar("validation", 4.0, step=2, mode=modes.PREDICT)
+            job.train(1)
+        trial = create_trial(out)
+        assert trial.tensor("late").steps(self.mode) == trial.tensor("late/two").steps(self.mode) == [1]
+        assert trial.tensor("late").value(1, self.mode) == 3.0
+        assert trial.tensor("validation").steps(modes.PREDICT) == [2]
+        assert len(trial.steps()) == 5
+
     def test_what_is_saved_by_a_call_has_the_form_of_its_collection(self, hook: Any, out: str) -> None:
         made = hook(reduction_config=ReductionConfig(["max"]))
         made.save_tensor("metric", [1.0, 2.0], "metrics")

@@ -1,0 +1,144 @@
+"""The steps of values that the caller saves by a call: the open one, the next one, or one that the call names."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from tensortrial.errors import ConfigurationError
+from tensortrial.format.record import Step
+from tensortrial.mode import ModeKeys
+
+from .run_writer import RunWriter
+from .step_clock import StepClock
+from .user_values import shown
+
+_MAX_STEP = 10**12 - 1
+"""Steps are a part of paths, with twelve digits."""
+_MAX_WAITING = 1000
+
+
+def step_number(number: Any) -> int:
+    """Return the number of a step that a caller passes, as an integer of any library.
+
+    Raises:
+        ConfigurationError: It is not an integer, is negative, or is too large.
+    """
+    try:
+        found = operator.index(number)
+    except TypeError:
+        raise ConfigurationError(f"step must be an integer, got {shown(number)}") from None
+    if isinstance(number, bool) or not 0 <= found <= _MAX_STEP:
+        raise ConfigurationError(f"step must be an integer from 0 to {_MAX_STEP}, got {shown(number)}")
+    return found
+
+
+class CalledSteps:
+    """The steps of values that are saved by a call. The recorder holds its lock around each call.
+
+    A value for the open step is added to it. One for a past step becomes a row of its own, which is passed to the
+    writer at once. One for a later step waits until that step begins, if other steps are under way: they have their
+    own numbers. Otherwise the later step begins now.
+
+    Args:
+        clock: The clock of the job.
+        run: The run to write to.
+        begin: Closes the open step and opens the next one, or a later one of a given number, ahead of what runs in it.
+    """
+
+    def __init__(self, clock: StepClock, run: RunWriter, begin: Callable[[int | None], None]) -> None:
+        self._clock, self._run, self._begin = clock, run, begin
+        self._waiting: dict[tuple[ModeKeys, int | None], Step] = {}
+        """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
+
+    def find(self, number: int | None, mode: ModeKeys | None) -> Step | None:
+        """Return the step to save values at. After they were added, `hand_over` must be called.
+
+        Args:
+            number: The step; None for the open step of the mode or, if it has none, the next one.
+            mode: The mode that it is counted in; None for the current one.
+
+        Returns:
+            The step; None if the hook was turned off meanwhile.
+
+        Raises:
+            ConfigurationError: The step cannot be saved at.
+        """
+        clock = self._clock
+        mode = clock.mode if mode is None else mode
+        opened = clock.step if clock.step is not None and clock.step.mode is mode else None
+        if opened is not None and number in (None, opened.mode_step):
+            return opened
+        following = clock.next_number(mode)
+        if number is not None and number < following:
+            return self._past(mode, number)
+        is_free = clock.step is None or clock.is_ahead
+        if mode is clock.mode:
+            # Values for the very next step wait for it, also while a step runs that the framework began.
+            if not clock.is_numbered(mode) and (is_free or not (clock.held or number == following)):
+                self._begin(number)
+                return clock.step
+        elif number is not None and not clock.is_numbered(mode):
+            return clock.skip_to(mode, number)
+        return self._wait(mode, number)
+
+    def hand_over(self, step: Step) -> None:
+        """Pass values to the writer, if they are of a step that is neither open nor awaited."""
+        if step is not self._clock.step and step.mode_step >= 0:
+            self._put(step)
+
+    def open(self, step: Step) -> None:
+        """Add the values that waited for a step to it, as it opens, and write those of steps that were skipped."""
+        for key in self._of_mode(step.mode):
+            _, number = key
+            if number is None or number == step.mode_step:
+                step.records += self._waiting.pop(key).records
+            elif number < step.mode_step:
+                waited = self._waiting.pop(key)
+                place = self._clock.global_step_of(step.mode, number)
+                # If no number is left before the first step of the mode, they are saved at that one.
+                waited.mode_step = step.mode_step if place is None else number
+                waited.global_step = step.global_step if place is None else place
+                self._put(waited)
+
+    def close(self) -> None:
+        """Write the values whose steps did not begin, at the steps that they are for."""
+        for mode in ModeKeys:
+            for key in self._of_mode(mode):
+                waited, number = self._waiting.pop(key), key[1]
+                step = self._clock.skip_to(mode, self._clock.next_number(mode) if number is None else number)
+                step.records = waited.records
+                self._put(step)
+
+    def _of_mode(self, mode: ModeKeys) -> list[tuple[ModeKeys, int | None]]:
+        """Return the keys of the waiting values of a mode, the one for the next step first, then by number."""
+        if not self._waiting:
+            return []
+        return sorted(
+            (key for key in self._waiting if key[0] is mode), key=lambda key: -1 if key[1] is None else key[1]
+        )
+
+    def _past(self, mode: ModeKeys, number: int) -> Step:
+        found = self._clock.global_step_of(mode, number)
+        if found is None:
+            found = self._run.global_step_of(mode, number)
+        if found is None:
+            raise ConfigurationError(
+                f"step {number} of mode {mode.name} is before the first step that this job counted in the mode, and no "
+                "steps around it were saved earlier; save at a step that the run has"
+            )
+        return Step(mode, number, found)
+
+    def _wait(self, mode: ModeKeys, number: int | None) -> Step:
+        if len(self._waiting) >= _MAX_WAITING and (mode, number) not in self._waiting:
+            raise ConfigurationError(
+                f"step {number} of mode {mode.name} is far ahead: the next one is {self._clock.next_number(mode)}, and "
+                f"values for {_MAX_WAITING} later steps wait already; save at the steps of the job"
+            )
+        return self._waiting.setdefault((mode, number), Step(mode, -1, -1))
+
+    def _put(self, step: Step) -> None:
+        records, step.records = step.records, []
+        if records:
+            self._run.put(step, records, closes=True)
