@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .comparison import Comparison, Difference, FirstDifference, compare
     from .config.collection import Collection, CollectionKeys
     from .config.reduction_config import ReductionConfig
     from .config.save_config import SaveConfig, SaveConfigMode
@@ -36,8 +37,11 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "Collection": "config.collection",
     "CollectionKeys": "config.collection",
+    "Comparison": "comparison",
     "Compaction": "maintenance.compaction",
+    "Difference": "comparison",
     "Export": "exports",
+    "FirstDifference": "comparison",
     "LateWorker": "read.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
@@ -50,6 +54,7 @@ _MODULE_OF = {
     "Tensor": "read.tensor",
     "Trial": "read.trial",
     "Verification": "read.verify",
+    "compare": "comparison",
     "compact": "maintenance.compaction",
     "create_trial": "read.opening",
     "export": "exports",
@@ -68,7 +73,10 @@ __all__ = [
     "Collection",
     "CollectionKeys",
     "Compaction",
+    "Comparison",
+    "Difference",
     "Export",
+    "FirstDifference",
     "LateWorker",
     "ModeKeys",
     "NamedQuery",
@@ -83,6 +91,7 @@ __all__ = [
     "Verification",
     "__version__",
     "compact",
+    "compare",
     "create_trial",
     "export",
     "list_queries",

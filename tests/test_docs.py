@@ -26,6 +26,7 @@ PAGES = [
 ]
 # Pages of a framework, each with the package that its examples need; they make their own runs.
 FRAMEWORK_PAGES = {
+    "comparing.md": "torch",
     "mxnet.md": "mxnet",
     "tensorboard.md": "tensorboard",
     "tensorflow.md": "tensorflow",

@@ -9,6 +9,7 @@ import click
 from .. import __version__
 from ..errors import TensorTrialError
 from .compact import compact
+from .compare import compare
 from .console import visible
 from .export import export
 from .imports import imports
@@ -52,5 +53,5 @@ def main() -> None:
     """
 
 
-for command in (info, names, steps, sql, query, watch, mark_ended, compact, verify, repair, imports, export):
+for command in (info, names, steps, sql, query, compare, watch, mark_ended, compact, verify, repair, imports, export):
     main.add_command(command)

@@ -188,6 +188,34 @@ class DuckDBDatabase(Database):
         with query_errors(), _engine_errors():
             return self.execute(load(f"catalogue/{query}"), parameters).fetchall()
 
+    def rows(self, statement: str, parameters: Mapping[str, Any]) -> Rows:
+        """Return the rows of a statement of this project that has parameters and is in no file.
+
+        Args:
+            statement: The SELECT, whose names are fixed.
+            parameters: The values of `$name` in it.
+
+        Returns:
+            The rows.
+        """
+        self._lock_down()
+        with query_errors(), _engine_errors():
+            return self.execute(statement, dict(parameters)).fetchall()
+
+    def columns(self, statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of a statement as numpy arrays; see `rows`.
+
+        Args:
+            statement: The SELECT, whose names are fixed.
+            parameters: The values of `$name` in it.
+
+        Returns:
+            The arrays, by the names of the columns.
+        """
+        self._lock_down()
+        with query_errors(), _engine_errors():
+            return self.execute(statement, dict(parameters)).fetchnumpy()
+
     # Views.
 
     def make_view(self, view: str, with_run: bool) -> None:

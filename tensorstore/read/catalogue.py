@@ -191,6 +191,12 @@ class Catalogue:
             self.recover()
             yield
 
+    def index_files(self) -> list[RunFile]:
+        """Return the index files that can be read, for an engine of another database."""
+        with self._lock:
+            self._find_compacted()
+            return self._index_paths()
+
     def close(self) -> None:
         with self._lock:
             self._database.close()

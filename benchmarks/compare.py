@@ -1,0 +1,127 @@
+"""What comparing two runs costs: `tensortrial.compare` as a ratio to a plain DuckDB scan of both indexes.
+
+The scan reads the columns that identify a row and its digest, and sums them. Both runs have the same tensors; the
+second differs from the first in one digest, in all from the middle on, or nowhere. Each figure is the least of several
+turns in fresh processes, with opened files in the page cache.
+
+    python benchmarks/compare.py
+    python benchmarks/compare.py --rows 1000000 --turns 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from common import header, in_fresh_process, line, scratch
+
+PER_STEP = 1000
+STEPS_PER_FILE = 1000
+WORKER = "worker_0"
+CASES = ("equal", "one bit", "from the middle on")
+
+
+def write(out: str, rows: int, case: str) -> None:
+    """Write a compacted run of so many rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
+    from tensortrial.format.index_writer import write_compacted
+    from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
+    from tensortrial.storage.open import open_storage
+    from tensortrial.write.claim import claim
+
+    storage = open_storage(out)
+    claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []))
+    names = [f"layer{number:03}.weight" for number in range(PER_STEP)]
+    name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
+    random = np.random.default_rng(0)
+    for begin in range(0, rows // PER_STEP, STEPS_PER_FILE):
+        steps = np.arange(begin, min(begin + STEPS_PER_FILE, rows // PER_STEP))
+        count = len(steps) * PER_STEP
+        each_step, places = np.repeat(steps, PER_STEP), np.tile(np.arange(PER_STEP), len(steps))
+        digests = random.integers(0, 2**64, count, dtype=np.uint64)
+        if case == "one bit":
+            digests[each_step * PER_STEP + places == rows // 2 + 7] ^= np.uint64(1)
+        if case == "from the middle on":
+            digests[each_step * PER_STEP + places >= rows // 2 + 7] ^= np.uint64(1)
+        offsets = np.arange(count + 1, dtype=np.int32)
+        columns = {
+            **{key: pa.repeat(pa.scalar(text), count) for key, text in {"mode": "TRAIN", "worker": WORKER}.items()},
+            "dtype": pa.repeat(pa.scalar("float32"), count),
+            "name": pa.array(names).take(pa.array(places)),
+            "mode_step": pa.array(each_step),
+            "global_step": pa.array(each_step),
+            "shape": pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.full(count, 64))),
+            "nbytes": pa.array(np.full(count, 256)),
+            "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
+            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
+            "digest": pa.array(digests),
+            "order": pa.array(places.astype(np.int32)),
+        }
+        arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
+        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in steps.tolist()]
+        first = index_path(WORKER, begin, begin)
+        sink = storage.sink(first.replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet"))
+        table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
+        write_compacted(sink, table, IndexSummary(count, said, [name_set], []))
+        sink.publish()
+
+
+def scan(out: str) -> float:
+    """Return the seconds that DuckDB takes to read what a comparison needs of an index."""
+    import duckdb
+
+    paths = sorted(map(str, Path(out).glob("index/**/*.parquet")))
+    query = "select count(name), max(mode), sum(mode_step), max(worker), bit_xor(digest) from read_parquet($paths)"
+    with duckdb.connect() as connection:
+        begun = time.perf_counter()
+        connection.execute(query, {"paths": paths}).fetchall()
+        return time.perf_counter() - begun
+
+
+def read(a: str, b: str, case: str) -> None:
+    """Print the seconds of the scan, and of the comparison from its first line on, as JSON."""
+    import tensortrial
+    from tensortrial.comparison import compare
+
+    plain = scan(a) + scan(b)
+    begun = time.perf_counter()
+    trials = [tensortrial.create_trial(each) for each in (a, b)]
+    opened = time.perf_counter()
+    found = compare(*trials)
+    taken = time.perf_counter() - opened
+    assert found.same == (case == "equal"), found
+    print(json.dumps({"scan": plain, "open": opened - begun, "compare": taken}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        read(*options.one)
+        return
+    header(f"What comparing two runs of {options.rows:,} rows costs")
+    with scratch() as folder:
+        for case in CASES:
+            write(str(folder / case), options.rows, case)
+        for case in CASES:
+            arguments = ["--one", folder / CASES[0], folder / case, case]
+            turns = [json.loads(in_fresh_process(__file__, *arguments)) for _ in range(options.turns)]
+            least = {name: min(turn[name] for turn in turns) for name in turns[0]}
+            print(f"\n{case}")
+            line("scanning both indexes", f"{least['scan']:.2f} s")
+            line("opening both runs", f"{least['open']:.2f} s")
+            line("comparing", f"{least['compare']:.2f} s", "1 s" if options.rows == 10_000_000 else "")
+            line("comparing, to scanning", f"{least['compare'] / least['scan']:.2f}x")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""`tensortrial compare A [B]`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ..comparison import Comparison
+from ..comparison import compare as compare_runs
+from ..errors import TensorTrialError
+from .console import print_line
+from .options import parse_options, runs_below_hint, storage_option
+from .rows import RowOutput, output_options
+
+_SAME, _DIFFERENT, _ERROR = 0, 1, 2
+_COLUMNS = ["step", "order", "name", "worker", "difference"]
+_SHOWN = 20
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("a")
+@click.argument("b", required=False)
+@click.option("--rtol", type=float, help="Elements agree if |a-b| <= atol + rtol*|b|.")
+@click.option("--atol", type=float, help="See --rtol.")
+@click.option("--ulps", type=int, help="Floats also agree if so many steps of their dtype lie between them.")
+@click.option(
+    "--map", "renamed", multiple=True, metavar="OLD=NEW", help="Replace a regular expression in the names of A."
+)
+@click.option("--regex", multiple=True, help="Compare only tensors in whose name this is found. Can be repeated.")
+@click.option("--mode", help="Compare only the steps of this mode.")
+@click.option("--workers", nargs=2, metavar="WORKER_A WORKER_B", help="Compare two workers, whatever their names.")
+@click.option("--steps", nargs=2, type=int, metavar="STEP_A STEP_B", help="Compare two global steps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
+@click.option("--all", "shows_all", is_flag=True, help="Print all tensors that differ, not only the first 20.")
+@output_options
+@storage_option
+def compare(
+    a: str,
+    b: str | None,
+    renamed: tuple[str, ...],
+    regex: tuple[str, ...],
+    as_json: bool,
+    shows_all: bool,
+    rows: RowOutput,
+    storage_options: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Find where two runs first differ.
+
+    Compares bit by bit, or within --rtol, --atol and --ulps. Without B, two --workers or two --steps of A are compared.
+
+    The exit status is 0 if nothing differs, 1 if something does, and 2 if a run cannot be read.
+
+    \b
+    tensortrial compare runs/good runs/bad
+    tensortrial compare runs/fp32 runs/bf16 --rtol 1e-2 --map '^module[.]='
+    tensortrial compare runs/ddp --workers worker_0 worker_1
+    """
+    try:
+        with runs_below_hint(a, storage_options):
+            found = compare_runs(
+                a,
+                b,
+                map=parse_options(renamed, "--map"),
+                regex=regex or None,
+                storage_options=parse_options(storage_options),
+                **options,
+            )
+    except TensorTrialError as exc:
+        print_line(f"Error: {exc}", err=True)
+        raise SystemExit(_ERROR) from exc
+    if as_json:
+        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    elif rows.form == "table" and rows.path is None:
+        _print(found, rows, None if shows_all else _SHOWN)
+    else:
+        rows.write(_Rows(list(found.to_arrow_table().column_names), found))
+    raise SystemExit(_status(found))
+
+
+def _status(found: Comparison) -> int:
+    if found.same:
+        return _SAME
+    nothing_differs = found.first is None and not found.only_a and not found.only_b
+    return _ERROR if nothing_differs else _DIFFERENT
+
+
+class _Rows:
+    """The differences, as the output of a query takes them."""
+
+    def __init__(self, columns: list[str], found: Comparison) -> None:
+        self.columns = columns
+        self._found = found
+
+    def to_arrow_table(self) -> Any:
+        return self._found.to_arrow_table()
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in self.to_arrow_table().to_pylist()]
+
+
+class _Table:
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self.columns = _COLUMNS
+        self._rows = rows
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+
+def _print(found: Comparison, rows: RowOutput, most: int | None) -> None:
+    for text in str(found).splitlines():
+        print_line(text)
+    shown = found.differences[:most]
+    if shown:
+        rows.write(
+            _Table([(each.step, each.order, each.label, each.worker or each.worker_b, str(each)) for each in shown])
+        )
+    if len(found.differences) > len(shown):
+        print_line(f"and {len(found.differences) - len(shown):,} more tensors; --all prints them")

@@ -1,0 +1,355 @@
+"""Compares two runs, two workers of a run, or two of its steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike
+from typing import Any
+
+from ..dtypes import Array
+from ..errors import ConfigurationError, FileError
+from ..format.index_types import SavedTensor
+from ..mode import ModeKeys
+from ..read.opening import create_trial
+from ..read.trial import Trial, run_reader_of
+from .indexes import Counts, DifferingRow, Indexes, Key
+from .result import Comparison, Difference, FirstDifference, Only
+from .statements import Side
+from .tolerance import Gap, Tolerance, measure
+
+Location = str | PathLike[str] | Trial
+
+# Of the tensors that differ at the first differing step, so many are read to say how far they are apart.
+_MEASURED = 20
+_INPUT = re.compile(r"_output(_.*)?$|/outputs?$")
+
+
+def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to correspond
+    a: Location,
+    b: Location | None = None,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    ulps: int | None = None,
+    map: Mapping[str, str] | None = None,
+    regex: str | Iterable[str] | None = None,
+    mode: ModeKeys | str | None = None,
+    workers: tuple[str, str] | None = None,
+    steps: tuple[int, int] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Find where two runs first differ.
+
+    Tensors of the same name, mode, step of the mode and worker are compared: bit by bit by their digests, or within a
+    tolerance by their raw values, or where a run kept none, by its saved statistics.
+
+    Args:
+        a: A run: its folder, a URL, or a Trial.
+        b: The other run. None compares two workers or two steps of `a`.
+        rtol: Elements agree if |a-b| <= atol + rtol*|b|. Statistics likewise.
+        atol: See `rtol`.
+        ulps: Floats also agree if at most so many steps of their dtype lie between them. Needs raw values.
+        map: How tensors of `a` are called in `b`: regular expressions, each with what replaces all of its matches.
+        regex: Compare only tensors in whose name in `b` this regular expression, or one of several, is found.
+        mode: Compare only the steps of this mode.
+        workers: A worker of `a` and one of `b`, which are compared whatever their names are.
+        steps: A global step of `a` and one of `b`, which are compared whatever their numbers are.
+        storage_options: Options for fsspec.
+
+    Returns:
+        The first difference, the first one of each tensor, and what only one of the runs has.
+
+    Raises:
+        RunNotFound: There is no run.
+        ConfigurationError: A tolerance is negative, a regular expression does not compile or gives two tensors one
+            name, a worker or step is in neither run, or nothing says what to compare a run with.
+    """
+    tolerance = Tolerance(rtol, atol, ulps)
+    if b is None and workers is None and steps is None:
+        raise ConfigurationError("compare needs a second run, or workers=(…, …) or steps=(…, …) of one run")
+    with ExitStack() as stack:
+        trials = [_opened(each, storage_options, stack) for each in (a, a if b is None else b)]
+        comparing = _Comparing(trials[0], trials[1], tolerance, workers, steps, mode)
+        stack.callback(comparing.indexes.close)
+        return comparing.run(map or {}, regex)
+
+
+def _opened(location: Location, storage_options: Mapping[str, Any] | None, stack: ExitStack) -> Trial:
+    if isinstance(location, Trial):
+        return location
+    return stack.enter_context(create_trial(location, storage_options=storage_options))
+
+
+class _Comparing:
+    """One comparison."""
+
+    def __init__(
+        self,
+        a: Trial,
+        b: Trial,
+        tolerance: Tolerance,
+        workers: tuple[str, str] | None,
+        steps: tuple[int, int] | None,
+        mode: ModeKeys | str | None,
+    ) -> None:
+        self._trials = a, b
+        self._readers = run_reader_of(a), run_reader_of(b)
+        self._tolerance = tolerance
+        self._mode = None if mode is None else ModeKeys.parse(mode)
+        self._workers, self._steps = workers, steps
+        self._check()
+        self._only = Only(), Only()
+        self._damaged: dict[str, str] = {}
+        self.sides = self._sides()
+        self.indexes = Indexes(a, b, self.sides, tolerance)
+
+    def _check(self) -> None:
+        for trial, worker in zip(self._trials, self._workers or (), strict=False):
+            if worker not in trial.workers():
+                raise ConfigurationError(
+                    f"unknown worker {worker!r} of {trial.path}; its workers are: {', '.join(trial.workers())}"
+                )
+        for trial, step in zip(self._trials, self._steps or (), strict=False):
+            if step not in (saved := trial.steps(show_incomplete_steps=True)):
+                near = min(saved, key=lambda each: abs(each - step), default=None)
+                raise ConfigurationError(f"step {step} of {trial.path} was not saved; the nearest is {near}")
+
+    def _sides(self) -> tuple[Side, Side]:
+        a, b = (set(trial.workers()) for trial in self._trials)
+        common = None if a == b or self._workers else sorted(a & b)
+        mode = None if self._mode in (None, ModeKeys.GLOBAL) else self._mode
+        sides = [
+            Side(
+                view,
+                None if self._workers is None else self._workers[number],
+                common,
+                None if self._steps is None else self._steps[number],
+                None if mode is None else mode.name,
+            )
+            for number, view in enumerate("ab")
+        ]
+        if common is not None:
+            for only, here, there in ((self._only[0], a, b), (self._only[1], b, a)):
+                only.workers.extend(sorted(here - there))
+        return sides[0], sides[1]
+
+    def run(self, renaming: Mapping[str, str], regex: str | Iterable[str] | None) -> Comparison:
+        """Return the answer."""
+        self._match_names(renaming, regex)
+        common_steps = self._match_steps()
+        steps, counts = self.indexes.steps_to_join()
+        differences = sorted(self._differences(steps).values(), key=_by_execution)
+        for trial in self._trials:
+            self._damaged |= {path: str(error).removeprefix(f"{path}: ") for path, error in trial.damaged.items()}
+        return Comparison(
+            self._trials[0].path,
+            self._trials[1].path,
+            self._first(differences),
+            differences,
+            *self._only,
+            common_steps,
+            counts[0].rows,
+            vars(self._tolerance),
+            self._notes(counts),
+            self._damaged,
+        )
+
+    # What belongs together.
+
+    def _match_names(self, renaming: Mapping[str, str], regex: str | Iterable[str] | None) -> None:
+        patterns = [(_compiled(old), new) for old, new in renaming.items()]
+        wanted = [_compiled(each) for each in ([regex] if isinstance(regex, str) else regex or [])]
+        names = [self._names(number, patterns if number == 0 else []) for number in range(2)]
+        if wanted:
+            names = [
+                {name: saved for name, saved in each.items() if any(pattern.search(name) for pattern in wanted)}
+                for each in names
+            ]
+        common = names[0].keys() & names[1].keys()
+        for only, each in zip(self._only, names, strict=True):
+            only.tensors.extend(sorted(saved for name, saved in each.items() if name not in common))
+        if patterns or wanted or self._only[0].tensors or self._only[1].tensors:
+            for side, each in zip(self.sides, names, strict=True):
+                side.renames = True
+                self.indexes.rename(side.view, [(each[name], name) for name in sorted(common)])
+
+    def _names(self, number: int, patterns: Sequence[tuple[re.Pattern[str], str]]) -> dict[str, str]:
+        """Return the tensors of a side: the name that they are compared by, and the one that was saved."""
+        trial, found = self._trials[number], dict[str, str]()
+        step = None if self._steps is None else self._steps[number]
+        for saved in trial.tensor_names(step=step, mode=ModeKeys.GLOBAL if step is not None else self._mode_or_any()):
+            name = saved
+            for pattern, new in patterns:
+                try:
+                    name = pattern.sub(new, name)
+                except (re.error, IndexError) as exc:
+                    raise ConfigurationError(f"{new!r} cannot replace {pattern.pattern!r}: {exc}") from exc
+            if name in found:
+                raise ConfigurationError(
+                    f"map={{…}} gives {found[name]!r} and {saved!r} the same name {name!r}; make its regular "
+                    "expressions match less"
+                )
+            found[name] = saved
+        return found
+
+    def _mode_or_any(self) -> ModeKeys:
+        return self._mode or ModeKeys.GLOBAL
+
+    def _match_steps(self) -> int:
+        """Leave out the steps that only one side has, and return how many both have."""
+        if self._steps is not None:
+            return 1
+        modes = {mode for trial in self._trials for mode in trial.modes()}
+        if self._mode not in (None, ModeKeys.GLOBAL):
+            modes &= {self._mode}
+        common, skipped = 0, list[tuple[str, int]]()
+        for mode in sorted(modes, key=lambda each: each.value):
+            a, b = (self._steps_of(trial, mode) for trial in self._trials)
+            common += len(a & b)
+            for only, steps in zip(self._only, (a - b, b - a), strict=True):
+                if steps:
+                    only.steps[mode.name] = sorted(steps)
+                    skipped += [(mode.name, step) for step in steps]
+        if skipped:
+            self.indexes.skip(skipped)
+        return common
+
+    def _steps_of(self, trial: Trial, mode: ModeKeys) -> set[int]:
+        log = run_reader_of(trial).log
+        infos = (log.info(step) for step in trial.steps(show_incomplete_steps=True))
+        return {info.mode_step for info in infos if info is not None and info.mode is mode}
+
+    # What differs.
+
+    def _differences(self, steps: Mapping[int, int]) -> dict[Key, Difference]:
+        found: dict[Key, Difference] = {}
+        known: set[Key] = set()
+        for rows in self.indexes.differing_rows(steps, known, self._most()):
+            # A value is read only as long as no earlier difference of its tensor is known.
+            for row in rows:
+                if row.key not in known and (difference := self._difference(row)) is not None:
+                    found[row.key] = difference
+                    known.add(row.key)
+        return found
+
+    def _most(self) -> int:
+        """Return how many tensors of a mode and a worker there are at most."""
+        if self._steps is not None:
+            return 1 << 62
+        names = sum(len(self._trials[0].tensor_names(mode=mode)) for mode in self._trials[0].modes())
+        return names * len(self._trials[0].workers() if self._workers is None else [""])
+
+    def _difference(self, row: DifferingRow) -> Difference | None:
+        if row.verdict != "value":
+            return _difference_of(row, "value" if row.verdict == "value bits" else row.verdict)
+        try:
+            gap = self._measure(row)
+        except FileError as exc:
+            self._damaged[exc.path] = str(exc).removeprefix(f"{exc.path}: ")
+            return _difference_of(row, "unreadable")
+        return None if gap is None or gap.agrees else _difference_of(row, "value", gap)
+
+    def _measure(self, row: DifferingRow | Difference) -> Gap | None:
+        """Return how far the raw values of a row are apart; None if one is not kept."""
+        if isinstance(row, Difference):
+            places = [(row.name, row.global_step, row.worker), (row.name_b, row.global_step_b, row.worker_b)]
+        else:
+            places = [(row.name_a, row.step_a, row.worker_a), (row.name_b, row.step_b, row.worker_b)]
+        values: list[Array] = []
+        for reader, (name, step, worker) in zip(self._readers, places, strict=True):
+            saved = _saved(reader.catalogue.rows(name, step), worker) if name is not None and step is not None else None
+            if saved is None or not saved.has_raw:
+                return None
+            values += reader.read([saved])
+        return measure(values[0], values[1], self._tolerance) if values[0].shape == values[1].shape else None
+
+    def _first(self, differences: list[Difference]) -> FirstDifference | None:
+        if not differences:
+            return None
+        first = differences[0]
+        for number, each in enumerate(differences[:_MEASURED]):
+            if each.step == first.step and each.mode == first.mode:
+                differences[number] = self._measured(each)
+        first = differences[0]
+        side = 1 if first.kind == "only b" else 0
+        # As both sides call it, and as the rows of this side do.
+        worker = (first.worker_b if side else first.worker) if self._workers is None else ""
+        tensors = self.indexes.tensors_of_step(side, first.mode, 0 if self._steps else first.step, worker or "")
+        places = [place for _, place in tensors]
+        if first.order is None or None in places:
+            return FirstDifference(first, None, len(tensors), None, False)
+        at = places.index(first.order) if first.order in places else 0
+        before = [name for name, _ in tensors[:at]]
+        label = first.name_b if self.sides[0].renames and first.name_b is not None else first.label
+        module = _INPUT.sub("", str(label))
+        fed = module != label and any(re.match(rf"{re.escape(module)}(_input|/inputs?)", name) for name in before)
+        return FirstDifference(first, at + 1, len(tensors), before[-1] if before else None, fed)
+
+    def _measured(self, difference: Difference) -> Difference:
+        """Return the difference with the distance of the raw values, if both are kept."""
+        if difference.max_abs is not None or difference.kind not in ("value", "dtype", "statistics"):
+            return difference
+        try:
+            gap = self._measure(difference)
+        except FileError as exc:
+            self._damaged[exc.path] = str(exc).removeprefix(f"{exc.path}: ")
+            return difference
+        if gap is None:
+            return difference
+        return Difference(**{**vars(difference), "max_abs": gap.max_abs, "ulps": gap.ulps, "elements": gap.elements})
+
+    def _notes(self, counts: tuple[Counts, Counts]) -> list[str]:
+        notes = []
+        for side, count in zip("ab", counts, strict=True):
+            if not self._tolerance.is_exact:
+                continue
+            if count.raw:
+                notes.append(f"{count.raw:,} values of {side} have no digest and were compared element by element")
+            if count.statistics_only:
+                notes.append(
+                    f"{count.statistics_only:,} saved tensors of {side} have neither digest nor value: they were "
+                    "compared by their saved statistics, which can agree where values differ"
+                )
+        return notes
+
+
+def _saved(rows: Sequence[SavedTensor], worker: str | None) -> SavedTensor | None:
+    return next((row for row in rows if row.worker == worker), None)
+
+
+def _difference_of(row: DifferingRow, kind: str, gap: Gap | None = None) -> Difference:
+    return Difference(
+        row.name_a,
+        row.name_b,
+        row.mode,
+        row.worker_a,
+        row.worker_b,
+        row.step if row.mode else int(row.step_a or 0),
+        row.step_a,
+        row.step_b,
+        row.place,
+        kind,
+        row.dtype_a,
+        row.dtype_b,
+        row.shape_a,
+        row.shape_b,
+        row.statistics if kind == "statistics" else "",
+        None if gap is None else gap.max_abs,
+        None if gap is None else gap.ulps,
+        None if gap is None else gap.elements,
+    )
+
+
+def _by_execution(difference: Difference) -> tuple[Any, ...]:
+    step = difference.global_step_b if difference.global_step is None else difference.global_step
+    place = difference.order
+    return step, place is None, place or 0, difference.label, difference.worker or difference.worker_b
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as exc:
+        raise ConfigurationError(f"{pattern!r} is not a regular expression: {exc}") from exc

@@ -1,0 +1,179 @@
+"""The indexes of two runs in one database, and the rows in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..dtypes import Array
+from ..engines.base import FilesView
+from ..engines.duckdb import DuckDBDatabase
+from ..format import arrow_arrays
+from ..format.schema import INDEX_SCHEMA
+from ..read.trial import Trial, run_reader_of
+from . import statements
+from .statements import Side
+from .tolerance import Tolerance
+
+# A run that differs mostly does so in all later steps: most tensors are settled by the first few of them.
+_FIRST_STEPS, _GROWTH = 1, 16
+# A join keeps the rows of one side in memory, of which each may have statistics.
+_JOINED_ROWS = 400_000
+
+Key = tuple[str, str, str]
+"""The name of a tensor, its mode and its worker, as both sides call them."""
+
+_TEXT = pa.string()
+_FOUND = pa.schema([("name", _TEXT), ("mode", _TEXT), ("worker", _TEXT)])
+_SKIPPED = pa.schema([("mode", _TEXT), ("step", pa.int64())])
+_NAMES = pa.schema([("saved_as", _TEXT), ("name", _TEXT)])
+
+
+class DifferingRow(NamedTuple):
+    """A tensor of a step that differs, or of which only the values can say it."""
+
+    name: str
+    mode: str
+    step: int
+    worker: str
+    place: int | None
+    step_a: int | None
+    step_b: int | None
+    name_a: str | None
+    name_b: str | None
+    worker_a: str | None
+    worker_b: str | None
+    dtype_a: str | None
+    dtype_b: str | None
+    shape_a: list[int] | None
+    shape_b: list[int] | None
+    scalar_a: float | None
+    scalar_b: float | None
+    raw_a: bool | None
+    raw_b: bool | None
+    statistics: str
+    verdict: str
+
+    @property
+    def key(self) -> Key:
+        return self.name, self.mode, self.worker
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows of the steps of one side there are, and what they can be compared by."""
+
+    rows: int
+    without_digest: int
+    numbers: int
+    raw: int
+    """Without a digest and with a raw value in a file."""
+
+    @property
+    def statistics_only(self) -> int:
+        return self.without_digest - self.numbers - self.raw
+
+
+class Indexes:
+    """The indexes of two runs, which may be the same, in one database in memory."""
+
+    def __init__(self, a: Trial, b: Trial, sides: tuple[Side, Side], tolerance: Tolerance) -> None:
+        readers = run_reader_of(a), run_reader_of(b)
+        self._sides, self._tolerance = sides, tolerance
+        self._database = DuckDBDatabase([reader.storage for reader in readers])
+        self._database.execute(statements.AGREES)
+        for side, reader in zip(sides, readers, strict=True):
+            first, end = reader.range_steps or (None, None)
+            view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end)
+            self._database.make_files_view(view, reader.catalogue.index_files())
+        self.skip([])
+        self._all_digests = False
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._database.close()
+
+    def rename(self, view: str, names: Iterable[tuple[str, str]]) -> None:
+        """Set which tensors of a side are compared: the name that was saved, and the one to compare it by."""
+        self._database.put(f"names_{view}", arrow_arrays.table(_NAMES, list(names)))
+
+    def skip(self, steps: Sequence[tuple[str, int]]) -> None:
+        """Set the steps that are not compared, by mode."""
+        self._database.put("skipped", arrow_arrays.table(_SKIPPED, steps))
+
+    def steps_to_join(self) -> tuple[dict[int, int], tuple[Counts, Counts]]:
+        """Return the steps in which a row may differ, ascending, with their numbers of rows, and what is compared."""
+        a, b = (self._fingerprints(side) for side in self._sides)
+        common, at_a, at_b = np.intersect1d(a["step"], b["step"], assume_unique=True, return_indices=True)
+        a, b = ({name: column[at] for name, column in each.items()} for each, at in ((a, at_a), (b, at_b)))
+        # Values without a digest have to be read.
+        differ = (a["raw"] > 0) | (b["raw"] > 0)
+        for name in ("count", "fingerprint", "rest"):
+            differ |= a[name] != b[name]
+        self._all_digests = bool((a["digests"] == a["count"]).all() and (b["digests"] == b["count"]).all())
+        rows = np.maximum(a["count"], b["count"])[differ]
+        return dict(zip(common[differ].tolist(), rows.tolist(), strict=True)), (_counts(a), _counts(b))
+
+    def _fingerprints(self, side: Side) -> dict[str, Array]:
+        """Return the steps of a side, numbers of each that differ if its rows do, and what there is to compare."""
+        queried = self._database.columns(statements.fingerprints(side), side.parameters)
+        found = {name: _plain(column) for name, column in queried.items()}
+        found |= {name: np.zeros(len(found["step"]), np.int64) for name in ("raw", "numbers")}
+        found["rest"] = np.zeros(len(found["step"]), np.uint64)
+        if int(found["digests"].sum()) < int(found["count"].sum()):
+            rest = self._database.columns(statements.fingerprints_without_digests(side), side.parameters)
+            at = np.searchsorted(found["step"], _plain(rest["step"]))
+            for name in ("raw", "numbers", "rest"):
+                found[name][at] = _plain(rest[name])
+        return found
+
+    def differing_rows(self, steps: Mapping[int, int], found: set[Key], most: int) -> Iterator[list[DifferingRow]]:
+        """Yield the rows that differ, batch by batch of steps.
+
+        Args:
+            steps: The steps to join, with their numbers of rows.
+            found: The tensors whose first difference is known, which are left out. The caller adds to it.
+            most: How many tensors there are; once all are found, no step is read.
+        """
+        a, b = self._sides
+        text = statements.differences(a, b, self._tolerance, self._all_digests)
+        for batch in _batches(steps):
+            if len(found) >= most:
+                return
+            self._database.put("found", arrow_arrays.table(_FOUND, sorted(found)))
+            parameters = {**a.parameters, **b.parameters, "steps": batch, "first": batch[0], "last": batch[-1]}
+            rows = self._database.rows(text, parameters)
+            yield [DifferingRow._make(row) for row in rows]
+
+    def tensors_of_step(self, side: int, mode: str, step: int, worker: str) -> list[tuple[str, int | None]]:
+        """Return the tensors of a step and their places, in the order of execution."""
+        chosen = self._sides[side]
+        parameters = {**chosen.parameters, "of_mode": mode, "of_step": step, "of_worker": worker}
+        return [(name, place) for name, place in self._database.rows(statements.tensors_of_step(chosen), parameters)]
+
+
+def _batches(steps: Mapping[int, int]) -> Iterator[list[int]]:
+    """Yield the steps in batches, each of more steps than the last but not of too many rows."""
+    batch, rows, size = list[int](), 0, _FIRST_STEPS
+    for step, count in steps.items():
+        if batch and (len(batch) >= size or rows + count > _JOINED_ROWS):
+            yield batch
+            batch, rows, size = [], 0, size * _GROWTH
+        batch.append(step)
+        rows += count
+    if batch:
+        yield batch
+
+
+def _counts(found: Mapping[str, Array]) -> Counts:
+    rows, digests = int(found["count"].sum()), int(found["digests"].sum())
+    return Counts(rows, rows - digests, int(found["numbers"].sum()), int(found["raw"].sum()))
+
+
+def _plain(column: Any) -> Array:
+    array: Array = np.asarray(column.filled(0) if isinstance(column, np.ma.MaskedArray) else column)
+    return array

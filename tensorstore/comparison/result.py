@@ -1,0 +1,312 @@
+"""What a comparison of two runs has found: a sentence, a table, Arrow and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import MissingExtra
+
+_SHOWN = 20
+_FEW = 5
+
+_TEXT = pa.string()
+SCHEMA = pa.schema(
+    [
+        ("name", _TEXT),
+        ("name_b", _TEXT),
+        ("mode", _TEXT),
+        ("worker", _TEXT),
+        ("worker_b", _TEXT),
+        ("step", pa.int64()),
+        ("global_step", pa.int64()),
+        ("global_step_b", pa.int64()),
+        ("order", pa.int32()),
+        ("kind", _TEXT),
+        ("dtype", _TEXT),
+        ("dtype_b", _TEXT),
+        ("shape", pa.list_(pa.int64())),
+        ("shape_b", pa.list_(pa.int64())),
+        ("statistics", _TEXT),
+        ("max_abs", pa.float64()),
+        ("ulps", pa.uint64()),
+        ("elements", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first step at which a tensor differs. Attributes with `_b` are those of the second run."""
+
+    name: str | None
+    """The tensor; None if only the second run has it at the step."""
+    name_b: str | None
+    """None if only the first run has it at the step."""
+    mode: str
+    """Empty if two steps were compared."""
+    worker: str | None
+    """The worker that saved it; None where `name` is."""
+    worker_b: str | None
+    """None where `name_b` is."""
+    step: int
+    """Counted in the mode."""
+    global_step: int | None
+    """Counted over all modes; None where `name` is."""
+    global_step_b: int | None
+    """None where `name_b` is."""
+    order: int | None
+    """The place of the tensor in the execution of its step; None if the run does not say."""
+    kind: str
+    """`value`, `statistics`, `dtype`, `shape`, `only a`, `only b`, or `unreadable`."""
+    dtype: str | None = None
+    """None where `name` is."""
+    dtype_b: str | None = None
+    """None where `name_b` is."""
+    shape: list[int] | None = None
+    """None where `name` is."""
+    shape_b: list[int] | None = None
+    """None where `name_b` is."""
+    statistics: str = ""
+    """Which saved statistics differ, where there were no values to compare."""
+    max_abs: float | None = None
+    """The largest |a-b|, where both raw values are kept."""
+    ulps: int | None = None
+    """The most steps of the dtype between two elements, of floats of one dtype."""
+    elements: int | None = None
+    """How many elements differ."""
+
+    @property
+    def label(self) -> str:
+        """The name under which the first run saved the tensor, or the second one if only that did."""
+        return self.name if self.name is not None else str(self.name_b)
+
+    def __str__(self) -> str:
+        return "; ".join(self._parts())
+
+    def _parts(self) -> Iterator[str]:
+        if self.kind == "dtype":
+            yield f"{self.dtype} and {self.dtype_b}"
+        elif self.kind == "shape":
+            yield f"shapes {_shape(self.shape)} and {_shape(self.shape_b)}"
+        elif self.kind.startswith("only"):
+            yield f"{self.kind} has it at this step"
+        elif self.kind == "unreadable":
+            yield "a raw value cannot be read"
+        elif self.statistics:
+            yield f"saved statistics differ: {self.statistics.replace(' ', ', ')}"
+        if self.max_abs is not None:
+            yield f"max |a-b| {_short(self.max_abs)}" + (f", {self.ulps:,} ulps" if self.ulps is not None else "")
+        elif self.kind == "value" and not self.statistics:
+            yield "its bits differ"
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first tensor that differs, in execution order, at the first step that differs."""
+
+    difference: Difference
+    """The tensor and the step."""
+    place: int | None
+    """Its place among the tensors of the step and worker, from 1; None if the run does not say the order."""
+    count: int
+    """How many tensors the worker saved at the step."""
+    last_agreeing: str | None
+    """The tensor before it, which agrees; None if there is none, or the run does not say the order."""
+    inputs_agree: bool
+    """Whether inputs of the same module were saved; they come before it and agree."""
+
+    def sentence(self, with_mode: bool, with_worker: bool) -> str:
+        """Return the first line of a comparison.
+
+        Args:
+            with_mode: Say the mode of the step.
+            with_worker: Say which worker saved the tensor.
+
+        Returns:
+            The sentence.
+        """
+        found = self.difference
+        of_mode = f" of {found.mode}" if with_mode else ""
+        of_worker = f" of {found.worker or found.worker_b}" if with_worker else ""
+        return f"first difference at step {found.step}{of_mode}: {found.label}{of_worker} ({self._place()}), {found}"
+
+    def _place(self) -> str:
+        if self.place is None:
+            return f"one of {self.count} tensors of the step, whose order is not known"
+        place = f"the {_ordinal(self.place)} of {self.count} tensors of the step"
+        if self.inputs_agree:
+            return f"{place}; its inputs agree"
+        return place if self.last_agreeing is None else f"{place}; those before it agree"
+
+
+@dataclass(frozen=True)
+class Only:
+    """What only one of two runs has."""
+
+    tensors: list[str] = field(default_factory=list)
+    """Their names."""
+    steps: dict[str, list[int]] = field(default_factory=dict)
+    """By mode."""
+    workers: list[str] = field(default_factory=list)
+    """Their names."""
+
+    def __bool__(self) -> bool:
+        return bool(self.tensors or self.steps or self.workers)
+
+    def lines(self, side: str) -> Iterator[str]:
+        """Yield what to print of it.
+
+        Args:
+            side: `a` or `b`.
+
+        Yields:
+            A line for each kind.
+        """
+        if self.tensors:
+            yield f"only {side} has {_counted(len(self.tensors), 'tensor')}: {_some(self.tensors)}"
+        for mode, steps in self.steps.items():
+            of_mode = "" if mode == "GLOBAL" else f" of {mode}"
+            yield f"only {side} has {_counted(len(steps), 'step')}{of_mode}: {_some(list(map(str, steps)))}"
+        if self.workers:
+            yield f"only {side} has {_counted(len(self.workers), 'worker')}: {_some(self.workers)}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Where two runs first differ. `print(comparison)` shows it."""
+
+    a: str
+    """The path of the first run."""
+    b: str
+    """The path of the second run."""
+    first: FirstDifference | None
+    """The first difference; None if all that both have agrees."""
+    differences: list[Difference]
+    """The first difference of each tensor that differs, by step and in execution order."""
+    only_a: Only
+    """What only the first run has."""
+    only_b: Only
+    """What only the second run has."""
+    steps: int
+    """How many steps both have."""
+    rows: int
+    """How many saved tensors of the first run were compared, over all steps and workers."""
+    tolerance: Mapping[str, float | None]
+    """`rtol`, `atol` and `ulps`."""
+    notes: list[str]
+    """What the comparison could not see."""
+    damaged: dict[str, str]
+    """Files that cannot be read, and why: what they hold is not compared."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs, neither run has anything that the other lacks, and everything could be read."""
+        return self.first is None and not self.only_a and not self.only_b and not self.damaged
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        if self.first is not None:
+            of_workers = {(each.worker, each.worker_b) for each in self.differences}
+            with_mode = self.first.difference.mode not in ("GLOBAL", "")
+            return self.first.sentence(with_mode, len(of_workers) > 1 or self._names_worker())
+        if not self.rows:
+            return "there is nothing to compare: no tensor of a step is in both"
+        how = "agree" if not any(self._limits()) else f"agree within {', '.join(self._limits())}"
+        return f"no difference: {self.rows:,} saved tensors of {_counted(self.steps, 'step')} {how}"
+
+    def _names_worker(self) -> bool:
+        assert self.first is not None
+        found = self.first.difference
+        return (found.worker or found.worker_b) != "worker_0" or found.worker != found.worker_b
+
+    def _limits(self) -> list[str]:
+        return [f"{name} {value:g}" for name, value in self.tolerance.items() if value is not None]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield self.sentence
+        if self.first is not None and self.first.last_agreeing is not None:
+            yield f"the last that agrees before it: {self.first.last_agreeing}"
+        yield from self.only_a.lines("a")
+        yield from self.only_b.lines("b")
+        for path, reason in self.damaged.items():
+            yield f"not compared: {path}: {reason}"
+        yield from self.notes
+
+    def to_arrow_table(self) -> pa.Table:
+        """Return the differences as rows.
+
+        Returns:
+            One row for each tensor, mode and worker that differs, at its first step.
+        """
+        columns = {name: [getattr(each, name) for each in self.differences] for name in SCHEMA.names}
+        return pa.Table.from_pydict(columns, schema=SCHEMA)
+
+    def df(self) -> Any:
+        """Return the differences as a pandas DataFrame.
+
+        Returns:
+            One row for each tensor, mode and worker that differs, at its first step.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401
+        except ImportError as exc:
+            raise MissingExtra("pandas", "pandas", "df()") from exc
+        return self.to_arrow_table().to_pandas()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the whole answer as what JSON can hold.
+
+        Returns:
+            A dictionary. NaN and infinities are texts.
+        """
+        document = {each.name: getattr(self, each.name) for each in fields(self)}
+        document |= {"first": self.first and asdict(self.first), "only_a": asdict(self.only_a)}
+        document |= {"only_b": asdict(self.only_b), "differences": [asdict(each) for each in self.differences]}
+        plain: dict[str, Any] = _plain({"same": self.same, "sentence": self.sentence, **document})
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _FEW} more" if len(texts) > _FEW else ""
+    return ", ".join(texts[:_FEW]) + more
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    return "x".join(map(str, shape or ())) or "()"
+
+
+def _short(number: float) -> str:
+    """Return a number with two digits: 3.1e-2."""
+    if not math.isfinite(number) or number == 0:
+        return f"{number:g}"
+    digits, _, exponent = f"{number:.1e}".partition("e")
+    return f"{digits}e{int(exponent)}" if int(exponent) else digits

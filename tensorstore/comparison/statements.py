@@ -1,0 +1,186 @@
+"""The SQL by which two indexes are compared. Names in it are fixed; everything from a user is a parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..statistics.definitions import STATISTICS
+from .tolerance import Tolerance
+
+_ALL_STATISTICS = ", ".join(f'"{name}"' for name in STATISTICS)
+_MODULUS = 1 << 64
+
+AGREES = """
+create or replace macro agrees(x, y, rtol, atol) as
+    x is null or y is null or x = y
+    or (isfinite(x) and isfinite(y) and abs(x - y) <= atol + rtol * abs(y))
+"""
+"""Whether two numbers are within the tolerance. NaN equals NaN in DuckDB."""
+
+
+@dataclass
+class Side:
+    """Which rows of an index are compared.
+
+    Rows of both sides belong together if `name`, `mode`, `step` and `worker` are the same.
+    """
+
+    view: str
+    """`a` or `b`."""
+    worker: str | None = None
+    """The only worker that is compared, whatever the other side's is called."""
+    workers: list[str] | None = None
+    """The workers that are compared; None for all."""
+    step: int | None = None
+    """The only global step that is compared, whatever the other side's is."""
+    mode: str | None = None
+    """The only mode that is compared."""
+    renames: bool = False
+    """Whether the table `catalogue.names_<view>` says which tensors are compared, and under which names."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        chosen = {"worker": self.worker, "workers": self.workers, "step": self.step, "mode": self.mode}
+        self.parameters = {f"{self.view}_{key}": value for key, value in chosen.items() if value is not None}
+
+    def rows(self) -> str:
+        """Return the query of the rows."""
+        view, tests = self.view, []
+        if self.worker is not None:
+            tests.append(f"t.worker = ${view}_worker")
+        if self.workers is not None:
+            tests.append(f"t.worker in (select unnest(${view}_workers))")
+        if self.step is not None:
+            tests.append(f"t.global_step = ${view}_step")
+        if self.mode is not None:
+            tests.append(f"t.mode = ${view}_mode")
+        where = f"where {' and '.join(tests)}" if tests else ""
+        names = f"join catalogue.names_{view} names on t.name = names.saved_as" if self.renames else ""
+        return f"""(
+            select {"names.name" if self.renames else "t.name"} as name,
+                {"t.mode" if self.step is None else "''"} as mode,
+                {"t.mode_step" if self.step is None else "0"} as step,
+                {"t.worker" if self.worker is None else "''"} as worker,
+                t.name as saved_as, t.worker as saved_by, t.* exclude (name, mode, worker)
+            from catalogue.{view} t {names} {where}
+        )"""
+
+
+def fingerprints(side: Side) -> str:
+    """Return the query of one number for all rows of a step, which differs if any digest does."""
+    return f"""
+        select step, count(*) as count, count(digest) as digests,
+            (sum(hash(name, mode, worker, digest)::hugeint) % {_MODULUS})::ubigint as fingerprint
+        from {side.rows()} group by step order by step
+    """
+
+
+def fingerprints_without_digests(side: Side) -> str:
+    """Return the query of one number for the rows of a step that have no digest, and how many need their value."""
+    return f"""
+        select step, count(chunk) as raw, count(scalar) as numbers,
+            (sum(hash(
+                name, mode, worker, dtype, shape, scalar, signbit(scalar), {_ALL_STATISTICS}
+            )::hugeint) % {_MODULUS})::ubigint as rest
+        from {side.rows()} where digest is null group by step order by step
+    """
+
+
+def tensors_of_step(side: Side) -> str:
+    """Return the query of the tensors of one step and worker, in the order of execution."""
+    return f"""
+        select name, "order" from {side.rows()}
+        where step = $of_step and mode = $of_mode and worker = $of_worker order by "order" nulls last, name
+    """
+
+
+def differences(a: Side, b: Side, tolerance: Tolerance, all_digests: bool) -> str:
+    """Return the query of the rows that differ, or that may, between the steps $first and $last.
+
+    Tensors in `catalogue.found` are left out. Of each tensor the first row that differs is returned, and with the
+    verdict `value` every row that only its values can decide. With `all_digests`, every row has a digest.
+    """
+    by_digest = all_digests and tolerance.is_exact
+    # Reading the statistics, most of them null, takes longer than all the rest.
+    differing = "''" if by_digest else _statistics_that_differ(tolerance)
+    sides = {
+        side.view: f"""(
+            select s.* from {side.rows()} s
+                anti join catalogue.found using (name, mode, worker)
+                anti join catalogue.skipped using (mode, step)
+            where s.step between $first and $last and s.step in (select unnest($steps))
+        )"""
+        for side in (a, b)
+    }
+    return f"""
+        with joined as (
+            select coalesce(a.name, b.name) as name, coalesce(a.mode, b.mode) as mode,
+                coalesce(a.step, b.step) as step, coalesce(a.worker, b.worker) as worker,
+                coalesce(a."order", b."order") as place,
+                a.global_step as step_a, b.global_step as step_b, a.saved_as as name_a, b.saved_as as name_b,
+                a.saved_by as worker_a, b.saved_by as worker_b,
+                a.dtype as dtype_a, b.dtype as dtype_b, a.shape as shape_a, b.shape as shape_b,
+                a.scalar as scalar_a, b.scalar as scalar_b,
+                a.scalar is not null or a.chunk is not null as raw_a,
+                b.scalar is not null or b.chunk is not null as raw_b,
+                {differing} as statistics,
+                {_VERDICT_BY_DIGEST if by_digest else _verdict(tolerance)} as verdict
+            from {sides["a"]} a full join {sides["b"]} b
+                on a.name = b.name and a.mode = b.mode and a.step = b.step and a.worker = b.worker
+        )
+        from joined where verdict <> 'same'
+        qualify verdict = 'value'
+            or row_number() over (partition by name, mode, worker, verdict = 'value' order by step) = 1
+        order by step, place
+    """
+
+
+_VERDICT_BY_DIGEST = """case
+    when b.name is null then 'only a'
+    when a.name is null then 'only b'
+    when a.dtype <> b.dtype then 'dtype'
+    when a.shape <> b.shape then 'shape'
+    when a.digest = b.digest then 'same'
+    else 'value bits' end"""
+
+
+def _verdict(tolerance: Tolerance) -> str:
+    differing = _statistics_that_differ(tolerance)
+    common = " or ".join(f'(a."{name}" is not null and b."{name}" is not null)' for name in STATISTICS)
+    both_raw = "((a.scalar is not null or a.chunk is not null) and (b.scalar is not null or b.chunk is not null))"
+    if tolerance.is_exact:
+        return f"""case
+            when b.name is null then 'only a'
+            when a.name is null then 'only b'
+            when a.dtype <> b.dtype then 'dtype'
+            when a.shape <> b.shape then 'shape'
+            when a.digest is not null and b.digest is not null then if(a.digest = b.digest, 'same', 'value bits')
+            when a.scalar is not null and b.scalar is not null
+                then if(a.scalar = b.scalar and signbit(a.scalar) = signbit(b.scalar), 'same', 'value bits')
+            when {differing} <> '' then 'statistics'
+            when {both_raw} then 'value'
+            else 'same' end"""
+    # Of most numbers SQL can say whether they are close. Steps of their dtype need the values.
+    number = "'value'" if tolerance.ulps is not None else f"if({_close('scalar', tolerance)}, 'same', 'value')"
+    return f"""case
+        when b.name is null then 'only a'
+        when a.name is null then 'only b'
+        when a.shape <> b.shape then 'shape'
+        when a.digest = b.digest then 'same'
+        when a.scalar is not null and b.scalar is not null then {number}
+        when {both_raw} then 'value'
+        when {differing} <> '' then 'statistics'
+        when {common} then 'same'
+        when a.digest <> b.digest then 'value bits'
+        else 'same' end"""
+
+
+def _statistics_that_differ(tolerance: Tolerance) -> str:
+    """Return the expression of the names of the statistics that differ, in one text; '' if none does."""
+    tests = ", ".join(f"if({_close(name, tolerance)}, null, '{name}')" for name in STATISTICS)
+    return f"concat_ws(' ', {tests})"
+
+
+def _close(column: str, tolerance: Tolerance) -> str:
+    return f'agrees(a."{column}", b."{column}", {tolerance.rtol or 0.0!r}, {tolerance.atol or 0.0!r})'

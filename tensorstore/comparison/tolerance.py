@@ -1,0 +1,139 @@
+"""How far two values may be apart to count as the same, and how far they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import ConfigurationError
+
+_BLOCK = 1 << 20
+_FLOAT_BYTES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What counts as the same. Without any number, values must agree bit by bit.
+
+    Args:
+        rtol: Relative to |b|: elements agree if |a-b| <= atol + rtol*|b|.
+        atol: Absolute.
+        ulps: Floats agree, too, if at most so many steps of their dtype lie between them.
+
+    Raises:
+        ConfigurationError: A number is negative, NaN or infinite.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    ulps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ConfigurationError(f"{name} must be a number of 0 or more, got {value!r}")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every bit counts."""
+        return self.rtol is None and self.atol is None and self.ulps is None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far two values are apart."""
+
+    agrees: bool
+    """Whether all elements agree within the tolerance."""
+    max_abs: float | None = None
+    """The largest |a-b|; NaN if one of two elements is; None of values that are not numbers."""
+    ulps: int | None = None
+    """The most steps of the dtype between two elements; None unless both are floats of one dtype."""
+    elements: int | None = None
+    """How many elements do not agree."""
+
+
+def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
+    """Return how far two values of one shape are apart.
+
+    With a tolerance NaN agrees with NaN, and 0.0 with -0.0. Without one, every bit counts.
+    """
+    if not (_is_number(a) and _is_number(b)):
+        return Gap(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    apart, steps, most = 0, 0, 0.0
+    comparable = a.dtype == b.dtype and _is_float(a)
+    for x, y in _blocks(a, b):
+        between = _steps_between(x, y) if comparable else None
+        agree, distance = _agree(x, y, between, tolerance)
+        apart += int(len(x) - np.count_nonzero(agree))
+        if distance.size:
+            most = float(np.maximum(most, distance.max()))
+            steps = max(steps, 0 if between is None else int(between.max()))
+    if a.dtype != b.dtype and tolerance.is_exact:
+        return Gap(False, most, None, apart)
+    return Gap(not apart, most, steps if comparable and not math.isnan(most) else None, apart)
+
+
+def _agree(x: Array, y: Array, between: Array | None, tolerance: Tolerance) -> tuple[Array, Array]:
+    """Return which elements agree, and |x-y|, 0 where both are NaN or the same infinity."""
+    wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
+    with np.errstate(all="ignore"):
+        p, q = x.astype(wide), y.astype(wide)
+        alike: Array = np.equal(p, q) | (np.isnan(p) & np.isnan(q))
+        distance = np.where(alike, 0.0, np.abs(p - q))
+        if x.dtype.kind in "iu" and y.dtype.kind in "iu":
+            alike = np.equal(x, y)  # float64 does not hold all of int64
+        if tolerance.is_exact:
+            return (_same_bits(x, y) if x.dtype == y.dtype else alike), distance
+        finite = np.isfinite(p) & np.isfinite(q)
+        close = finite & (distance <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(q))
+        if tolerance.ulps is not None and between is not None:
+            close |= finite & (between <= np.uint64(tolerance.ulps))
+    return alike | close, distance
+
+
+def _same_bits(x: Array, y: Array) -> Array:
+    size = x.dtype.itemsize
+    same: Array = (x.view(np.uint8).reshape(-1, size) == y.view(np.uint8).reshape(-1, size)).all(axis=1)
+    return same
+
+
+def _steps_between(x: Array, y: Array) -> Array:
+    """Return how many steps of the dtype lie between floats, as uint64; 0 where both are NaN."""
+    p, q = _ordered(x), _ordered(y)
+    # In the arithmetic modulo 2^64, the distance of two int64 is right where it does not fit into int64.
+    between = np.maximum(p, q).view(np.uint64) - np.minimum(p, q).view(np.uint64)
+    return np.where(np.isnan(x.astype(np.float64)) & np.isnan(y.astype(np.float64)), np.uint64(0), between)
+
+
+def _ordered(x: Array) -> Array:
+    """Return integers in the order of floats, of which neighbors differ by 1; both zeros are 0."""
+    size = x.dtype.itemsize
+    bits = x.view(f"i{size}").astype(np.int64)
+    magnitude = bits & np.int64((1 << 8 * size - 1) - 1)
+    ordered: Array = np.where(bits < 0, -magnitude, magnitude)
+    return ordered
+
+
+def _blocks(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield pieces of both values, so that the wider copies stay small."""
+    x, y = np.ascontiguousarray(a).reshape(-1), np.ascontiguousarray(b).reshape(-1)
+    for begin in range(0, len(x), _BLOCK):
+        yield x[begin : begin + _BLOCK], y[begin : begin + _BLOCK]
+
+
+def _is_float(value: Array) -> bool:
+    return value.dtype.itemsize in _FLOAT_BYTES and (value.dtype.kind == "f" or _is_small_float(value.dtype))
+
+
+def _is_small_float(dtype: Any) -> bool:
+    return dtype.kind == "V" and dtype.fields is None and ("float" in dtype.name)
+
+
+def _is_number(value: Array) -> bool:
+    return value.dtype.kind in "biufc" or _is_small_float(value.dtype) or value.dtype.name in ("int4", "uint4")

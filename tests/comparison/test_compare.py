@@ -1,0 +1,274 @@
+"""Two runs are compared row by row; the first difference is named with its step, tensor and worker."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tensortrial
+from support import flipped_runs as flips
+from support.runs import EVAL, TRAIN, Job, write_index_again
+from tensortrial.comparison import Comparison
+from tensortrial.errors import ConfigurationError, RunNotFound
+
+NAN = float("nan")
+
+
+def write(folder: Path, steps: int = 4, workers: int = 1, **changed: Any) -> Path:
+    """Write a run. `changed` replaces values of the last worker by name: `{"w@2": array}` at step 2."""
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(Job(folder, f"worker_{n}", workers, is_ordered=True)) for n in range(workers)]
+        for job in jobs:
+            for step in range(steps):
+                values = {"x_input_0": np.arange(4.0) + step, "x_output_0": np.full((2, 3), step, np.float32)}
+                values["loss"] = 0.5
+                if job is jobs[-1]:
+                    values |= {key.partition("@")[0]: each for key, each in changed.items() if key.endswith(f"@{step}")}
+                job.step(values)
+    return folder
+
+
+def test_thirty_flipped_bits_are_named(tmp_path: Path) -> None:
+    equal = flips.write(tmp_path / "equal")
+    with tensortrial.create_trial(equal) as trial:
+        for number, flip in enumerate(flips.flips(30, seed=7)):
+            flips.check(flip, trial, tmp_path / str(number))
+
+
+def test_equal_runs_are_the_same(tmp_path: Path) -> None:
+    found = tensortrial.compare(flips.write(tmp_path / "a"), flips.write(tmp_path / "b"))
+    assert found.same
+    assert found.sentence == "no difference: 60 saved tensors of 5 steps agree"
+    assert found.notes == []
+
+
+def test_a_run_is_the_same_as_itself(tmp_path: Path) -> None:
+    run = flips.write(tmp_path / "a")
+    assert tensortrial.compare(run, run).same
+
+
+def test_the_sentence_names_step_tensor_place_and_distance(tmp_path: Path) -> None:
+    changed = np.full((2, 3), 2, np.float32)
+    changed[1, 1] = np.nextafter(np.float32(2), np.float32(3))
+    found = tensortrial.compare(write(tmp_path / "a"), write(tmp_path / "b", **{"x_output_0@2": changed}))
+    assert str(found).splitlines() == [
+        "first difference at step 2: x_output_0 (the 2nd of 3 tensors of the step; its inputs agree), "
+        "max |a-b| 2.4e-7, 1 ulps",
+        "the last that agrees before it: x_input_0",
+    ]
+    (row,) = found.to_arrow_table().to_pylist()
+    assert (row["step"], row["name"], row["kind"], row["elements"], row["ulps"]) == (2, "x_output_0", "value", 1, 1)
+    assert found.to_json()["first"]["difference"]["max_abs"] == pytest.approx(2.4e-7, rel=0.1)
+
+
+def test_each_tensor_has_its_first_differing_step(tmp_path: Path) -> None:
+    changes = {"x_output_0@3": np.zeros((2, 3), np.float32), "x_input_0@5": np.zeros(4), "loss@4": 0.25}
+    changes |= {"loss@7": 1.0, "x_output_0@8": np.zeros((2, 3), np.float32)}
+    found = tensortrial.compare(write(tmp_path / "a", 40), write(tmp_path / "b", 40, **changes))
+    assert [(each.step, each.name) for each in found.differences] == [
+        (3, "x_output_0"),
+        (4, "loss"),
+        (5, "x_input_0"),
+    ]
+
+
+def test_the_first_of_a_step_is_that_which_was_executed_first(tmp_path: Path) -> None:
+    changes = {"loss@2": 0.25, "x_output_0@2": np.zeros((2, 3), np.float32), "x_input_0@3": np.zeros(4)}
+    found = tensortrial.compare(write(tmp_path / "a"), write(tmp_path / "b", **changes))
+    assert [each.name for each in found.differences] == ["x_output_0", "loss", "x_input_0"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "exact", "close"),
+    [
+        (np.array([NAN, 1.0]), np.array([NAN, 1.0]), True, True),
+        (np.array([NAN, 1.0]), np.array([np.copysign(NAN, -1), 1.0]), False, True),
+        (np.array([0.0, 1.0]), np.array([-0.0, 1.0]), False, True),
+        (np.array([np.inf, 1.0]), np.array([np.inf, 1.0]), True, True),
+        (np.array([1.0, 1.0]), np.array([np.inf, 1.0]), False, False),
+        (np.array([NAN, 1.0]), np.array([1.0, 1.0]), False, False),
+        (np.array([1.0, 1.0]), np.array([1.0005, 1.0]), False, True),
+        (np.array([1.0, 1.0]), np.array([1.01, 1.0]), False, False),
+        (0.0, -0.0, False, True),
+        (NAN, NAN, True, True),
+        (1.0, 1.0005, False, True),
+        (1.0, NAN, False, False),
+        (np.inf, 1.0, False, False),
+        (1.0, np.inf, False, False),
+    ],
+)
+def test_nan_zeros_and_infinities(tmp_path: Path, a: Any, b: Any, exact: bool, close: bool) -> None:
+    runs = write(tmp_path / "a", **{"v@1": a}), write(tmp_path / "b", **{"v@1": b})
+    assert tensortrial.compare(*runs).same is exact
+    assert tensortrial.compare(*runs, rtol=1e-3, atol=1e-12).same is close
+
+
+def test_floats_agree_within_steps_of_their_dtype(tmp_path: Path) -> None:
+    value = np.array([1, -2, 0, 3e30], np.float32)
+    moved = value.copy()
+    for _ in range(3):
+        moved = np.nextafter(moved, np.float32(np.inf))
+    runs = write(tmp_path / "a", **{"v@1": value}), write(tmp_path / "b", **{"v@1": moved})
+    assert tensortrial.compare(*runs, ulps=3).same
+    found = tensortrial.compare(*runs, ulps=2)
+    assert found.differences[0].ulps == 3
+    assert found.differences[0].elements == 4
+
+
+def test_dtypes_and_shapes_that_differ_are_said(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", **{"v@1": np.ones(2), "u@2": np.ones((2, 3))})
+    b = write(tmp_path / "b", **{"v@1": np.ones(2, np.float32), "u@2": np.ones((3, 2))})
+    found = tensortrial.compare(a, b)
+    assert [(each.kind, str(each)) for each in found.differences] == [
+        ("dtype", "float64 and float32; max |a-b| 0"),
+        ("shape", "shapes 2x3 and 3x2"),
+    ]
+    assert [each.kind for each in tensortrial.compare(a, b, rtol=1e-6).differences] == ["shape"]
+
+
+def test_what_only_one_run_has_is_listed(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", 6, **{"extra@1": np.ones(2)})
+    found = tensortrial.compare(a, write(tmp_path / "b", 4, workers=2))
+    assert found.first is None
+    assert not found.same
+    assert (found.only_a.tensors, found.only_a.steps, found.only_b.workers) == (
+        ["extra"],
+        {"GLOBAL": [4, 5]},
+        ["worker_1"],
+    )
+
+
+def test_a_tensor_that_one_run_lacks_at_a_step_differs_there(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", **{"extra@1": np.ones(2), "extra@2": np.ones(2)})
+    b = write(tmp_path / "b", **{"extra@2": np.ones(2)})
+    (difference,) = tensortrial.compare(a, b).differences
+    assert (difference.step, difference.kind) == (1, "only a")
+    (difference,) = tensortrial.compare(b, a).differences
+    assert (difference.step, difference.kind, difference.label) == (1, "only b", "extra")
+
+
+def test_renamed_tensors_are_compared(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for folder, prefix in ((a, "module."), (b, "")):
+        with Job(folder, is_ordered=True) as job:
+            for step in range(3):
+                job.step({f"{prefix}w": np.full(3, step + (folder == b and step == 2)), f"{prefix}v": np.ones(2)})
+    assert tensortrial.compare(a, b).only_a.tensors == ["module.v", "module.w"]
+    found = tensortrial.compare(a, b, map={r"^module\.": ""})
+    (difference,) = found.differences
+    assert (difference.step, difference.name, difference.name_b) == (2, "module.w", "w")
+    assert tensortrial.compare(a, b, map={r"^module\.": ""}, regex="v$").same
+    with pytest.raises(ConfigurationError, match="the same name"):
+        tensortrial.compare(a, b, map={".*": "w"})
+    with pytest.raises(ConfigurationError, match="not a regular expression"):
+        tensortrial.compare(a, b, map={"(": "w"})
+
+
+def test_two_workers_and_two_steps_of_a_run_are_compared(tmp_path: Path) -> None:
+    write(tmp_path / "run", workers=2, **{"x_output_0@2": np.zeros((2, 3), np.float32)})
+    found = tensortrial.compare(tmp_path / "run", workers=("worker_0", "worker_1"))
+    assert found.sentence.startswith("first difference at step 2: x_output_0 of worker_0 (the 2nd of 3 tensors")
+    assert found.differences[0].worker_b == "worker_1"
+    steps = tensortrial.compare(tmp_path / "run", steps=(0, 1), regex="x_|loss")
+    assert [(each.label, each.global_step, each.global_step_b) for each in steps.differences[:1]] == [
+        ("x_input_0", 0, 1)
+    ]
+    assert "loss" not in [each.label for each in steps.differences]
+    for wrong in ({"workers": ("worker_0", "worker_7")}, {"steps": (0, 70)}, {}, {"workers": None, "rtol": -1.0}):
+        with pytest.raises(ConfigurationError):
+            tensortrial.compare(tmp_path / "run", **wrong)
+
+
+def test_steps_are_compared_mode_by_mode(tmp_path: Path) -> None:
+    for folder, modes in ((tmp_path / "a", "TETE"), (tmp_path / "b", "TTET")):
+        counts = {"T": 0, "E": 0}
+        with Job(folder, is_ordered=True) as job:
+            for mode in modes:
+                value = np.full(3, counts[mode] + (mode == "E") * 10)
+                job.step({"v": value}, TRAIN if mode == "T" else EVAL)
+                counts[mode] += 1
+    found = tensortrial.compare(tmp_path / "a", tmp_path / "b")
+    assert found.first is None
+    assert (found.only_a.steps, found.only_b.steps) == ({"EVAL": [1]}, {"TRAIN": [2]})
+    assert tensortrial.compare(tmp_path / "a", tmp_path / "b", mode="TRAIN").only_a.steps == {}
+
+
+def without_digests(run: Path) -> Path:
+    write_index_again(run, lambda table: table.drop_columns(["digest", "order"]))
+    return run
+
+
+def test_runs_of_earlier_releases_are_compared_by_their_values(tmp_path: Path) -> None:
+    changed = {"x_output_0@2": np.zeros((2, 3), np.float32)}
+    a, same = without_digests(write(tmp_path / "a")), without_digests(write(tmp_path / "same"))
+    b = without_digests(write(tmp_path / "b", **changed))
+    found = tensortrial.compare(a, b)
+    assert found.sentence.startswith("first difference at step 2: x_output_0 (one of 3 tensors of the step, whose")
+    assert found.differences[0].max_abs == 2.0
+    again = tensortrial.compare(a, same)
+    assert again.same
+    assert "have no digest and were compared element by element" in again.notes[0]
+    assert tensortrial.compare(a, write(tmp_path / "new", **changed)).differences[0].name == "x_output_0"
+
+
+def test_runs_without_values_are_compared_by_their_statistics(tmp_path: Path) -> None:
+    for name, value in (("a", 1.0), ("same", 1.0), ("b", 1.25)):
+        with Job(tmp_path / name, is_ordered=True) as job:
+            for step in range(3):
+                values = {"w": np.array([1.0, value if step == 1 else 1.0]), "v": np.array([NAN, 2.0])}
+                job.step(values, statistics=("mean", "max"), raw=False)
+    found = tensortrial.compare(tmp_path / "a", tmp_path / "b")
+    assert [(each.step, each.name, str(each)) for each in found.differences] == [
+        (1, "w", "saved statistics differ: max, mean")
+    ]
+    assert "can agree where values differ" in found.notes[0]
+    assert tensortrial.compare(tmp_path / "a", tmp_path / "same").same
+    assert tensortrial.compare(tmp_path / "a", tmp_path / "b", rtol=0.5).same
+    assert not tensortrial.compare(tmp_path / "a", tmp_path / "b", rtol=0.1).same
+
+
+def test_a_damaged_index_file_is_said(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    (file, *_) = sorted((b / "index").rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-100])
+    found = tensortrial.compare(a, b)
+    assert not found.same
+    assert list(found.damaged) == [str(file.relative_to(b))]
+
+
+def test_a_damaged_value_is_said_where_it_is_needed(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", **{"x_input_0@1": np.zeros(4)})
+    shutil.rmtree(b / "tensors")
+    found = tensortrial.compare(a, b, rtol=1e-3)
+    assert [(each.step, each.kind) for each in found.differences] == [(1, "unreadable")]
+    assert found.damaged
+    assert tensortrial.compare(a, b).differences[0].name == "x_input_0"
+
+
+def test_runs_without_steps_have_nothing_to_compare(tmp_path: Path) -> None:
+    for name in "ab":
+        Job(tmp_path / name).close()
+    found: Comparison = tensortrial.compare(tmp_path / "a", tmp_path / "b")
+    assert found.sentence == "there is nothing to compare: no tensor of a step is in both"
+    assert found.to_arrow_table().num_rows == 0
+    with pytest.raises(RunNotFound):
+        tensortrial.compare(tmp_path / "a", tmp_path / "nowhere")
+
+
+def test_hostile_names_are_compared(tmp_path: Path) -> None:
+    name = "a'; drop table catalogue.a; --\"\n☃"
+    a, b = write(tmp_path / "a", **{f"{name}@1": np.ones(2)}), write(tmp_path / "b", **{f"{name}@1": np.zeros(2)})
+    assert tensortrial.compare(a, b, map={"q": "r"}).differences[0].name == name
+
+
+def test_rows_are_the_same_in_pandas_and_arrow(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    found = tensortrial.compare(write(tmp_path / "a"), write(tmp_path / "b", **{"loss@1": 0.75}))
+    assert found.df()["name"].tolist() == ["loss"]
+    assert isinstance(found.to_arrow_table(), pa.Table)
