@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .config.reduction_config import ReductionConfig
     from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
+    from .hooks.plain import Run
     from .maintenance.compaction import Compaction, compact
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
@@ -47,6 +48,7 @@ _MODULE_OF = {
     "NamedQuery": "read.named_queries",
     "ReductionConfig": "config.reduction_config",
     "Repair": "maintenance.repair",
+    "Run": "hooks.plain",
     "Runs": "read.runs",
     "SaveConfig": "config.save_config",
     "SaveConfigMode": "config.save_config",
@@ -82,6 +84,7 @@ __all__ = [
     "NamedQuery",
     "ReductionConfig",
     "Repair",
+    "Run",
     "Runs",
     "SaveConfig",
     "SaveConfigMode",

@@ -17,6 +17,7 @@ PAGES = [
     "index.md",
     "importing.md",
     "queries.md",
+    "plain.md",
     "saving.md",
     "reading.md",
     "sql.md",

@@ -29,8 +29,9 @@ class CheckpointSteps:
 
     def __init__(self, folder: str | None, writes: bool) -> None:
         self._folder = folder
-        self._writes = writes and folder is not None
-        self._changed_at = self._newest_change() if self._writes else 0
+        self.writes = writes and folder is not None
+        """Whether steps are kept."""
+        self._changed_at = self._newest_change() if self.writes else 0
 
     @classmethod
     def of_job(cls, writes: bool) -> CheckpointSteps:
@@ -54,7 +55,7 @@ class CheckpointSteps:
 
     def keep(self, newest: Mapping[ModeKeys, int]) -> None:
         """Keep the newest steps, if a checkpoint was written since the last call. An error is logged."""
-        if not self._writes:
+        if not self.writes:
             return
         changed_at = self._newest_change()
         if changed_at != self._changed_at:
@@ -89,5 +90,5 @@ class CheckpointSteps:
             self._give_up(exc)
 
     def _give_up(self, exc: OSError) -> None:
-        self._writes = False
+        self.writes = False
         logger.warning("the steps are not kept next to the checkpoints in %s: %s", self._folder, exc)

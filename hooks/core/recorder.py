@@ -431,15 +431,26 @@ class Recorder:
                 self._called_steps.hand_over(at)
 
     def save_tensor(
-        self, name: str, value: Array, collections_to_write: Iterable[str] | str = "default", owned: bool = False
+        self,
+        name: str,
+        value: Array,
+        collections_to_write: Iterable[str] | str = "default",
+        owned: bool = False,
+        step: Any = None,
+        mode: Any = None,
     ) -> None:
-        """Keep an array at the open step or, if none is open, at the one that begins next in this mode.
+        """Keep an array at a step.
 
         Args:
             name: The tensor's name.
             value: The array. It is copied, unless `owned`.
             collections_to_write: The names of the collections to add it to, which say in what form it is saved.
             owned: Nobody else writes to `value`.
+            step: The step; None for the open one or, if none is open, the one that begins next in the mode.
+            mode: The mode that the step is counted in; None for the current one.
+
+        Raises:
+            ConfigurationError: `step` or `mode` has a value that it cannot have.
         """
         try:
             check_name(name)
@@ -450,7 +461,7 @@ class Recorder:
             self.refuse(name, exc)
             return
         with self._lock:
-            at = self._step_to_save_into()
+            at = self._step_to_save_into(step, mode)
             if at is not None:
                 self.record(self._planner.explicit(name, collections), value, owned=owned, step=at)
                 self._called_steps.hand_over(at)
@@ -470,10 +481,13 @@ class Recorder:
             if self._life.closed:
                 self._life.failures.warn_of_loss()
             return None
-        if step is None and mode is None and self.clock.step is not None:
-            return self.clock.step
+        opened = self.clock.step
+        # A fast path: many numbers are saved at the same step.
+        if mode is None and opened is not None and (step is None or (type(step) is int and step == opened.mode_step)):
+            return opened
         number, mode = None if step is None else step_number(step), None if mode is None else ModeKeys.parse(mode)
-        self._start()
+        if not self._run.open:
+            self._start()
         found = self._called_steps.find(number, mode) if self._life.active else None
         return found if self._life.active else None
 

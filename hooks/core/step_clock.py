@@ -93,7 +93,7 @@ class StepClock:
 
     def close(self) -> Step | None:
         """Close the open step and return it, if there is one."""
-        if self.step is not None:
+        if self.step is not None and self._checkpoint.writes:
             self._checkpoint.keep(self.newest())
         return self._take()
 

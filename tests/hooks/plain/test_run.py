@@ -1,0 +1,117 @@
+"""The run of a program without a framework."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensortrial
+from tensortrial import Run, create_trial
+from tensortrial.errors import ConfigurationError, RunExists
+from tensortrial.mode import modes
+
+
+def values(out: str, name: str) -> dict[int, float]:
+    tensor = create_trial(out).tensor(name)
+    return {step: float(tensor.value(step)) for step in tensor.steps()}
+
+
+def test_numbers_and_arrays_are_saved_at_their_steps(out: str) -> None:
+    with Run(out, metadata={"lr": 0.1}) as run:
+        for step in (0, 10, 20):
+            run.log({"loss": 1 / (step + 1), "accuracy": np.float32(0.5)}, step=step)
+            run.save_tensor("weights", np.full((2, 3), step), step=step)
+        run.save_tensor("late", np.arange(100_000), step=10)
+    trial = create_trial(out)
+    assert trial.steps() == [0, 10, 20]
+    assert values(out, "loss") == {0: 1.0, 10: 1 / 11, 20: 1 / 21}
+    assert trial.tensor("weights").value(20).tolist() == [[20] * 3] * 2
+    assert trial.tensor("late").value(10)[-1] == 99_999
+    assert trial.info.framework == "none"
+    assert trial.info.metadata["lr"] == 0.1
+    assert trial.info.versions["numpy"] == np.__version__
+
+
+def test_a_name_that_the_step_has_begins_the_next_one(out: str) -> None:
+    with Run(out) as run:
+        for value in range(5):
+            run.save_scalar("x", value)
+        for value in range(2):
+            run.log({"y": value, "z": -value})
+            run.save_tensor("w", [value, value])
+    assert values(out, "x") == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
+    assert values(out, "y") == {4: 0, 5: 1}
+    assert create_trial(out).tensor("w").steps() == [4, 5]
+
+
+def test_inside_a_step_the_last_value_counts(out: str) -> None:
+    with Run(out) as run:
+        for step in (5, 6):
+            with run.step(step, mode=modes.TRAIN):
+                run.log({"x": 0.0})
+                run.log({"x": step})
+        run.begin_step(mode="EVAL")
+        run.log({"x": 7.0})
+        run.end_step()
+    tensor = create_trial(out).tensor("x")
+    assert [float(tensor.value(step, modes.TRAIN)) for step in tensor.steps(modes.TRAIN)] == [5.0, 6.0]
+    assert tensor.steps(modes.EVAL) == [0]
+
+
+def test_what_cannot_be_saved_is_logged_and_the_rest_is_saved(
+    out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    with Run(out) as run:
+        run.log({"bad": "high", "x": float("nan"), "nested": {"y": 1}, 5: 1.0}, step=0)
+        run.save_tensor("objects", object(), step=0)
+        run.save_tensor("x", [1.0], step="a")  # type: ignore[arg-type]
+    assert create_trial(out).tensor_names() == ["x"]
+    assert len(caplog.messages) == 5
+
+
+def test_an_exception_in_the_program_passes_and_the_run_is_closed(out: str) -> None:
+    def program() -> None:
+        with Run(out) as run:
+            run.log({"x": 1.0})
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        program()
+    assert create_trial(out).loaded_all_steps
+    assert values(out, "x") == {0: 1.0}
+
+
+def test_a_run_is_never_overwritten_and_may_be_resumed(out: str) -> None:
+    with Run(out) as run:
+        run.log({"x": 1.0}, step=3)
+    with pytest.raises(RunExists, match="resume=True"):
+        Run(out)
+    with Run(out, resume=True) as run:
+        run.log({"x": 2.0})
+    assert values(out, "x") == {3: 1.0, 4: 2.0}
+    with pytest.raises(ConfigurationError):
+        Run("")
+
+
+def test_an_empty_run_is_no_run(out: str) -> None:
+    with Run(out):
+        pass
+    assert not Path(out).exists()
+
+
+def test_a_run_needs_numpy_and_no_framework(out: str) -> None:
+    program = (
+        "import sys, tensortrial\n"
+        f"with tensortrial.Run({out!r}) as run: run.log({{'x': 1.0}}, step=0)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {"duckdb", "torch", "tensorflow", "keras", "xgboost", "jax", "mxnet"}.isdisjoint(loaded)
+    assert json.loads((Path(out) / "run.json").read_bytes())["framework"] == "none"
+    assert tensortrial.create_trial(out).steps() == [0]
