@@ -68,8 +68,9 @@ def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
     apart, steps, most = 0, 0, 0.0
     comparable = a.dtype == b.dtype and _is_float(a)
     for x, y in _blocks(a, b):
-        between = _steps_between(x, y) if comparable else None
-        agree, distance = _agree(x, y, between, tolerance)
+        with np.errstate(all="ignore"):  # a signaling NaN, and infinity minus infinity
+            between = _steps_between(x, y) if comparable else None
+            agree, distance = _agree(x, y, between, tolerance)
         apart += int(len(x) - np.count_nonzero(agree))
         if distance.size:
             most = float(np.maximum(most, distance.max()))
@@ -82,18 +83,19 @@ def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
 def _agree(x: Array, y: Array, between: Array | None, tolerance: Tolerance) -> tuple[Array, Array]:
     """Return which elements agree, and |x-y|, 0 where both are NaN or the same infinity."""
     wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
-    with np.errstate(all="ignore"):
-        p, q = x.astype(wide), y.astype(wide)
-        alike: Array = np.equal(p, q) | (np.isnan(p) & np.isnan(q))
-        distance = np.where(alike, 0.0, np.abs(p - q))
-        if x.dtype.kind in "iu" and y.dtype.kind in "iu":
-            alike = np.equal(x, y)  # float64 does not hold all of int64
-        if tolerance.is_exact:
-            return (_same_bits(x, y) if x.dtype == y.dtype else alike), distance
-        finite = np.isfinite(p) & np.isfinite(q)
-        close = finite & (distance <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(q))
-        if tolerance.ulps is not None and between is not None:
-            close |= finite & (between <= np.uint64(tolerance.ulps))
+    p, q = x.astype(wide), y.astype(wide)
+    alike: Array = np.equal(p, q) | (np.isnan(p) & np.isnan(q))
+    distance = np.where(alike, 0.0, np.abs(p - q))
+    if x.dtype.kind in "iu" and y.dtype.kind in "iu":
+        # float64 does not hold all of int64.
+        alike = np.equal(x, y)
+        distance = np.where(alike, 0.0, np.maximum(distance, 1.0))
+    if tolerance.is_exact:
+        return (_same_bits(x, y) if x.dtype == y.dtype else alike), distance
+    finite = np.isfinite(p) & np.isfinite(q)
+    close = finite & (distance <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(q))
+    if tolerance.ulps is not None and between is not None:
+        close |= finite & (between <= np.uint64(tolerance.ulps))
     return alike | close, distance
 
 
