@@ -388,7 +388,8 @@ class Hook(BaseHook):
     def _end_step(self) -> None:
         self._resolve_modules()
         if self.saving:
-            self._unsaved.note_due_step()
+            if not self.recorder.clock.held:
+                self._unsaved.note_due_step()
             if OPTIMIZER in self._moments:
                 self._optimizers.warn_if_none()
             self._missed.check(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
@@ -457,7 +458,10 @@ class Hook(BaseHook):
             # A pipeline scales the sum of the gradients of its microbatches once all of them are through.
             if root.in_pipeline and LOCAL in self._moments and root.gradients_saved_at is not self.recorder.step:
                 self._save_gradients(root, module)
+        saved = self.saving
         self.recorder.release_step()
+        if saved and not self.saving:
+            self._unsaved.note_due_step()
 
     # Registering.
 

@@ -223,3 +223,15 @@ def test_a_hook_that_saves_anything_says_nothing(make_hook: Any, caplog: pytest.
             hook.record_tensor_value("loss", loss)
     hook.close()
     assert not warnings_of(caplog)
+
+
+def test_batches_that_one_step_accumulates_are_not_steps_that_saved_nothing(
+    make_hook: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Net()
+    hook = make_hook(include_collections=["weights"])
+    hook.register_module(net)
+    with hook.step():
+        train(net, 3)
+    hook.close()
+    assert warnings_of(caplog) == []
