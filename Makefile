@@ -164,7 +164,7 @@ build/env-spark: build/env
 
 # Models that nobody here wrote join .venv only when asked for. torchvision, which timm needs, comes for CUDA only.
 .PHONY: env-models
-env-models: env-tf build/env-models  ## Add transformers and peft to .venv, with TensorFlow and Keras
+env-models: env-tf build/env-models  ## Add transformers, peft, accelerate and Lightning to .venv, with TensorFlow and Keras
 
 build/env-models: build/env-tf
 	$(PY) -m pip install $(call PINNED,main) 'tensortrial[models]'
@@ -260,6 +260,10 @@ demo: env  ## Train a CNN in one process and watch it from a second
 demo-keras: env-tf  ## Train with Keras and show the run
 	$(PY) examples/digits_keras.py
 
+.PHONY: demo-hf
+demo-hf: env-models  ## Fine-tune a small language model with the Trainer of transformers, and show the run
+	$(PY) examples/text_transformers.py
+
 .PHONY: demo-xgboost
 demo-xgboost: env  ## Boost trees, and query the run by SQL and rules
 	$(PY) examples/breast_cancer_xgboost.py
@@ -325,7 +329,8 @@ test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS) tests/models
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS) tests/models \
+	    $(foreach page,transformers lightning accelerate,'$(TEST_PAGE)[$(page).md]')
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
 
 .PHONY: test-horovod

@@ -46,6 +46,7 @@ TensorTrialError
 ├── ExportError (OSError)                   the target of an export refused, or cannot be reached
 │   └── TableMismatch (ValueError)              the target holds the table with other columns
 ├── MissingExtra (ImportError)              an optional dependency is not installed
+├── UnsupportedFramework (ImportError)      a library is too old for its callback
 └── RuleError                               something that concerns a rule
     ├── RuleEvaluationConditionMet              a rule fired; not a failure
     └── InsufficientInformationForRuleInvocation (LookupError)  the run does not hold what a rule needs
@@ -382,6 +383,17 @@ class MissingExtra(TensorTrialError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.package, self.extra = package, extra
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'tensortrial[{extra}]'")
+
+
+class UnsupportedFramework(TensorTrialError, ImportError):
+    """The library `package` has the version `version`, and its callback needs `oldest` or newer."""
+
+    def __init__(self, package: str, version: str, oldest: str) -> None:
+        self.package, self.version, self.oldest = package, version, oldest
+        super().__init__(
+            f"{package} {version} is too old for the callback of tensortrial, which needs {oldest} or newer: "
+            f"pip install '{package}>={oldest}'"
+        )
 
 
 class RuleError(TensorTrialError):

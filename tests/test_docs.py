@@ -27,10 +27,13 @@ PAGES = [
 ]
 # Pages of a framework, each with the package that its examples need; they make their own runs.
 FRAMEWORK_PAGES = {
+    "accelerate.md": "accelerate",
     "comparing.md": "torch",
+    "lightning.md": "lightning",
     "mxnet.md": "mxnet",
     "tensorboard.md": "tensorboard",
     "tensorflow.md": "tensorflow",
+    "transformers.md": "transformers",
     "xgboost.md": "xgboost",
 }
 

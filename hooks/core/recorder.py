@@ -524,6 +524,11 @@ class Recorder:
             self._run.claim()
             self.clock.continue_after(self._run.progress)
 
+    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Keep more values with the run, next to those of the options. Once the run has begun, this changes nothing."""
+        with self._lock:
+            self._run.add_metadata(metadata)
+
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
         if self._life.active:

@@ -130,6 +130,14 @@ class RunWriter:
         """Set the worker to write as, before the run is claimed."""
         self.worker, self.num_workers = worker, num_workers
 
+    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Keep more values with the run. Once the run is claimed, this changes nothing.
+
+        Raises:
+            ConfigurationError: The metadata is not a mapping.
+        """
+        self._metadata = {**checked_metadata(metadata), **self._metadata}
+
     @property
     def open(self) -> bool:
         """Whether the run is claimed, and not closed yet."""

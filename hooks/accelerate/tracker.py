@@ -1,0 +1,144 @@
+"""The tracker for Accelerate: what `accelerator.log` logs, and the tensors of a training loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tensortrial.errors import MissingExtra
+from tensortrial.mode import ModeKeys
+
+from ..core.base_hook import guarded
+from ..core.integrations import check_hook_arguments, check_version, default_out_dir, numbers_in
+from ..core.recorder import Recorder
+from ..pytorch import Hook
+
+try:
+    import accelerate
+except ImportError as exc:
+    raise MissingExtra("accelerate", "accelerate", "the tracker for Accelerate") from exc
+
+check_version("accelerate", accelerate.__version__, oldest="1.1", newest_tested="1.15")
+
+from accelerate.state import GradientState  # noqa: E402 - the sentence about an old accelerate comes first
+from accelerate.tracking import GeneralTracker  # noqa: E402
+
+
+class Tracker(GeneralTracker):  # type: ignore[misc]
+    """Saves what `accelerator.log` logs, and the tensors of the steps of a training loop.
+
+    Pass it to `Accelerator(log_with=…)`. Or register the class with `accelerate.tracking.register_tracker_class` and
+    pass `log_with="tensortrial"`: then the name of the project is the folder of the run.
+
+    Args:
+        out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
+            in the working directory, with a number if a run is there.
+        hook: A hook of your own, instead of `out_dir` and `options`.
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. With `include_workers="all"` every process
+            saves.
+
+    Raises:
+        ConfigurationError: Both `hook` and arguments of one were given.
+    """
+
+    name = "tensortrial"
+    requires_logging_directory = False
+    main_process_only = False
+    """The hook itself decides which processes save, by `include_workers`."""
+
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
+    ) -> None:
+        super().__init__()
+        check_hook_arguments(Hook, out_dir, hook, options)
+        self._out_dir, self._options, self._hook = out_dir, options, hook
+        self._open: ModeKeys | None = None
+        """The mode of the open step."""
+
+    @property
+    def hook(self) -> Hook:
+        """The hook: register models, losses and optimizers with it. It is made when it is first needed."""
+        if self._hook is None:
+            self._hook = Hook(default_out_dir("", False) if self._out_dir is None else self._out_dir, **self._options)
+        return self._hook
+
+    @property
+    def tracker(self) -> Hook:
+        """The hook, by the name that `accelerator.get_tracker(…, unwrap=True)` uses."""
+        return self.hook
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of the hook."""
+        return self.hook.recorder
+
+    @contextmanager
+    def step(self, number: int | None = None, mode: ModeKeys | str = ModeKeys.TRAIN) -> Iterator[None]:
+        """Make the batches that Accelerate accumulates one step.
+
+            with accelerator.accumulate(model), tracker.step():
+                …
+
+        In mode TRAIN the step goes on until a batch after which gradients are synchronized. In another mode each block
+        is a step.
+
+        Args:
+            number: The number of the step. Default: the next one.
+            mode: modes.TRAIN, EVAL or PREDICT.
+
+        Yields:
+            None.
+        """
+        self._begin(number, mode)
+        synchronizes = True
+        try:
+            yield
+            synchronizes = self._open is not ModeKeys.TRAIN or GradientState().sync_gradients
+        finally:
+            if synchronizes:
+                self._end()
+
+    @guarded
+    def _begin(self, number: int | None, mode: ModeKeys | str) -> None:
+        parsed = ModeKeys.parse(mode)
+        if self._open is parsed:
+            return
+        self._end()
+        self.hook.begin_step(step=number, mode=parsed)
+        self._open = parsed
+
+    @guarded
+    def _end(self) -> None:
+        if self._open is not None:
+            self._open = None
+            self.hook.end_step()
+
+    # What Accelerate calls.
+
+    def start(self) -> None:
+        """Make the hook, when `init_trackers` is called: before that, Accelerate may not know the process's rank."""
+        self.hook.recorder  # noqa: B018 - made by the property
+
+    def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+        """Keep the configuration of `init_trackers`, which becomes metadata of the run if it has not begun.
+
+        Args:
+            values: The configuration.
+        """
+        self.hook.recorder.add_metadata(values)
+
+    def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+        """Save values.
+
+        Args:
+            values: Numbers by their names. What is not a number is left out.
+            step: The step, in mode TRAIN. Default: the open one.
+        """
+        self.hook.log(numbers_in(values), step=step, mode=None if step is None else ModeKeys.TRAIN)
+
+    def finish(self) -> None:
+        """Close the run, when `end_training` is called."""
+        if self._hook is not None:
+            self._hook.close()

@@ -1,0 +1,107 @@
+"""What the callbacks for training libraries share: Trainer, Lightning, Accelerate."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any
+
+from tensortrial.errors import ConfigurationError, UnsupportedFramework
+
+from .user_values import shown
+
+logger = logging.getLogger("tensortrial.hooks")
+
+OUT_DIR_VARIABLE = "TENSORTRIAL_OUT_DIR"
+
+
+def check_version(package: str, version: str, oldest: str, newest_tested: str) -> None:
+    """Check that a library is one that its callback works with.
+
+    A newer major version than the newest tested one is logged: most likely it works.
+
+    Args:
+        package: The name of the library.
+        version: Its version, such as "5.23.0".
+        oldest: The oldest version that has what the callback needs.
+        newest_tested: The newest version that the tests ran with.
+
+    Raises:
+        UnsupportedFramework: The library is older than `oldest`.
+    """
+    if _release(version) < _release(oldest):
+        raise UnsupportedFramework(package, version, oldest)
+    if _release(version)[:1] > _release(newest_tested)[:1]:
+        logger.warning(
+            "%s %s is newer than %s, the newest that tensortrial was tested with; if steps or tensors are missing, "
+            "look for a newer tensortrial",
+            package,
+            version,
+            newest_tested,
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (5, 23, 0) of "5.23.0.dev0"."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def check_hook_arguments(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
+    """Check what a callback was made with: a hook, or the arguments of one.
+
+    Args:
+        hook_type: The class of the hook that is made from the arguments.
+        out_dir: The folder of the run, None for the default.
+        hook: The user's own hook, None if one is to be made.
+        options: Further arguments for the constructor.
+
+    Raises:
+        ConfigurationError: Both were given, or `hook` is not a hook.
+        TypeError: The hook has no such argument.
+    """
+    if hook is None:
+        try:
+            inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
+        except TypeError as exc:
+            raise TypeError(f"{exc}; help(tensortrial.hooks.pytorch.Hook.__init__) lists the arguments") from None
+    elif out_dir is not None or options:
+        raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
+    elif not isinstance(hook, hook_type):  # type: ignore[arg-type]
+        raise ConfigurationError(f"hook must be a tensortrial.hooks.pytorch.Hook, got {shown(hook)}")
+
+
+def default_out_dir(parent: str | os.PathLike[str], resumes: bool) -> str:
+    """Return where to save a run of which the user did not say where.
+
+    Args:
+        parent: The folder of the training's own output.
+        resumes: Continue the newest run there.
+
+    Returns:
+        The value of TENSORTRIAL_OUT_DIR, else `<parent>/tensortrial`. If there is such a run already, and this one does
+        not continue it, -2, -3 and so on is appended.
+    """
+    if found := os.environ.get(OUT_DIR_VARIABLE):
+        return found
+    first = newest = os.path.join(os.fspath(parent), "tensortrial")
+    count = 1
+    while os.path.isdir(newest):
+        count += 1
+        previous, newest = newest, f"{first}-{count}"
+    return previous if resumes and count > 1 else newest
+
+
+def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of a library's logs that are numbers, or arrays or tensors of one element."""
+    return {name: float(value) for name, value in logs.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Real):
+        return True
+    return (hasattr(value, "numel") and value.numel() == 1) or getattr(value, "size", None) == 1

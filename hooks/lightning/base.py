@@ -1,0 +1,28 @@
+"""Lightning, under the one of its two names by which the job uses it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from tensortrial.errors import MissingExtra
+
+from ..core.integrations import check_version
+
+_NAMES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def _imported() -> Any:
+    # A job that uses the older name would otherwise load the library twice.
+    names = sorted(_NAMES, key=lambda name: name not in sys.modules)
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise MissingExtra("lightning", "lightning", "the callback for Lightning")
+
+
+lightning = _imported()
+check_version("lightning", lightning.__version__, oldest="2.0", newest_tested="2.6")

@@ -1,0 +1,266 @@
+"""The callback for Lightning: the tensors of a LightningModule."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from tensortrial.mode import ModeKeys
+
+from ..core.base_hook import guarded
+from ..core.integrations import check_hook_arguments, default_out_dir
+from ..core.recorder import Recorder
+from ..pytorch import Hook, SaveConfig
+from .base import lightning
+from .logger import Logger
+
+logger = logging.getLogger("tensortrial.hooks")
+
+
+class Callback(lightning.Callback):  # type: ignore[misc]
+    """Saves the tensors of a training by Lightning.
+
+    A step is one update of the optimizers, with all the batches that it accumulates, in mode TRAIN and with the number
+    that Lightning logs: the first is 0. With automatic optimization, gradients are those that the optimizer uses, after
+    accumulation, averaging and clipping; with manual optimization, those at each call of an optimizer's `step`. A batch
+    of a validation or a test is a step in mode EVAL, one of a prediction in mode PREDICT; with several data loaders its
+    number is saved as the scalar `dataloader_idx`. The sanity check is not saved. What the module logs is saved, too. A
+    training that resumes from a checkpoint continues the run: steps that were saved before it was interrupted are not
+    saved again.
+
+    Args:
+        out_dir: The folder or URL of the run. Default: the run of the Trainer's `Logger`, if it has one of this
+            package; else the environment variable TENSORTRIAL_OUT_DIR; else `tensortrial` in the Trainer's
+            `default_root_dir`, with a number if a run is there.
+        hook: A hook of your own, instead of `out_dir` and `options`.
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. The default of `save_config` is each step that
+            is a multiple of the Trainer's `log_every_n_steps`.
+
+    Raises:
+        ConfigurationError: Both `hook` and arguments of one were given.
+    """
+
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
+    ) -> None:
+        check_hook_arguments(Hook, out_dir, hook, options)
+        self._out_dir, self._options = out_dir, options
+        self._hook = hook
+        self._is_off = False
+        self._next = 0
+        self._saved_before = -1
+        """The newest step of the first attempt, which a resumed training does not save again."""
+        self._accumulates = False
+        """Whether a step of the training has begun, and no optimizer has stepped since."""
+        self._in_step = False
+        """Whether a step of the hook is open, of the training or of an evaluation."""
+        self._stepped = self._warned = False
+        self._handles: list[Any] = []
+        self._loggers: list[Logger] = []
+
+    @property
+    def hook(self) -> Hook | None:
+        """The hook; None before training begins, if it is the callback's own."""
+        return self._hook
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of the hook."""
+        return self._used_hook.recorder
+
+    def close(self) -> None:
+        """Close the run, as the end of the process would."""
+        if self._hook is not None:
+            self._hook.close()
+
+    # What Lightning calls. The sanity check comes before `on_train_start`, so the model is not registered yet.
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make the hook, and register the model, unless steps follow that the run has already."""
+        step = _step_of(trainer)
+        resumes = trainer.ckpt_path is not None and step > 0
+        if step < self._next and not resumes:
+            self._is_off = True
+            logger.warning(
+                "nothing is saved of this training: its callback has saved another one to %s; make a Callback for each "
+                "training",
+                self.recorder.out_dir,
+            )
+            return
+        self._is_off = False
+        self._begin(trainer, pl_module, resumes)
+        if resumes:
+            # The first attempt may have gone on after its checkpoint. What it saved there is not saved twice.
+            self._saved_before = self._used_hook.mode_steps.get(ModeKeys.TRAIN, -1)
+            for each in self._loggers:
+                each.saved_before = self._saved_before
+        if step > self._saved_before:
+            self._used_hook.register_module(pl_module)
+        if self._saves:
+            for optimizer in trainer.optimizers:
+                self._used_hook.register_optimizer(optimizer)
+                if not pl_module.automatic_optimization:
+                    self._handles.append(optimizer.register_step_pre_hook(self._before_update))
+                self._handles.append(optimizer.register_step_post_hook(self._after_update))
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Begin a step, unless the open one accumulates."""
+        step = _step_of(trainer)
+        if self._saves and not self._accumulates and step > self._saved_before:
+            self._stepped = False
+            self._used_hook.register_module(pl_module)
+            self._begin_training_step(step)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """End the step, if an optimizer has stepped."""
+        if self._saves and self._stepped:
+            if pl_module.automatic_optimization:
+                # Lightning runs forward and backward inside the optimizer's step, and clips after its last callback.
+                self._used_hook.save_gradients()
+            self._end_training_step()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Publish what was saved. The run stays open: a test may follow."""
+        self._finish()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Publish what was saved until the error, also of its step."""
+        self._finish()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Publish what was saved: a spawned process ends after this."""
+        self._finish()
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Begin the step of a batch of a validation."""
+        if not trainer.sanity_checking:
+            self._begin_batch(trainer, pl_module, ModeKeys.EVAL, trainer.num_val_batches, dataloader_idx)
+
+    def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """End the step of a batch of a validation."""
+        if not trainer.sanity_checking:
+            self._end_batch()
+
+    def on_test_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Begin the step of a batch of a test."""
+        self._begin_batch(trainer, pl_module, ModeKeys.EVAL, trainer.num_test_batches, dataloader_idx)
+
+    def on_test_batch_end(self, *_: Any, **__: Any) -> None:
+        """End the step of a batch of a test."""
+        self._end_batch()
+
+    def on_predict_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Begin the step of a batch of a prediction."""
+        self._begin_batch(trainer, pl_module, ModeKeys.PREDICT, trainer.num_predict_batches, dataloader_idx)
+
+    def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
+        """End the step of a batch of a prediction."""
+        self._end_batch()
+
+    # Steps.
+
+    @property
+    def _used_hook(self) -> Hook:
+        assert self._hook is not None
+        return self._hook
+
+    @property
+    def _saves(self) -> bool:
+        return self._hook is not None and not self._is_off and not self._hook.recorder.closed
+
+    def _begin(self, trainer: Any, pl_module: Any, resumes: bool = False) -> None:
+        """Make the hook, if that was not done, and a logger that passes it what the module logs."""
+        ours = [each for each in trainer.loggers if isinstance(each, Logger)]
+        if self._hook is None:
+            self._hook = self._made_hook(trainer, pl_module, ours, resumes)
+        self._loggers = [each for each in ours if each.experiment is self._hook]
+        if not ours:
+            # Lightning passes the values of `self.log` to loggers only.
+            self._loggers = [Logger(hook=self._hook)]
+            trainer.loggers = [*trainer.loggers, *self._loggers]
+
+    def _made_hook(self, trainer: Any, pl_module: Any, loggers: list[Logger], resumes: bool) -> Hook:
+        if loggers and self._out_dir is None and not self._options:
+            return loggers[0].make_hook(resumes)
+        interval = max(1, int(trainer.log_every_n_steps or 1))
+        options = {"save_config": SaveConfig(save_interval=interval), **self._options}
+        options["resume"] = resumes or options.get("resume", False)
+        out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
+        hook = Hook(out_dir, **options)
+        hook.recorder.add_metadata(pl_module.hparams)
+        logger.info("tensors of this training are saved to %s", hook.out_dir)
+        return hook
+
+    @guarded
+    def _begin_training_step(self, step: int) -> None:
+        self._next = step + 1
+        for each in self._loggers:
+            each.newest_step = step
+        self._accumulates = self._in_step = True
+        self._used_hook.begin_step(step=step, mode=ModeKeys.TRAIN)
+
+    def _end_training_step(self) -> None:
+        self._accumulates = False
+        self._end_step()
+
+    @guarded
+    def _end_step(self) -> None:
+        if self._in_step:
+            self._in_step = False
+            self._used_hook.end_step()
+
+    def _before_update(self, *_: Any) -> None:
+        if self._saves:
+            self._used_hook.save_gradients()
+
+    def _after_update(self, *_: Any) -> None:
+        self._stepped = True
+
+    def _begin_batch(self, trainer: Any, pl_module: Any, mode: ModeKeys, loaders: Any, dataloader_idx: int) -> None:
+        if self._hook is None:  # an evaluation without a training
+            self._begin(trainer, pl_module)
+        if self._saves and self._next > self._saved_before:
+            self._used_hook.register_module(pl_module)
+            self._begin_evaluation_step(
+                mode, dataloader_idx if isinstance(loaders, list) and len(loaders) > 1 else None
+            )
+
+    @guarded
+    def _begin_evaluation_step(self, mode: ModeKeys, dataloader_idx: int | None) -> None:
+        if self._in_step and not self._warned:
+            self._warned = True
+            logger.warning(
+                "step %d of the training is saved without the batches after a validation, because that ran while the "
+                "step accumulated batches; make val_check_interval a multiple of accumulate_grad_batches",
+                self._next - 1,
+            )
+        self._end_step()
+        self._in_step = True
+        self._used_hook.begin_step(mode=mode)
+        if dataloader_idx is not None:
+            self._used_hook.save_scalar("dataloader_idx", dataloader_idx)
+
+    def _end_batch(self) -> None:
+        if self._saves:
+            self._end_step()
+
+    def _finish(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._saves:
+            self._end_training_step()
+            self._used_hook.flush()
+
+
+def _step_of(trainer: Any) -> int:
+    """Return the number that Lightning logs the next update at. `global_step` counts each of several optimizers."""
+    loop = trainer.fit_loop.epoch_loop
+    return int(getattr(loop, "_batches_that_stepped", trainer.global_step))

@@ -1,0 +1,31 @@
+"""The entry point `lightning.pytorch.callbacks_factory`: a callback that an environment variable switches on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import Any
+
+logger = logging.getLogger("tensortrial.hooks")
+
+VARIABLE = "TENSORTRIAL_LIGHTNING"
+"""Set it to 1, or to a JSON object of arguments for the callback: {"out_dir": "runs/x", "save_all": true}."""
+
+
+def callbacks() -> list[Any]:
+    """Return the callbacks that each Trainer of Lightning gets: none, unless TENSORTRIAL_LIGHTNING is set."""
+    value = os.environ.get(VARIABLE, "").strip()
+    if value.lower() in ("", "0", "false"):
+        return []
+    from .callback import Callback
+
+    try:
+        arguments = json.loads(value)
+        return [Callback(**arguments) if isinstance(arguments, dict) else Callback()]
+    except (TypeError, ValueError) as exc:
+        # A training that asks for nothing itself is not ended for it.
+        logger.error(
+            "%s must be 1, or a JSON object of arguments for the callback; nothing is saved: %s", VARIABLE, exc
+        )
+        return []

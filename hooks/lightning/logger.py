@@ -1,0 +1,103 @@
+"""The logger for Lightning: what `self.log` logs, as scalars of a run."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from tensortrial.mode import ModeKeys
+
+from ..core.integrations import check_hook_arguments, default_out_dir, numbers_in
+from ..pytorch import Hook
+from .base import lightning
+
+
+class Logger(lightning.loggers.Logger):  # type: ignore[misc]
+    """Saves what a LightningModule logs, as scalars of the steps that Lightning logs them at, in mode TRAIN.
+
+    A `Callback` of the same Trainer that was made without arguments saves its tensors to the same run.
+
+    Args:
+        out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
+            in the working directory, with a number if a run is there.
+        hook: A hook of your own, instead of `out_dir` and `options`.
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`.
+
+    Raises:
+        ConfigurationError: Both `hook` and arguments of one were given.
+    """
+
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
+    ) -> None:
+        super().__init__()
+        check_hook_arguments(Hook, out_dir, hook, options)
+        self._out_dir, self._options, self._hook = out_dir, options, hook
+        self.newest_step = -1
+        """The newest step of the training, if a `Callback` counts it."""
+        self.saved_before = -1
+        """The newest step that an earlier attempt of the training saved, which is not saved again."""
+
+    @property
+    def experiment(self) -> Hook:
+        """The hook. It is made when it is first needed."""
+        if self._hook is None:
+            self._hook = self.make_hook()
+        return self._hook
+
+    def make_hook(self, resumes: bool = False) -> Hook:
+        """Make the hook, or return the one that is there.
+
+        Args:
+            resumes: Continue the run that is in the folder.
+
+        Returns:
+            The hook.
+        """
+        if self._hook is None:
+            out_dir = default_out_dir("", resumes) if self._out_dir is None else self._out_dir
+            self._hook = Hook(out_dir, **{**self._options, "resume": resumes or self._options.get("resume", False)})
+        return self._hook
+
+    @property
+    def name(self) -> str:
+        """The name that Lightning uses in paths of checkpoints."""
+        return "tensortrial"
+
+    @property
+    def version(self) -> str:
+        """The version that Lightning uses in paths of checkpoints: the last part of the run's path."""
+        out_dir = self._hook.out_dir if self._hook is not None else self._out_dir
+        return os.path.basename(os.fspath(out_dir or "").rstrip("/")) or "run"
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Save metrics.
+
+        Args:
+            metrics: Numbers by their names. What is not a number is left out.
+            step: The step. Default: the open one.
+        """
+        if step is not None and step == self.newest_step + 1 and step:
+            # Lightning numbers what it logs after the training, such as a test, as if one more step had been.
+            step -= 1
+        if step is None or step > self.saved_before:
+            self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
+
+    def log_hyperparams(self, params: Mapping[str, Any] | Namespace | None = None, *_: Any, **__: Any) -> None:
+        """Keep hyperparameters, which become metadata of the run if it has not begun.
+
+        Args:
+            params: The hyperparameters.
+        """
+        found = vars(params) if isinstance(params, Namespace) else params
+        self.experiment.recorder.add_metadata(found or {})
+
+    def save(self) -> None:
+        """Do nothing: the hook publishes by itself."""
+
+    def finalize(self, status: str) -> None:
+        """Publish what was saved. The run stays open: a test may follow the training."""
+        if self._hook is not None:
+            self._hook.flush()

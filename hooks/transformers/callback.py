@@ -1,0 +1,220 @@
+"""The callback for the Trainer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from typing import Any
+
+from tensortrial.errors import MissingExtra
+from tensortrial.mode import ModeKeys
+
+from ..core.base_hook import guarded
+from ..core.callbacks import UncopiedCallback
+from ..core.integrations import check_hook_arguments, check_version, default_out_dir, numbers_in
+from ..core.recorder import Recorder
+from ..pytorch import Hook, SaveConfig
+
+try:
+    import transformers
+except ImportError as exc:
+    raise MissingExtra("transformers", "transformers", "the callback for the Trainer") from exc
+
+check_version("transformers", transformers.__version__, oldest="5.0", newest_tested="5.23")
+
+import torch  # noqa: E402 - the sentence about a missing or old transformers comes first
+from transformers import TrainerCallback, TrainerState, TrainingArguments  # noqa: E402
+from transformers.integrations import integration_utils  # noqa: E402
+
+logger = logging.getLogger("tensortrial.hooks")
+
+
+class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
+    """Saves the tensors of a training by the Trainer.
+
+    A step is one update of the optimizer, with all the batches that it accumulates, in mode TRAIN and with the number
+    that the Trainer logs: the first is 1. Gradients are those that the optimizer uses, after accumulation, averaging
+    and clipping. A batch of an evaluation or a prediction is a step in mode EVAL, also if it runs the model often. What
+    the Trainer logs is saved as scalars of its step, `eval_loss` too. A training that resumes from a checkpoint
+    continues the run: steps that were saved before it was interrupted are not saved again.
+
+    Args:
+        out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else
+            `tensortrial` in the Trainer's `output_dir`, with a number if a run is there.
+        hook: A hook of your own, instead of `out_dir` and `options`.
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. The default of `save_config` is the first
+            step, and each that is a multiple of `logging_steps`.
+
+    Raises:
+        ConfigurationError: Both `hook` and arguments of one were given.
+    """
+
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
+    ) -> None:
+        check_hook_arguments(Hook, out_dir, hook, options)
+        self._out_dir, self._options = out_dir, options
+        self._hook = hook
+        self._is_off = False
+        self._newest = 0
+        self._saved_before = -1
+        """The newest step of the first attempt, which a resumed training does not save again."""
+        self._in_step = self._awaits_log = False
+        self._evaluation: _BeginBatch | None = None
+
+    @property
+    def hook(self) -> Hook | None:
+        """The hook; None before training begins, if it is the callback's own."""
+        return self._hook
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of the hook."""
+        assert self._hook is not None
+        return self._hook.recorder
+
+    def close(self) -> None:
+        """Close the run, as the end of the process would."""
+        if self._hook is not None:
+            self._hook.close()
+
+    # What the Trainer calls.
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any
+    ) -> None:
+        """Make the hook, and register the model, unless steps follow that the run has already."""
+        if self._newest and not state.global_step:
+            self._is_off = True
+            logger.warning(
+                "nothing is saved of this training: its callback has saved another one to %s; make a "
+                "TensorTrialCallback for each training",
+                self.recorder.out_dir,
+            )
+            return
+        self._begin(args, state, model)
+        if optimizer is not None and self._hook is not None:
+            self._hook.register_optimizer(optimizer)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        """Begin the step whose number the Trainer has when it is over."""
+        if not self._saves:
+            return
+        self._end_step()
+        self._newest = state.global_step + 1
+        if self._newest > self._saved_before:
+            self._register(model)
+            self._begin_step(self._newest, ModeKeys.TRAIN)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save the gradients as the optimizer is about to use them."""
+        if self._saves and self._hook is not None:
+            self._hook.save_gradients()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the step, after the Trainer's log of it if there is one. What runs now is an evaluation."""
+        self._awaits_log = control.should_log
+        if self._saves and not self._awaits_log:
+            self._end_step()
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: Any, control: Any, model: Any = None, **_: Any
+    ) -> None:
+        """End the step of a batch of an evaluation."""
+        if self._hook is None:  # an evaluation without a training
+            self._begin(args, state, model)
+        if self._saves:
+            self._end_step()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Save what the Trainer logs, at its step."""
+        if not (self._saves and self._hook is not None and logs) or state.global_step <= self._saved_before:
+            return
+        if self._in_step and self._awaits_log:
+            self._hook.log(numbers_in(logs))
+            self._end_step()
+        else:  # of an evaluation, or of the whole training
+            self._hook.log(numbers_in(logs), step=state.global_step, mode=ModeKeys.TRAIN)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Publish what was saved. The run stays open: an evaluation may follow."""
+        if self._saves and self._hook is not None:
+            self._end_step()
+            self._hook.flush()
+
+    # Steps.
+
+    @property
+    def _saves(self) -> bool:
+        return self._hook is not None and not self._is_off and not self._hook.recorder.closed
+
+    def _begin(self, args: TrainingArguments, state: TrainerState, model: Any) -> None:
+        if self._hook is None:
+            self._hook = self._made_hook(args, state)
+        if state.global_step:
+            # The first attempt may have gone on after its checkpoint. What it saved there is not saved twice.
+            self._saved_before = self._hook.mode_steps.get(ModeKeys.TRAIN, -1)
+        if state.global_step >= self._saved_before:
+            self._register(model)
+        self._hook.set_mode(ModeKeys.EVAL)
+
+    def _register(self, model: Any) -> None:
+        if self._evaluation is None and model is not None and self._hook is not None:
+            self._hook.register_module(model)
+            self._evaluation = _BeginBatch(self)
+            # Before the hook's own: the step has begun when the model does.
+            model.register_forward_pre_hook(self._evaluation, prepend=True)
+
+    def _made_hook(self, args: TrainingArguments, state: TrainerState) -> Hook:
+        resumes = state.global_step > 0
+        # With another strategy than "steps", `logging_steps` has its default, 500.
+        interval = max(1, int(state.logging_steps or args.logging_steps))
+        options = {"save_config": SaveConfig(save_interval=interval, save_steps=[1]), **self._options}
+        out_dir = self._out_dir
+        if out_dir is None:
+            out_dir = default_out_dir(args.output_dir or "runs", resumes)
+        options["resume"] = resumes or options.get("resume", False)
+        hook = Hook(out_dir, **options)
+        hook.recorder.add_metadata({"trainer": args.to_sanitized_dict()})
+        logger.info("tensors of this training are saved to %s", hook.out_dir)
+        return hook
+
+    @guarded
+    def _begin_step(self, step: int | None, mode: ModeKeys) -> None:
+        assert self._hook is not None
+        self._in_step, self._awaits_log = True, False
+        self._hook.begin_step(step=step, mode=mode)
+
+    @guarded
+    def _end_step(self) -> None:
+        if self._in_step and self._hook is not None:
+            self._in_step = self._awaits_log = False
+            self._hook.end_step()
+            # A compiled model begins its steps without `_BeginBatch`.
+            self._hook.set_mode(ModeKeys.EVAL)
+
+    def begin_batch(self) -> None:
+        """Begin the step of a batch of an evaluation, because the model is about to run."""
+        if self._saves and (self._awaits_log or not self._in_step):
+            self._end_step()
+            self._begin_step(None, ModeKeys.EVAL)
+
+
+class _BeginBatch(UncopiedCallback):
+    """The forward pre-hook that begins a step of an evaluation, of which the Trainer calls back only the end."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: TensorTrialCallback) -> None:
+        # The model may outlive the training, and whoever trained.
+        self._callback = weakref.ref(callback)
+
+    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        callback = None if torch.compiler.is_compiling() else self._callback()
+        if callback is not None:
+            callback.begin_batch()
+
+
+# transformers looks the names of `report_to` up here.
+integration_utils.INTEGRATION_TO_CALLBACK.setdefault("tensortrial", TensorTrialCallback)

@@ -1,0 +1,383 @@
+"""The callback and the logger for Lightning, in trainings by Lightning itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+lightning = pytest.importorskip("lightning.pytorch")
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.hooks.lightning import Callback, Logger, factory  # noqa: E402
+from tensortrial.hooks.pytorch import Hook, SaveConfig, modes  # noqa: E402
+
+torch.set_num_threads(1)
+ROOT = Path(__file__).parent.parent.parent
+EACH = {"save_config": SaveConfig(save_interval=1)}
+# Lightning advises to use more processes for data, and a logger.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*is smaller than the logging interval:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*log_every_n_steps.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*Checkpoint directory .* exists and is not empty:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENSORTRIAL_OUT_DIR", "TENSORTRIAL_LIGHTNING"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def loader(batches: int, seed: int = 0) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    data = torch.randn(2 * batches, 4, generator=generator)
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, data.sum(1, keepdim=True)), batch_size=2)
+
+
+class Net(lightning.LightningModule):  # type: ignore[misc]
+    def __init__(self, rate: float = 0.1) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 1)
+        self.gradients: list[Any] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("val_loss", torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1]))
+
+    test_step = validation_step
+
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        return self.layer(batch[0])
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+        self.gradients.append(self.layer.weight.grad.clone().numpy())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=self.hparams.rate)
+
+
+class Adversaries(lightning.LightningModule):  # type: ignore[misc]
+    """Two optimizers in one step, as in a GAN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator, self.critic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        self.gradients: list[Any] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        first, second = self.optimizers()
+        first.zero_grad()
+        self.manual_backward(self.critic(self.generator(batch[0])).mean())
+        self.gradients.append(self.generator.weight.grad.clone().numpy())
+        first.step()
+        second.zero_grad()
+        self.manual_backward(-self.critic(batch[0]).mean())
+        second.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(each.parameters(), lr=0.1) for each in (self.generator, self.critic)]
+
+
+def made_trainer(folder: Path, *callbacks: Any, **options: Any) -> Any:
+    given = {
+        "default_root_dir": folder,
+        "max_epochs": 1,
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "log_every_n_steps": 1,
+        **options,
+    }
+    return lightning.Trainer(callbacks=list(callbacks), **given)
+
+
+def test_updates_are_steps_in_mode_train_and_the_sanity_check_is_none(tmp_path: Path) -> None:
+    callback = Callback(tmp_path / "run", save_all=True, **EACH)
+    made_trainer(tmp_path, callback, num_sanity_val_steps=2).fit(Net(), loader(2), loader(3))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1]
+    assert trial.steps(mode=modes.EVAL) == [0, 1, 2]
+    assert set(trial.modes()) == {modes.TRAIN, modes.EVAL}
+    assert trial.tensor("layer_output_0").steps(mode=modes.EVAL) == [0, 1, 2]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["metadata"]["rate"] == 0.1
+
+
+def test_accumulated_batches_are_one_step_with_the_gradients_of_the_optimizer(tmp_path: Path) -> None:
+    callback, net = Callback(tmp_path / "run", include_collections=["gradients"], **EACH), Net()
+    trainer = made_trainer(tmp_path, callback, accumulate_grad_batches=3, gradient_clip_val=0.01)
+    trainer.fit(net, loader(7))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    # Three batches, three, and the one that is left.
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2]
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    for step, expected in zip([0, 1, 2], net.gradients, strict=True):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+
+
+def test_a_step_of_several_optimizers_is_one_step(tmp_path: Path) -> None:
+    callback, net = Callback(tmp_path / "run", include_collections=["gradients"], **EACH), Adversaries()
+    made_trainer(tmp_path, callback).fit(net, loader(3))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2]
+    gradient = trial.tensor("gradient/Adversaries_generator.weight")
+    for step, expected in enumerate(net.gradients):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+
+
+def test_what_the_module_logs_is_saved_at_the_steps_of_lightning(tmp_path: Path) -> None:
+    callback = Callback(tmp_path / "run", **EACH)
+    csv = lightning.loggers.CSVLogger(tmp_path, name="csv", version="0")
+    trainer = made_trainer(tmp_path, callback, logger=csv, val_check_interval=2)
+    trainer.fit(Net(), loader(4), loader(1))
+    callback.close()
+    lines = (tmp_path / "csv" / "0" / "metrics.csv").read_text().splitlines()
+    rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
+    trial = create_trial(tmp_path / "run")
+    for name, steps in {"train_loss": [0, 1, 2, 3], "val_loss": [1, 3]}.items():
+        logged = {int(row["step"]): float(row[name]) for row in rows if row[name]}
+        assert list(logged) == steps
+        assert trial.tensor(name).steps(mode=modes.TRAIN) == steps
+        for step, value in logged.items():
+            assert trial.tensor(name).value(step, mode=modes.TRAIN) == pytest.approx(value)
+
+
+def test_a_validation_within_an_accumulated_step_is_no_part_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    callback = Callback(tmp_path / "run", save_all=True, **EACH)
+    trainer = made_trainer(tmp_path, callback, accumulate_grad_batches=2, val_check_interval=1)
+    trainer.fit(Net(), loader(4), loader(1))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1]
+    assert trial.steps(mode=modes.EVAL) == [0, 1, 2, 3]
+    assert trial.tensor("gradient/Net_layer.weight").steps(mode=modes.EVAL) == []
+    (warning,) = [each.message for each in caplog.records if "is saved without" in each.message]
+    assert "step 0 of the training" in warning
+
+
+def test_several_data_loaders_are_told_apart(tmp_path: Path) -> None:
+    callback = Callback(tmp_path / "run", save_all=True, **EACH)
+    trainer = made_trainer(tmp_path, callback)
+    trainer.validate(Net(), [loader(2), loader(1, seed=1)], verbose=False)
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    index = trial.tensor("dataloader_idx")
+    assert [float(index.value(step, mode=modes.EVAL)) for step in trial.steps(mode=modes.EVAL)] == [0, 0, 1]
+
+
+def test_a_test_is_evaluation_and_a_prediction_is_prediction(tmp_path: Path) -> None:
+    callback, net = Callback(tmp_path / "run", save_all=True, **EACH), Net()
+    trainer = made_trainer(tmp_path, callback)
+    trainer.fit(net, loader(2))
+    trainer.test(net, loader(3), verbose=False)
+    trainer.predict(net, loader(1))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    found = {mode: trial.steps(mode=mode) for mode in (modes.TRAIN, modes.EVAL, modes.PREDICT)}
+    assert found == {modes.TRAIN: [0, 1], modes.EVAL: [0, 1, 2], modes.PREDICT: [0]}
+
+
+def test_what_was_saved_until_an_error_is_readable(tmp_path: Path) -> None:
+    class Fails(Net):
+        def on_before_zero_grad(self, optimizer: Any) -> None:
+            if self.global_step == 2:
+                raise RuntimeError("a CUDA error")
+
+    callback = Callback(tmp_path / "run", save_all=True, **EACH)
+    with pytest.raises(RuntimeError, match="a CUDA error"):
+        made_trainer(tmp_path, callback).fit(Fails(), loader(4))
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2]
+    assert "layer_output_0" in trial.tensor_names(step=2, mode=modes.TRAIN)
+
+
+def test_a_resumed_training_continues_the_run_at_its_checkpoint(tmp_path: Path) -> None:
+    """The first attempt ends after three steps, its checkpoint has two. The third is not saved twice."""
+    checkpoint = lightning.callbacks.ModelCheckpoint(tmp_path / "points", every_n_train_steps=2, save_top_k=-1)
+    options: dict[str, Any] = {"include_collections": ["weights"], **EACH}
+    first = Callback(tmp_path / "run", **options)
+    made_trainer(tmp_path, first, checkpoint, enable_checkpointing=True, max_steps=3).fit(Net(), loader(5))
+    first.close()
+    assert create_trial(tmp_path / "run").steps(mode=modes.TRAIN) == [0, 1, 2]
+
+    weights: dict[int, Any] = {}
+
+    class Seen(Net):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            weights[self.global_step] = self.layer.weight.detach().clone().numpy()
+
+    Seen.__name__ = "Net"
+    second = Callback(tmp_path / "run", **options)
+    (path,) = (tmp_path / "points").glob("*step=2*")
+    made_trainer(tmp_path, second).fit(Seen(), loader(5), ckpt_path=path)
+    second.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2, 3, 4]
+    assert list(weights) == [2, 3, 4]
+    weight = trial.tensor("Net_layer.weight")
+    for step in (3, 4):
+        assert (weight.value(step, mode=modes.TRAIN) == weights[step]).all()
+    for view in ("scalars", "tensor_values"):
+        twice = f"select name, mode, mode_step, count(*) from {view} group by all having count(*) > 1"
+        assert trial.sql(twice).fetchall() == []
+    assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2, 3, 4]
+
+
+def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> None:
+    logger = Logger(tmp_path / "run")
+    made_trainer(tmp_path, logger=logger).fit(Net(rate=0.2), loader(3))
+    logger.experiment.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["metadata"]["rate"] == 0.2
+
+
+def test_a_callback_without_arguments_saves_to_the_run_of_the_logger(tmp_path: Path) -> None:
+    logger, callback = Logger(tmp_path / "run", include_collections=["weights"], **EACH), Callback()
+    made_trainer(tmp_path, callback, logger=logger).fit(Net(), loader(2))
+    assert callback.hook is logger.experiment
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert {"train_loss", "Net_layer.weight"} <= set(trial.tensor_names())
+    assert trial.steps(mode=modes.TRAIN) == [0, 1]
+
+
+def test_a_callback_that_is_used_twice_saves_the_first_training_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    callback = Callback(tmp_path / "run", save_all=True, **EACH)
+    made_trainer(tmp_path, callback).fit(Net(), loader(2))
+    made_trainer(tmp_path, callback).fit(Net(), loader(4))
+    assert create_trial(tmp_path / "run").steps(mode=modes.TRAIN) == [0, 1]
+    assert "make a Callback for each training" in caplog.text
+
+
+def test_training_is_the_same_with_and_without_a_callback(tmp_path: Path) -> None:
+    plain, hooked = Net(), Net()
+    made_trainer(tmp_path).fit(plain, loader(3))
+    made_trainer(tmp_path, Callback(tmp_path / "run", save_all=True, **EACH)).fit(hooked, loader(3))
+    assert torch.equal(plain.layer.weight, hooked.layer.weight)
+
+
+def test_an_environment_variable_adds_a_callback_to_each_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert factory.callbacks() == []
+    monkeypatch.setenv("TENSORTRIAL_LIGHTNING", "0")
+    assert factory.callbacks() == []
+    monkeypatch.setenv("TENSORTRIAL_LIGHTNING", "1")
+    assert [type(each) for each in factory.callbacks()] == [Callback]
+    for wrong in ('{"out_dirr": "x"}', "[", '{"out_dir": '):
+        monkeypatch.setenv("TENSORTRIAL_LIGHTNING", wrong)
+        assert not factory.callbacks() or wrong == "["
+    assert "must be 1, or a JSON object" in caplog.text
+
+
+SCRIPT = """
+import warnings
+warnings.simplefilter("ignore")
+import torch, lightning
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, batch_idx):
+        loss = self.layer(batch).pow(2).mean()
+        self.log("loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+if __name__ == "__main__":
+    lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, log_every_n_steps=1,
+        enable_progress_bar=False, enable_model_summary=False, OPTIONS).fit(
+        Net(), torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2))
+"""
+
+
+def run_script(folder: Path, options: str, **environment: str) -> None:
+    """Run a script that knows nothing of this package, with its entry point installed."""
+    (folder / "train.py").write_text(SCRIPT.replace("OPTIONS", options))
+    path = [str(folder / "site"), *sys.path]
+    entry_points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    group = "lightning.pytorch.callbacks_factory"
+    if not any(each.name == "tensortrial" for each in importlib.metadata.entry_points(group=group)):
+        # The environment was made before the entry point was: give it one, as pip would.
+        info = folder / "site" / "tensortrial_entry_point-0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensortrial-entry-point\nVersion: 0\n")
+        lines = [f"{name} = {target}" for name, target in entry_points[group].items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_script_that_changes_in_no_line_is_saved_by_the_entry_point(tmp_path: Path) -> None:
+    run_script(tmp_path, "", TENSORTRIAL_LIGHTNING=json.dumps({"out_dir": "run", "include_collections": ["weights"]}))
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2, 3]
+    assert set(trial.tensor_names()) >= {"Net_layer.weight", "loss"}
+    assert trial.loaded_all_steps
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("include_workers", ["one", "all"])
+def test_each_process_of_a_distributed_training_is_a_worker(tmp_path: Path, include_workers: str) -> None:
+    arguments = {"out_dir": "run", "include_collections": ["gradients"], "include_workers": include_workers}
+    run_script(tmp_path, "devices=2, strategy='ddp'", TENSORTRIAL_LIGHTNING=json.dumps(arguments))
+    trial = create_trial(tmp_path / "run")
+    # Each process trains on two of the four batches.
+    assert trial.steps(mode=modes.TRAIN) == [0, 1]
+    expected = ["worker_0", "worker_1"] if include_workers == "all" else ["worker_0"]
+    assert trial.workers() == expected
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    values = [gradient.value(0, mode=modes.TRAIN, worker=worker) for worker in expected]
+    assert all(np.array_equal(values[0], value) for value in values)
+
+
+def test_a_hook_that_is_made_before_the_processes_form_their_group_gets_its_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lightning starts the second process: it numbers the processes of the machine only."""
+    for name, value in {"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    hook = Hook(tmp_path / "run", include_workers="all")
+    assert hook.worker == "worker_1"
+    hook.close()
