@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
+    from .page import Page, page
     from .read.late_worker import LateWorker
     from .read.named_queries import NamedQuery, list_queries, query, query_text
     from .read.opening import create_trial
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "LateWorker": "read.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
+    "Page": "page",
     "ReductionConfig": "config.reduction_config",
     "Repair": "maintenance.repair",
     "Run": "hooks.plain",
@@ -64,6 +66,7 @@ _MODULE_OF = {
     "modes": "mode",
     "no_refresh": "read.refreshing",
     "open_runs": "read.runs",
+    "page": "page",
     "query": "read.named_queries",
     "query_text": "read.named_queries",
     "refresh": "read.refreshing",
@@ -82,6 +85,7 @@ __all__ = [
     "LateWorker",
     "ModeKeys",
     "NamedQuery",
+    "Page",
     "ReductionConfig",
     "Repair",
     "Run",
@@ -101,6 +105,7 @@ __all__ = [
     "modes",
     "no_refresh",
     "open_runs",
+    "page",
     "query",
     "query_text",
     "refresh",

@@ -16,6 +16,7 @@ from .imports import imports
 from .info import info
 from .mark_ended import mark_ended
 from .names import names
+from .page import page
 from .query import query
 from .repair import repair
 from .sql import sql
@@ -53,5 +54,20 @@ def main() -> None:
     """
 
 
-for command in (info, names, steps, sql, query, compare, watch, mark_ended, compact, verify, repair, imports, export):
+for command in (
+    info,
+    names,
+    steps,
+    sql,
+    query,
+    compare,
+    watch,
+    page,
+    mark_ended,
+    compact,
+    verify,
+    repair,
+    imports,
+    export,
+):
     main.add_command(command)

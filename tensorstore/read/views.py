@@ -31,6 +31,9 @@ _OVER_FILES = {
     "findings": FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"),
 }
 
+FILES_OF_TENSORS = "tensors"
+"""The source of the view `tensors` and of those that are made of it: index files."""
+
 StepRange = tuple[int | None, int | None]
 
 

@@ -139,8 +139,24 @@ export async function loadInfo() {
  */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
-  return { ...tiles, min: floats(tiles.min), max: floats(tiles.max), mean: floats(tiles.mean),
-    count: Uint32Array.from(tiles.count), nonfinite: Uint32Array.from(tiles.nonfinite) };
+  return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length)) };
+}
+
+/**
+ * Return the arrays of a statistic of all tensors, as docs/page.md describes their bytes.
+ * @param {string} packed
+ * @param {number} cells
+ */
+async function unpack(packed, cells) {
+  const compressed = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+  const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const halves = (/** @type {number} */ array) =>
+    Uint32Array.from({ length: cells }, (_, i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i]);
+  const most = halves(0);
+  const float = (/** @type {Uint32Array} */ bits) => new Float32Array(bits.map((half) => half << 16).buffer);
+  const offset = (/** @type {number} */ array) => float(halves(array).map((half, i) => (half + most[i]) & 0xffff));
+  return { max: float(most), min: offset(1), mean: offset(2), count: halves(3), nonfinite: halves(4) };
 }
 
 /** @type {Map<string, Promise<string[]>>} */

@@ -1,0 +1,44 @@
+"""`tensortrial page RUN…`."""
+
+from __future__ import annotations
+
+import webbrowser
+
+import click
+
+from .console import print_line
+from .options import opened_runs, storage_option
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port. [default: a free one]")
+@click.option("--token", help='The secret in the address; "" for none. [default: a random one]')
+@click.option("--no-browser", is_flag=True, help="Print the address only.")
+@storage_option
+def page(
+    runs: tuple[str, ...],
+    host: str,
+    port: int,
+    token: str | None,
+    no_browser: bool,
+    storage_options: tuple[str, ...],
+) -> None:
+    """Show runs in the browser, also while they are being written.
+
+    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The page reads the runs and
+    never writes. Whoever has the printed address can read it.
+
+    \b
+    tensortrial page runs/digits
+    tensortrial page 'runs/lr=*' --port 8080 --no-browser
+    """
+    from ..page import Page
+
+    with opened_runs(runs, storage_options) as opened:
+        served = Page(opened, host=host, port=port, token=token)
+    print_line(served.url)
+    if not no_browser:
+        webbrowser.open(served.url)
+    served.serve()

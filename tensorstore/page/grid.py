@@ -1,0 +1,139 @@
+"""Arrays of tensors x columns of steps, which can be joined, cut and made coarser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One statistic of all tensors: a row is a tensor, column i the steps from (start + i) * width on."""
+
+    names: list[str]
+    width: int
+    start: int
+    least: _Array
+    """float64, infinite where there is no finite value."""
+    most: _Array
+    total: _Array
+    """The sum of the finite values, float64."""
+    finite: _Array
+    """How many values were finite, int64."""
+    nonfinite: _Array
+
+    @property
+    def columns(self) -> int:
+        return int(self.least.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.arrays)
+
+    @property
+    def starts(self) -> list[int]:
+        """The first step of each column."""
+        return [(self.start + i) * self.width for i in range(self.columns)]
+
+    @property
+    def mean(self) -> _Array:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self.finite > 0, self.total / self.finite, np.nan)
+
+    @property
+    def arrays(self) -> tuple[_Array, ...]:
+        return self.least, self.most, self.total, self.finite, self.nonfinite
+
+    @classmethod
+    def empty(cls, width: int, names: list[str] | None = None, start: int = 0, columns: int = 0) -> Grid:
+        shape = (len(names or []), columns)
+        return cls(
+            names or [],
+            width,
+            start,
+            np.full(shape, np.inf),
+            np.full(shape, -np.inf),
+            np.zeros(shape),
+            np.zeros(shape, np.int64),
+            np.zeros(shape, np.int64),
+        )
+
+    @classmethod
+    def from_rows(cls, rows: pa.Table, width: int) -> Grid:
+        """Return the grid of rows: name, bin, least, most, total, finite, valued."""
+        if not rows.num_rows:
+            return cls.empty(width)
+        names = rows["name"].combine_chunks().dictionary_encode()
+        bins = rows["bin"].to_numpy()
+        start = int(bins.min())
+        grid = cls.empty(width, names.dictionary.to_pylist(), start, int(bins.max()) - start + 1)
+        at = names.indices.to_numpy(zero_copy_only=False), bins - start
+        with np.errstate(invalid="ignore"):
+            grid.least[at] = np.nan_to_num(rows["least"].to_numpy(), nan=np.inf, posinf=np.inf, neginf=-np.inf)
+            grid.most[at] = np.nan_to_num(rows["most"].to_numpy(), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+            grid.total[at] = np.nan_to_num(rows["total"].to_numpy())
+        grid.finite[at] = rows["finite"].to_numpy()
+        grid.nonfinite[at] = rows["valued"].to_numpy() - rows["finite"].to_numpy()
+        return grid
+
+    def coarser(self, width: int) -> Grid:
+        """Return the grid with wider columns: `width` is a multiple of this one's."""
+        factor = width // self.width
+        if factor <= 1:
+            return self
+        before = self.start % factor
+        after = -(before + self.columns) % factor
+        folds: tuple[tuple[Any, float], ...] = (
+            (np.min, np.inf),
+            (np.max, -np.inf),
+            (np.sum, 0),
+            (np.sum, 0),
+            (np.sum, 0),
+        )
+        arrays = [
+            fold(
+                np.pad(each, ((0, 0), (before, after)), constant_values=none).reshape(len(self.names), -1, factor),
+                axis=2,
+            )
+            for each, (fold, none) in zip(self.arrays, folds, strict=True)
+        ]
+        return Grid(self.names, width, self.start // factor, *arrays)
+
+    def cut(self, first: int, end: int) -> Grid:
+        """Return the columns that hold steps first <= step < end."""
+        begin = max(first // self.width - self.start, 0)
+        stop = max(-(-end // self.width) - self.start, begin)
+        return Grid(self.names, self.width, self.start + begin, *(each[:, begin:stop] for each in self.arrays))
+
+    def joined(self, other: Grid) -> Grid:
+        """Return the grid of the values of both, which have the same width."""
+        if not other.names:
+            return self
+        if not self.names:
+            return other
+        names = list(dict.fromkeys([*self.names, *other.names]))
+        start = min(self.start, other.start)
+        columns = max(self.start + self.columns, other.start + other.columns) - start
+        whole = Grid.empty(self.width, names, start, columns)
+        rows = {name: row for row, name in enumerate(names)}
+        for part in (self, other):
+            at = np.ix_(
+                [rows[name] for name in part.names], range(part.start - start, part.start - start + part.columns)
+            )
+            whole.least[at] = np.minimum(whole.least[at], part.least)
+            whole.most[at] = np.maximum(whole.most[at], part.most)
+            for sums, added in zip(whole.arrays[2:], part.arrays[2:], strict=True):
+                sums[at] += added
+        return whole
+
+    def ordered(self, names: list[str]) -> Grid:
+        """Return the grid with its rows in the order of these names; those that it lacks are left out."""
+        rows = {name: row for row, name in enumerate(self.names)}
+        kept = [name for name in names if name in rows]
+        at = [rows[name] for name in kept]
+        return Grid(kept, self.width, self.start, *(each[at] for each in self.arrays))

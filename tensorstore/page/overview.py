@@ -1,0 +1,113 @@
+"""The answers about all tensors of a run: what the run is, the heat map, the names, the availability of steps."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+
+from ..format.documents import utc
+from .grid import Grid
+from .open_run import OpenRun
+from .payload import pack
+from .tiles import width_for
+
+# The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
+_MOST_CELLS = 120_000
+_MOST_COLUMNS = 1_000
+_FEWEST_COLUMNS = 60
+
+
+def describe_run(run: OpenRun) -> dict[str, Any]:
+    """Return what a run is."""
+    workers = run.trial.workers()
+    return {
+        "name": run.name,
+        "path": run.trial.path,
+        "ended": run.trial.loaded_all_steps,
+        "steps": len(np.unique(run.steps("GLOBAL").steps)),
+        "workers": workers,
+        "modes": [_describe_mode(run, mode) for mode in run.modes],
+        "statistics": run.statistics if workers else [],
+        "collections": sorted({each for of in run.collections.values() for each in of}),
+        "findings": int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(run.new_findings),
+        "nbytes": None,
+        "started": int(utc(run.info.created_at).replace(tzinfo=UTC).timestamp() * 1000),
+        "framework": run.info.framework,
+        "metadata": dict(run.info.metadata),
+    }
+
+
+def _describe_mode(run: OpenRun, mode: str) -> dict[str, Any]:
+    steps = run.steps(mode)
+    return {"mode": mode, "first": steps.first, "last": steps.end - 1, "steps": len(np.unique(steps.steps))}
+
+
+def tiles(
+    run: OpenRun, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int
+) -> dict[str, Any]:
+    """Return a statistic of all tensors, as the heat map draws it; see docs/page.md."""
+    rows = max(len(run.names), 1)
+    most = max(min(columns, _MOST_COLUMNS, _MOST_CELLS // rows), min(columns, _FEWEST_COLUMNS), 1)
+    grid = run.grid(statistic, mode, worker, bounds, most)
+    steps = run.steps(mode)
+    has_values = grid.finite > 0
+    return {
+        "names": grid.names,
+        "collections": [run.collections.get(name, []) for name in grid.names],
+        "starts": grid.starts,
+        "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
+        "packed": pack(
+            np.where(has_values, grid.most, np.nan),
+            np.where(has_values, grid.least, np.nan),
+            grid.mean,
+            grid.finite,
+            grid.nonfinite,
+        ),
+        "missing": _has_step(grid, steps.missing(not run.trial.loaded_all_steps)).tolist(),
+    }
+
+
+def _has_step(grid: Grid, steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return which columns hold one of some steps."""
+    columns = steps // grid.width - grid.start
+    found = np.zeros(grid.columns, bool)
+    found[columns[(columns >= 0) & (columns < grid.columns)]] = True
+    return found
+
+
+def availability(run: OpenRun, mode: str, columns: int) -> dict[str, Any]:
+    """Return how many steps each worker saved and lacks, by column."""
+    steps = run.steps(mode)
+    width = width_for(steps.end - steps.first, min(columns, _MOST_COLUMNS))
+    start = steps.first // width
+    number = -(-steps.end // width) - start
+    wanted = np.bincount(np.unique(steps.steps) // width - start, minlength=number)
+    ended = set(run.trial.workers()) if run.trial.loaded_all_steps else set()
+    rows = []
+    for i, worker in enumerate(steps.workers):
+        mine = steps.worker_of == i
+        saved = np.bincount(steps.steps[mine] // width - start, minlength=number)
+        rows.append(
+            {
+                "name": worker,
+                "last": int(steps.steps[mine].max()),
+                "ended": worker in ended,
+                "savedAt": int(steps.saved_at_ms[mine].max()),
+                "saved": saved.tolist(),
+                "missing": np.maximum(wanted - saved, 0).tolist(),
+            }
+        )
+    return {
+        "starts": [(start + i) * width for i in range(number)],
+        "end": steps.end,
+        "workers": rows,
+        "sentence": _sentence(run),
+        "damaged": run.damaged,
+    }
+
+
+def _sentence(run: OpenRun) -> str:
+    late = run.trial.late_workers()
+    return "; ".join(str(worker) for worker in late[:3]) if late else ""

@@ -1,0 +1,95 @@
+"""JSON as the page reads it: NaN and infinities as texts, numbers no longer than a screen can show."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+_Array = np.ndarray[Any, Any]
+
+# Beyond these, JavaScript rounds whole numbers.
+_LARGEST_INTEGER = 2**53
+_DIGITS = 6
+_LONGEST_TEXT = 2_000
+
+
+def dump(value: Any) -> bytes:
+    """Return a value as compact JSON, which is JSON as the standard has it: without NaN."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(errors="replace")
+
+
+def number(value: float | None) -> float | str | None:
+    """Return a number with six significant digits, or a text for NaN and infinities."""
+    if value is None:
+        return None
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def numbers(values: Iterable[float | None]) -> list[float | str | None]:
+    """Return numbers with six significant digits."""
+    return [number(value) for value in values]
+
+
+def cell(value: Any) -> Any:
+    """Return a value of a query's result as JSON has it: text for what JSON lacks."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _LARGEST_INTEGER else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else number(value)
+    if isinstance(value, Decimal):
+        return cell(float(value))
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return _shortened(value.hex())
+    if isinstance(value, Mapping | list | tuple):
+        return _shortened(json.dumps(value, default=str))
+    return _shortened(str(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+
+def pack(most: _Array, least: _Array, mean: _Array, *counts: _Array) -> str:
+    """Return a statistic of all tensors as compressed bytes in base64.
+
+    Args:
+        most: The largest values, (rows, columns), NaN where there is none.
+        least: The smallest values, likewise.
+        mean: The mean values, likewise.
+        *counts: Whole numbers, likewise; those above 65,535 are cut to that.
+
+    Returns:
+        The arrays one after another, compressed by zlib. Each element has 16 bits: of a float the upper half of its
+        float32 (bfloat16), of `least` and `mean` the difference of these bits to those of `most`, modulo 65,536, which
+        is 0 for a single step. Each array comes as the upper bytes of all its elements and then the lower ones.
+    """
+    upper = _bfloat16(most)
+    floats = [upper, _bfloat16(least) - upper, _bfloat16(mean) - upper]
+    arrays = [*floats, *(np.minimum(each, 0xFFFF).astype("<u2") for each in counts)]
+    planes = [plane for each in arrays for plane in ((each >> 8).astype("u1"), (each & 0xFF).astype("u1"))]
+    return base64.b64encode(zlib.compress(b"".join(plane.tobytes() for plane in planes), 6)).decode()
+
+
+def _bfloat16(values: _Array) -> _Array:
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    # Rounded to nearest; infinities and NaN are cut, so that they stay what they are.
+    rounded = np.where(np.isfinite(values) & ((bits >> 16) & 0x7FFF < 0x7F7F), bits + 0x8000, bits)
+    halves = (rounded >> 16).astype("<u2")
+    return np.where(np.isnan(values), np.uint16(0x7FC0), halves)

@@ -1,0 +1,187 @@
+"""Requests by their path: what each of them answers, as values of JSON. docs/page.md lists them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..errors import ConfigurationError
+from ..mode import ModeKeys
+from . import many_runs, one_tensor, overview
+from .difference import difference
+from .open_run import OpenRun
+
+Parameters = Mapping[str, str]
+
+_PARALLEL = 8
+
+
+class Answers:
+    """The answers of the page about some runs. Every method takes the parameters of a request."""
+
+    def __init__(self, runs: Sequence[OpenRun], damaged: Mapping[str, Exception]) -> None:
+        self._runs = {run.name: run for run in runs}
+        self._damaged = damaged
+
+    @property
+    def runs(self) -> list[OpenRun]:
+        return list(self._runs.values())
+
+    def answer(self, path: str, parameters: Parameters) -> Any:
+        """Return the answer to a request.
+
+        Args:
+            path: The part of the path below api/, such as "tiles".
+            parameters: Its parameters.
+
+        Returns:
+            Values of JSON.
+
+        Raises:
+            ConfigurationError: The path or a parameter is unknown, missing or wrong.
+            TensorTrialError: What the run's own methods raise.
+        """
+        if path not in _ANSWERS:
+            raise ConfigurationError(f"unknown request {path!r}; the requests are: {', '.join(_ANSWERS)}")
+        return _ANSWERS[path](self, parameters)
+
+    def info(self, _: Parameters) -> dict[str, Any]:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            described = list(pool.map(overview.describe_run, self.runs))
+        return {"runs": described, "damaged": [f"{path}: {error}" for path, error in self._damaged.items()]}
+
+    def names(self, given: Parameters) -> list[str]:
+        return self._run(given).names
+
+    def tiles(self, given: Parameters) -> dict[str, Any]:
+        run, mode = self._run_and_mode(given)
+        columns = _integer(given, "columns", 300)
+        return overview.tiles(run, _text(given, "statistic"), mode, given.get("worker", ""), _bounds(given), columns)
+
+    def tensor(self, given: Parameters) -> dict[str, Any]:
+        run, mode = self._run_and_mode(given)
+        return one_tensor.describe_tensor(run, _text(given, "name"), mode, given.get("worker", ""))
+
+    def series(self, given: Parameters) -> dict[str, Any]:
+        run, mode = self._run_and_mode(given)
+        statistics = [each for each in given.get("statistics", "").split(",") if each]
+        points = _integer(given, "points", 500)
+        worker = given.get("worker", "")
+        return one_tensor.series(run, _text(given, "name"), mode, worker, statistics, _bounds(given), points)
+
+    def histograms(self, given: Parameters) -> list[dict[str, Any]]:
+        run, mode = self._run_and_mode(given)
+        count = _integer(given, "count", 40)
+        return one_tensor.histograms(run, _text(given, "name"), mode, given.get("worker", ""), _bounds(given), count)
+
+    def value(self, given: Parameters) -> dict[str, Any] | None:
+        run, mode = self._run_and_mode(given)
+        step, worker = _integer(given, "step"), given.get("worker", "")
+        axes, index = given.get("axes", ""), given.get("index", "")
+        return one_tensor.value(run, _text(given, "name"), mode, worker, step, axes, index)
+
+    def availability(self, given: Parameters) -> dict[str, Any]:
+        run, mode = self._run_and_mode(given)
+        return overview.availability(run, mode, _integer(given, "columns", 500))
+
+    def findings(self, given: Parameters) -> list[dict[str, Any]]:
+        return many_runs.findings(self._run(given))
+
+    def rules(self, _: Parameters) -> list[dict[str, str]]:
+        return many_runs.list_rules()
+
+    def run_rules(self, given: Parameters) -> str:
+        return many_runs.run_rules(self._run(given), _texts(given, "rules"))
+
+    def scalar_names(self, given: Parameters) -> list[str]:
+        return many_runs.scalar_names(self._several(given))
+
+    def scalars(self, given: Parameters) -> list[dict[str, Any]]:
+        return many_runs.scalars(self._several(given), _texts(given, "names"), _integer(given, "points", 500))
+
+    def difference(self, given: Parameters) -> dict[str, Any]:
+        return difference(self._named(_text(given, "a")), self._named(_text(given, "b")))
+
+    def queries(self, _: Parameters) -> list[dict[str, Any]]:
+        return many_runs.list_named()
+
+    def query(self, given: Parameters) -> dict[str, Any]:
+        parameters = _json(given, "parameters") if "parameters" in given else {}
+        if not isinstance(parameters, dict):
+            raise ConfigurationError(f"parameters must be an object of JSON, got {given['parameters']!r}")
+        return many_runs.run_named(self.runs, self._run(given), _text(given, "query"), parameters)
+
+    def sql(self, given: Parameters) -> dict[str, Any]:
+        return many_runs.run_sql(self.runs, self._run(given), _text(given, "sql"))
+
+    # Parameters.
+
+    def _run(self, given: Parameters) -> OpenRun:
+        return self._named(_text(given, "run"))
+
+    def _run_and_mode(self, given: Parameters) -> tuple[OpenRun, str]:
+        return self._run(given), ModeKeys.parse(given.get("mode") or "GLOBAL").name
+
+    def _several(self, given: Parameters) -> list[OpenRun]:
+        return [self._named(name) for name in _texts(given, "runs")]
+
+    def _named(self, name: str) -> OpenRun:
+        if name not in self._runs:
+            raise ConfigurationError(f"unknown run {name!r}; the runs are: {', '.join(self._runs)}")
+        return self._runs[name]
+
+
+_ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
+    "info": Answers.info,
+    "names": Answers.names,
+    "tiles": Answers.tiles,
+    "tensor": Answers.tensor,
+    "series": Answers.series,
+    "histograms": Answers.histograms,
+    "value": Answers.value,
+    "availability": Answers.availability,
+    "findings": Answers.findings,
+    "rules": Answers.rules,
+    "scalar_names": Answers.scalar_names,
+    "scalars": Answers.scalars,
+    "difference": Answers.difference,
+    "queries": Answers.queries,
+    "query": Answers.query,
+    "sql": Answers.sql,
+}
+
+
+def _text(given: Parameters, name: str) -> str:
+    if name not in given:
+        raise ConfigurationError(f"the parameter {name!r} is missing")
+    return given[name]
+
+
+def _integer(given: Parameters, name: str, default: int | None = None) -> int:
+    text = _text(given, name) if default is None else given.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} must be a whole number, got {text!r}") from None
+
+
+def _bounds(given: Parameters) -> tuple[int | None, int | None]:
+    """Return the first step and the step after the last one: `to` is part of the range."""
+    first = _integer(given, "from") if "from" in given else None
+    return first, _integer(given, "to") + 1 if "to" in given else None
+
+
+def _texts(given: Parameters, name: str) -> list[str]:
+    texts = _json(given, name)
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        raise ConfigurationError(f"{name} must be a list of texts as JSON, got {given[name]!r}")
+    return texts
+
+
+def _json(given: Parameters, name: str) -> Any:
+    try:
+        return json.loads(_text(given, name))
+    except ValueError:
+        raise ConfigurationError(f"{name} must be JSON, got {given[name]!r}") from None

@@ -1,0 +1,87 @@
+"""The steps of a run as arrays: which worker saved which step of a mode, and which steps are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..mode import ModeKeys
+from ..read.trial import Trial
+from ..read.workers import natural
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class ModeSteps:
+    """The saved steps of one mode; the arrays have one element a step and worker."""
+
+    steps: Integers
+    """Counted in the mode."""
+    worker_of: Integers
+    """The position of the worker in `workers`."""
+    saved_at_ms: Integers
+    workers: list[str]
+
+    @property
+    def first(self) -> int:
+        return int(self.steps.min()) if len(self.steps) else 0
+
+    @property
+    def end(self) -> int:
+        return int(self.steps.max()) + 1 if len(self.steps) else 0
+
+    def missing(self, is_live: bool) -> Integers:
+        """Return the steps that lack a worker, and those inside gaps between the saved ones.
+
+        The newest steps of a run that is still written are not missing but awaited.
+        """
+        steps, counts = np.unique(self.steps, return_counts=True)
+        if not len(steps):
+            return steps
+        partial = steps[counts < len(self.workers)]
+        if is_live and len(partial):
+            whole = steps[counts >= len(self.workers)]
+            partial = partial[partial < (whole[-1] if len(whole) else steps[0])]
+        return np.concatenate([partial, _inside_gaps(steps)])
+
+
+def _inside_gaps(steps: Integers) -> Integers:
+    """Return the steps that are missing between saved ones, where steps were saved at one regular distance."""
+    distances = np.diff(steps)
+    if len(distances) < 3:
+        return steps[:0]
+    usual = int(np.median(distances))
+    wide = np.flatnonzero(distances > 1.5 * usual)
+    if len(wide) * 10 > len(distances):
+        return steps[:0]  # there is no regular distance
+    return np.concatenate([np.arange(steps[i] + usual, steps[i + 1], usual) for i in wide] or [steps[:0]])
+
+
+def mode_steps(trial: Trial, mode: str) -> ModeSteps:
+    """Return the steps of a mode; GLOBAL is all modes."""
+    column = "global_step" if mode == "GLOBAL" else "mode_step"
+    found = trial.sql(
+        f"select {column} as step, worker, epoch_ms(max(saved_at)) as saved_at from steps "
+        "where $mode = 'GLOBAL' or mode = $mode group by 1, worker order by 1",
+        {"mode": mode},
+    ).to_arrow_table()
+    names = found["worker"].combine_chunks().dictionary_encode()
+    known = names.dictionary.to_pylist()
+    workers = sorted(known, key=natural)
+    position = np.array([workers.index(each) for each in known], np.int64)
+    return ModeSteps(
+        np.asarray(found["step"].to_numpy(), np.int64),
+        position[names.indices.to_numpy(zero_copy_only=False)] if known else np.zeros(0, np.int64),
+        np.asarray(found["saved_at"].to_numpy(), np.int64),
+        workers,
+    )
+
+
+def modes_of(trial: Trial) -> list[str]:
+    """Return the modes that have steps, training first."""
+    order = [ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL]
+    saved = set(trial.modes())
+    return [mode.name for mode in order if mode in saved]

@@ -1,0 +1,278 @@
+"""The page over real HTTP: who may read it, and what each request answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.queried_runs import write_runs
+from support.runs import EPOCH, TRAIN, Job
+from tensortrial.format.record import Plan, Record
+from tensortrial.page import Page, page
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'\n\u202e\ud7ff</script>%00../日本"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    write_runs(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Page]:
+    with page(folder) as served:
+        yield served
+
+
+def fetch(served: Page, path: str, **parameters: Any) -> Any:
+    response = httpx.get(f"{served.url}api/{path}", params=parameters)
+    assert response.status_code == 200, response.text
+    return json.loads(response.text, parse_constant=pytest.fail)
+
+
+def unpack(tiles: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
+    """Return most, least, mean, finite, nonfinite, each (rows, columns), as docs/page.md describes the bytes."""
+    shape = len(tiles["names"]), len(tiles["starts"])
+    planes = np.frombuffer(zlib.decompress(base64.b64decode(tiles["packed"])), "u1").reshape(-1, 2, *shape)
+    halves = planes[:, 0].astype("u2") << 8 | planes[:, 1]
+    floats = [halves[0], halves[0] + halves[1], halves[0] + halves[2]]
+    return [*((each.astype("u4") << 16).view("f4") for each in floats), halves[3], halves[4]]
+
+
+# Who may read.
+
+
+def test_a_request_without_the_token_is_refused(served: Page) -> None:
+    root = served.url.rsplit("/", 2)[0]
+    for path in ("/", "/api/info", "/wrong/api/info", "/static/app.js"):
+        response = httpx.get(root + path)
+        assert response.status_code == 403
+        assert "token" in response.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": ""},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
+    ],
+)
+def test_a_request_of_another_site_is_refused(served: Page, headers: dict[str, str]) -> None:
+    assert httpx.get(f"{served.url}api/info", headers=headers).status_code == 403
+
+
+def test_a_request_of_the_page_itself_is_answered(served: Page) -> None:
+    origin = served.url.rsplit("/", 2)[0]
+    assert httpx.get(f"{served.url}api/info", headers={"Origin": origin}).status_code == 200
+
+
+def test_every_answer_has_a_strict_policy(served: Page) -> None:
+    for path in ("", "static/app.js", "api/info", "api/nothing", "static/nothing"):
+        headers = httpx.get(served.url + path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_nothing_but_the_rules_takes_a_post(served: Page) -> None:
+    assert httpx.post(f"{served.url}api/sql", params={"run": "left", "sql": "select 1"}).status_code == 405
+
+
+def test_no_file_outside_of_the_folder_is_served(served: Page) -> None:
+    for path in ("static/../app.py", "static/%2e%2e/app.py", "static/..%2fapp.py"):
+        assert httpx.get(served.url + path).status_code in (403, 404)
+
+
+# What is answered.
+
+
+def test_info_describes_the_runs(served: Page) -> None:
+    left, right = fetch(served, "info")["runs"]
+    assert (left["name"], right["name"]) == ("left", "right")
+    assert left["workers"] == ["worker_0", "worker_1"]
+    assert left["ended"]
+    assert {"mode": "TRAIN", "first": 0, "last": 8, "steps": 9} in left["modes"]
+    assert {"l2", "abs_max", "value"} <= set(left["statistics"])
+
+
+def test_tiles_hold_the_saved_statistics(served: Page) -> None:
+    tiles = fetch(served, "tiles", run="right", statistic="value", mode="GLOBAL", columns=300)
+    most, least, mean, finite, nonfinite = unpack(tiles)
+    row = tiles["names"].index("loss")
+    expected = [2 / (1 + step) for step in range(12)]
+    assert most[row, :10] == pytest.approx(expected[:10], rel=0.01)
+    assert np.array_equal(most[row, :10], least[row, :10])
+    assert np.array_equal(most[row, :10], mean[row, :10])
+    assert math.isnan(most[row, 10])
+    assert (finite[row, 10], nonfinite[row, 10]) == (0, 1)
+
+
+def test_a_series_has_nan_where_the_value_is(served: Page) -> None:
+    answer = fetch(served, "series", run="right", name="loss", mode="GLOBAL", statistics="value", points=100)
+    (value,) = answer["statistics"]
+    assert answer["steps"] == list(range(12))
+    assert value["mean"][10] == "NaN"
+    assert value["nonfinite"] == 1
+
+
+def test_the_difference_of_two_runs_begins_with_the_first_one(served: Page) -> None:
+    answer = fetch(served, "difference", a="left", b="right")
+    first, *rest = answer["rows"]
+    assert first["first"]
+    assert (first["step"], first["name"]) == (0, "gradient/net.w")
+    assert not any(row["first"] for row in rest)
+    assert "step 0" in answer["sentence"]
+    assert fetch(served, "difference", a="left", b="left")["rows"] == []
+
+
+def test_availability_counts_steps_by_worker(served: Page) -> None:
+    answer = fetch(served, "availability", run="left", mode="TRAIN", columns=100)
+    assert [worker["saved"] for worker in answer["workers"]] == [[1] * 9, [1] * 9]
+
+
+def test_scalars_of_many_runs_are_curves(served: Page) -> None:
+    curves = fetch(served, "scalars", runs='["left","right"]', names='["loss"]', points=100)
+    assert {(curve["run"], curve["mode"]) for curve in curves} == {
+        (run, mode) for run in ("left", "right") for mode in ("TRAIN", "EVAL")
+    }
+
+
+def test_sql_answers_rows_and_refuses_to_write(served: Page, folder: Path) -> None:
+    answer = fetch(served, "sql", run="left", sql="select run, count(*) from scalars group by run order by run")
+    assert answer["rows"] == [["left", 24], ["right", 12]]
+    for query in ("create table x (y int)", "copy (select 1) to '/tmp/x'", "select * from read_text('/etc/passwd')"):
+        response = httpx.get(f"{served.url}api/sql", params={"run": "left", "sql": query})
+        assert response.status_code == 400
+        assert response.json()["error"]
+
+
+def test_a_named_query_takes_parameters(served: Page) -> None:
+    answer = fetch(served, "query", run="left", query="gradient_norms", parameters='{"collection": "gradients"}')
+    assert {row[0] for row in answer["rows"]} == {"left"}
+
+
+def test_rules_run_on_an_ended_run_are_found_and_not_written(served: Page, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    rules = json.dumps(["ExplodingTensor"])
+    response = httpx.post(f"{served.url}api/rules/run", params={"run": "right", "rules": rules})
+    assert response.status_code == 200, response.text
+    assert any(found["rule"] == "ExplodingTensor" for found in fetch(served, "findings", run="right"))
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        ("nothing", {}),
+        ("tiles", {"run": "left", "mode": "NONE", "statistic": "l2"}),
+        ("tiles", {"run": "other", "statistic": "l2"}),
+        ("tiles", {"run": "left", "statistic": "l2); drop"}),
+        ("tiles", {"run": "left", "statistic": "l2", "columns": "many"}),
+        ("tensor", {"run": "left", "name": "no such"}),
+        ("scalars", {"runs": "left", "names": "[]"}),
+        ("value", {"run": "left", "name": "net.w"}),
+    ],
+)
+def test_a_wrong_request_is_a_sentence(served: Page, path: str, parameters: dict[str, str]) -> None:
+    response = httpx.get(f"{served.url}api/{path}", params=parameters)
+    assert response.status_code == 400
+    assert response.json()["error"]
+
+
+# Runs of all kinds.
+
+
+def write_step(job: Job, values: dict[str, Any], statistics: tuple[str, ...] = ("l2",)) -> None:
+    step = job.begin(TRAIN)
+    records = [Record(Plan(name, (), True, statistics), value, EPOCH) for name, value in values.items()]
+    job.writer.put(step, records, closes=True)
+
+
+def test_names_and_values_of_any_kind_are_answered(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    volume = np.arange(2 * 300 * 400, dtype=np.float32).reshape(2, 300, 400)
+    volume[1, 299, 399] = np.nan
+    write_step(
+        job, {HOSTILE: volume, "empty": np.zeros((0, 3)), "text": np.array("a"), "line": np.array([1.0, np.inf])}
+    )
+    job.close()
+    with page(tmp_path / "run") as served:
+        assert HOSTILE in fetch(served, "names", run="run")
+        at = {"run": "run", "mode": "TRAIN", "step": 0}
+        value = fetch(served, "value", name=HOSTILE, index="1,0,0", **at)
+        assert value["values"][-1] == "NaN"
+        assert value["extremes"]["nan"] == [1, 299, 399]
+        assert len(value["values"]) == value["rows"] * value["columns"] <= 20_000
+        assert fetch(served, "value", name="text", **at) is None
+        assert fetch(served, "value", name="empty", **at)["values"] == []
+        assert fetch(served, "value", name="line", **at)["values"] == [1.0, "Infinity"]
+        assert fetch(served, "tensor", run="run", mode="TRAIN", name=HOSTILE)["steps"] == [0]
+
+
+def test_a_spike_of_one_step_is_visible_at_every_zoom_level(tmp_path: Path) -> None:
+    steps, spike = 5000, 3217
+    job = Job(tmp_path / "run")
+    for number in range(steps):
+        write_step(job, {"x": np.float64(1000.0 if number == spike else 1.0)}, ())
+    job.close()
+    with page(tmp_path / "run") as served:
+        for columns in (1, 7, 60, 200, 1000):
+            tiles = fetch(served, "tiles", run="run", statistic="value", mode="TRAIN", columns=columns)
+            most, least, *_ = unpack(tiles)
+            assert len(tiles["starts"]) <= columns
+            assert (most.max(), least.min()) == (1000.0, 1.0)
+            (at,) = np.flatnonzero(most[0] == 1000)
+            assert tiles["starts"][at] <= spike < [*tiles["starts"], tiles["end"]][at + 1]
+        close = {"from": spike - 10, "to": spike + 10}
+        tiles = fetch(served, "tiles", run="run", statistic="value", mode="TRAIN", columns=100, **close)
+        assert tiles["starts"] == list(range(spike - 10, spike + 11))
+        assert unpack(tiles)[0][0].tolist().index(1000.0) == 10
+
+
+def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    write_step(job, {"x": np.array([1.0])})
+    job.writer.flush()
+    with page(tmp_path / "run") as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
+        lines = events.iter_lines()
+        assert next(lines).startswith("retry")
+        query = {"run": "run", "statistic": "l2", "mode": "TRAIN", "columns": 300}
+        assert fetch(served, "tiles", **query)["starts"] == [0]
+        write_step(job, {"x": np.array([2.0]), "y": np.array([3.0])})
+        job.writer.flush()
+        assert "data: grown" in lines
+        tiles = fetch(served, "tiles", **query)
+        assert (tiles["names"], tiles["starts"]) == (["x", "y"], [0, 1])
+        job.close()
+        assert "data: grown" in lines
+        assert fetch(served, "info")["runs"][0]["ended"]
+
+
+def test_a_run_with_a_damaged_file_is_shown_without_it(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    for _ in range(3):
+        write_step(job, {"x": np.array([1.0])})
+        job.writer.flush()
+    job.close()
+    files = sorted((tmp_path / "run" / "index").rglob("*.parquet"))
+    files[1].write_bytes(files[1].read_bytes()[:-40])
+    with page(tmp_path / "run") as served:
+        tiles = fetch(served, "tiles", run="run", statistic="l2", mode="TRAIN", columns=300)
+        assert tiles["starts"] == [0, 1, 2]
+        assert unpack(tiles)[3].tolist() == [[1, 0, 1]]
+        assert files[1].name in fetch(served, "availability", run="run", mode="TRAIN", columns=9)["damaged"][0]
