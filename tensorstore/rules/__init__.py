@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .inputs import CheckInputImages, NLPSequenceRatio
     from .losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
     from .registry import make_rule
+    from .replicas import ReplicaDivergence
     from .req_tensors import RequiredTensors
     from .rule import Rule
     from .running import invoke_rule, watch
@@ -48,6 +49,7 @@ _HOMES = {
     "Overtraining": "losses",
     "PoorWeightInitialization": "weights",
     "RankDivergence": "runs",
+    "ReplicaDivergence": "replicas",
     "RequiredTensors": "req_tensors",
     "Rule": "rule",
     "SaturatedActivation": "activations",
@@ -83,6 +85,7 @@ __all__ = [
     "Overtraining",
     "PoorWeightInitialization",
     "RankDivergence",
+    "ReplicaDivergence",
     "RequiredTensors",
     "Rule",
     "SaturatedActivation",

@@ -14,6 +14,7 @@ from .classification import ClassImbalance, Confusion
 from .gradients import GradientNormSpike, VanishingGradient
 from .inputs import CheckInputImages, NLPSequenceRatio
 from .losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
+from .replicas import ReplicaDivergence
 from .runs import RankDivergence, SimilarAcrossRuns
 from .stalled import StalledTraining
 from .tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
@@ -46,6 +47,7 @@ OURS: tuple[type[BuiltinRule], ...] = (
     LossSpike,
     GradientNormSpike,
     RankDivergence,
+    ReplicaDivergence,
     LowPrecisionSaturation,
     DeadFeatures,
 )

@@ -218,7 +218,7 @@ def _two_workers(seeds: tuple[int, int]) -> Callable[[Path], None]:
             hook = tt.Hook(
                 out,
                 include_collections=["weights", "gradients"],
-                reduction_config=tt.ReductionConfig(norms=["l2"]),
+                reduction_config=tt.ReductionConfig(norms=["l2"], digest=True),
                 save_config=tt.SaveConfig(save_interval=1),
                 include_workers="all",
             )

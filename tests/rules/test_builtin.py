@@ -31,6 +31,7 @@ from tensortrial.rules import invoke_rule
         (rules.GradientNormSpike, r"include_collections=\['gradients'\]"),
         (rules.PoorWeightInitialization, r"include_collections=\['gradients', 'losses'\]"),
         (rules.RankDivergence, r"include_collections="),
+        (rules.ReplicaDivergence, r"include_collections="),
     ],
 )
 def test_a_run_without_the_tensors_says_how_to_save_them(write: Write, make: Any, advice: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tensortrial
 from support.rule_runs import GRADIENTS, Write, fired
 from support.runs import Job
 from tensortrial import rules
-from tensortrial.errors import InvalidRuleParameter
+from tensortrial.errors import InsufficientInformationForRuleInvocation, InvalidRuleParameter
 from tensortrial.rules import invoke_rule
 
 
@@ -50,3 +51,30 @@ def test_rank_divergence(tmp_path: Path) -> None:
         job.close()
     found = invoke_rule(rules.RankDivergence(tensortrial.create_trial(tmp_path / "run")))
     assert [(f.step, f.tensor, f.worker) for f in found] == [(1, "w", "worker_1"), (1, "g", "worker_2")]
+
+
+def write_replicas(folder: Path, changed: float, **plan: Any) -> tensortrial.Trial:
+    """Write a run of three workers whose weights are equal, but for the last one's at step 2."""
+    jobs = [Job(folder, f"worker_{rank}", 3) for rank in range(3)]
+    for step in range(4):
+        for rank, job in enumerate(jobs):
+            weight = np.array([1.0, step, changed if (rank, step) == (2, 2) else 0.0])
+            job.step({"w": weight, "own": np.array([rank, 1.0])}, collections=("weights",), **plan)
+    for job in jobs:
+        job.close()
+    return tensortrial.create_trial(folder)
+
+
+@pytest.mark.parametrize("plan", [{"raw": False, "digest": True}, {"raw": True}], ids=["digests", "values"])
+@pytest.mark.parametrize("changed", [-0.0, 5e-324, float("nan")])
+def test_replica_divergence(tmp_path: Path, changed: float, plan: dict[str, Any]) -> None:
+    trial = write_replicas(tmp_path / "run", changed, **plan)
+    found = invoke_rule(rules.ReplicaDivergence(trial, collection_names="", tensor_regex="^w$"))
+    assert [(f.step, f.tensor, f.worker) for f in found] == [(2, "w", "worker_2")]
+    assert found[0].sentence == "w of worker_2 does not have the bits that 2 of 3 workers have"
+
+
+def test_replica_divergence_needs_digests_or_values(tmp_path: Path) -> None:
+    trial = write_replicas(tmp_path / "run", 0.0, raw=False, statistics=("l2",))
+    with pytest.raises(InsufficientInformationForRuleInvocation, match=r"ReductionConfig\(digest=True\)"):
+        invoke_rule(rules.ReplicaDivergence(trial))

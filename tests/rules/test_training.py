@@ -43,6 +43,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("LossSpike", {}, "spike", "healthy", "jumped to"),
     ("GradientNormSpike", {}, "spike", "healthy", "the norm of all gradients"),
     ("RankDivergence", {}, "strangers", "replicas", "of 2 workers"),
+    ("ReplicaDivergence", {}, "strangers", "replicas", "1 of 2 workers"),
     ("LowPrecisionSaturation", {"collection_names": "gradients"}, "half flushed", "half", "% zeros"),
     ("DeadFeatures", {"threshold": 50}, "dead relu", "healthy", "never active in 10 steps"),
 ]

@@ -1,0 +1,56 @@
+"""Rules on the replicas of data parallel training."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from ..errors import InsufficientInformationForRuleInvocation
+from ..format.index_types import SavedTensor
+from ..statistics.digest import digest_of_array
+from .builtin import BuiltinRule
+from .parameter import regexes, words
+from .reader import Selector, StepView
+
+
+class ReplicaDivergence(BuiltinRule):
+    """Fires if replicas of a tensor differ in any bit.
+
+    After each update all workers of data parallel training have the same weights. The digest of each worker's tensor is
+    compared with the one that most workers have. `ReductionConfig(digest=True)` suffices; where only raw values were
+    saved, they are read. The rule needs every worker (`include_workers="all"`), and is not for sharded parameters.
+    """
+
+    collection_names: tuple[str, ...] = words("weights,biases", "tensors that must be equal in all workers")
+    tensor_regex: tuple[str, ...] | None = regexes(None, "names of further tensors that must be equal")
+
+    def judge(self, view: StepView) -> None:
+        selector = Selector(self.collection_names, self.tensor_regex or ())
+        replicas: defaultdict[str, list[tuple[SavedTensor, int]]] = defaultdict(list)
+        rows = self.rows(view, selector)
+        for row in rows:
+            digest = _digest(view, row)
+            if digest is not None:
+                replicas[row.name].append((row, digest))
+        if not replicas:
+            raise InsufficientInformationForRuleInvocation(
+                self.rule_name,
+                f"of tensor {rows[0].name!r} neither its digest nor its raw value was saved; set "
+                f'hook.get_collection("{self.collection_names[0] if self.collection_names else "default"}")'
+                ".reduction_config = ReductionConfig(digest=True)",
+            )
+        for of_name in replicas.values():
+            self._compare(of_name)
+
+    def _compare(self, replicas: list[tuple[SavedTensor, int]]) -> None:
+        # Of as many on both sides, the first worker's counts.
+        ((most, count),) = Counter(digest for _, digest in replicas).most_common(1)
+        for row, digest in replicas:
+            if digest != most:
+                sentence = f"does not have the bits that {count} of {len(replicas)} workers have"
+                self.fires(row, len(replicas) - count, 0, sentence)
+
+
+def _digest(view: StepView, row: SavedTensor) -> int | None:
+    if row.digest is None and row.has_raw:
+        return digest_of_array(view.values([row])[0])
+    return row.digest
