@@ -43,6 +43,18 @@ class Failures:
                 "the hook of %s is closed, and what is saved with it is lost: make a hook for each run", self._out_dir
             )
 
+    def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
+        """Log that of many steps only one was saved."""
+        logger.warning(
+            "only 1 of the %d steps of mode %s was saved to %s, because every %dth is: to save more, pass a smaller "
+            "interval, SaveConfig(save_interval=%d), or save the first steps as well, SaveConfig(warmup_steps=10)",
+            num_steps,
+            mode,
+            self._out_dir,
+            interval,
+            max(1, num_steps // 10),
+        )
+
     def warn_of_models(self, names: Iterable[str]) -> None:
         """Log that models were registered, and never ran."""
         logger.warning(

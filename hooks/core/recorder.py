@@ -43,6 +43,10 @@ logger = logging.getLogger("tensortrial.hooks")
 _HAND_OVER_BYTES = 4 << 20
 
 
+# Fewer steps are a trial, of which nobody expects much.
+_MANY_STEPS = 10
+
+
 class Recorder:
     """Records the tensors of one process into one run.
 
@@ -124,6 +128,8 @@ class Recorder:
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refusals = Refusals()
+        # By mode: the steps of this session, and those at which something was due.
+        self._counted: dict[str, list[int]] = {}
         self.awaited: set[str] = set()
         """The names of models that were registered and have not run yet."""
         self.saving = False
@@ -310,6 +316,10 @@ class Recorder:
 
     def _close_step(self) -> None:
         step = self.clock.close()
+        if step is not None:
+            counted = self._counted.setdefault(step.mode.name, [0, 0])
+            counted[0] += 1
+            counted[1] += self.saving
         self.saving = False
         if step is None or not self._run.open:
             return
@@ -325,6 +335,10 @@ class Recorder:
 
     def _close_steps(self) -> None:
         self._close_step()
+        for mode, (steps, due) in self._counted.items():
+            if due == 1 and steps >= _MANY_STEPS:
+                interval = self.save_config.get_save_config(ModeKeys[mode]).save_interval
+                self._life.failures.warn_of_short_run(mode, steps, interval)
         if self._run.open:
             self._called_steps.close()
 

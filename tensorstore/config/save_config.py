@@ -10,6 +10,7 @@ from ..errors import ConfigurationError
 from ..mode import ModeKeys
 
 DEFAULT_SAVE_INTERVAL = 500
+_MOST_WARMUP_STEPS = 1000
 
 
 class SaveConfigMode:
@@ -23,9 +24,12 @@ class SaveConfigMode:
         start_step: First step that may be saved; 0 if None.
         end_step: First step that is not saved any more; None for no end, 0 to save nothing.
         save_steps: Further steps, as a list or a comma-separated string.
+        warmup_steps: The first so many steps, from `start_step` on, are saved as well; 1000 at most. They become a part
+            of `save_steps`.
 
     Raises:
-        ConfigurationError: The interval is below 1, a step is negative or no integer, or the range is empty.
+        ConfigurationError: The interval is below 1, a step is negative or no integer, the range is empty, or there are
+            too many `warmup_steps`.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class SaveConfigMode:
         start_step: int | str | None = None,
         end_step: int | str | None = None,
         save_steps: Iterable[int | str] | str | None = None,
+        warmup_steps: int | str | None = None,
     ) -> None:
         self.save_interval = save_interval
         self.start_step = 0 if start_step is None else _integer("start_step", start_step)
@@ -43,6 +48,17 @@ class SaveConfigMode:
             raise ConfigurationError(
                 f"start_step={self.start_step} is not below end_step={self.end_step}: nothing would be saved"
             )
+        if warmup_steps is not None:
+            self._add_warmup(_integer("warmup_steps", warmup_steps))
+
+    def _add_warmup(self, count: int) -> None:
+        if count > _MOST_WARMUP_STEPS:
+            raise ConfigurationError(
+                f"warmup_steps must be at most {_MOST_WARMUP_STEPS}, got {count}; choose a smaller save_interval "
+                "to save more steps"
+            )
+        end = self.start_step + count if self.end_step is None else min(self.start_step + count, self.end_step)
+        self.save_steps = sorted({*self.save_steps, *range(self.start_step, end)})
 
     @property
     def save_interval(self) -> int:
@@ -132,6 +148,7 @@ class SaveConfig:
         start_step: First step that may be saved, in every mode; 0 if None.
         end_step: First step that is not saved any more, in every mode; None for no end, 0 to save nothing.
         save_steps: Further steps, in every mode, as a list or a comma-separated string.
+        warmup_steps: The first so many steps of every mode, from `start_step` on, are saved as well; 1000 at most.
 
     Raises:
         ConfigurationError: A mode is unknown, the interval is below 1, a step is negative or no integer, or a range is
@@ -145,8 +162,9 @@ class SaveConfig:
         start_step: int | str | None = None,
         end_step: int | str | None = None,
         save_steps: Iterable[int | str] | str | None = None,
+        warmup_steps: int | str | None = None,
     ) -> None:
-        plain = (save_interval, start_step, end_step, save_steps)
+        plain = (save_interval, start_step, end_step, save_steps, warmup_steps)
         given = {ModeKeys.parse(mode): _mode_config(config) for mode, config in (mode_save_configs or {}).items()}
         inherits = bool(given) and all(value is None for value in plain)
         self._modes: dict[ModeKeys, SaveConfigMode] = {
@@ -175,7 +193,7 @@ class SaveConfig:
         if isinstance(value, SaveConfigMode):
             return cls(mode_save_configs=dict.fromkeys(ModeKeys, value))
         if isinstance(value, Mapping):
-            plain = {"save_interval", "start_step", "end_step", "save_steps"}
+            plain = {"save_interval", "start_step", "end_step", "save_steps", "warmup_steps"}
             return cls(**value) if set(value) & plain else cls(mode_save_configs=value)
         raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, got {value!r}")
 
