@@ -143,20 +143,27 @@ export async function loadTiles(query) {
 }
 
 /**
- * Return the arrays of a statistic of all tensors, as docs/page.md describes their bytes.
- * @param {string} packed
+ * Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated.
+ * @param {string} packed base64
  * @param {number} cells
  */
 async function unpack(packed, cells) {
-  const compressed = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
-  const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+  const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const halves = (/** @type {number} */ array) =>
-    Uint32Array.from({ length: cells }, (_, i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i]);
-  const most = halves(0);
-  const float = (/** @type {Uint32Array} */ bits) => new Float32Array(bits.map((half) => half << 16).buffer);
-  const offset = (/** @type {number} */ array) => float(halves(array).map((half, i) => (half + most[i]) & 0xffff));
-  return { max: float(most), min: offset(1), mean: offset(2), count: halves(3), nonfinite: halves(4) };
+  const half = (/** @type {number} */ array, /** @type {number} */ i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i];
+  const [max, min, mean] = [new Float32Array(cells), new Float32Array(cells), new Float32Array(cells)];
+  const [count, nonfinite] = [new Uint32Array(cells), new Uint32Array(cells)];
+  const bits = [max, min, mean].map((array) => new Uint32Array(array.buffer));
+  for (let i = 0; i < cells; i++) {
+    const largest = half(0, i);
+    bits[0][i] = largest << 16; // the upper half of a float32
+    bits[1][i] = ((largest + half(1, i)) & 0xffff) << 16;
+    bits[2][i] = ((largest + half(2, i)) & 0xffff) << 16;
+    count[i] = half(3, i);
+    nonfinite[i] = half(4, i);
+  }
+  return { max, min, mean, count, nonfinite };
 }
 
 /** @type {Map<string, Promise<string[]>>} */
@@ -243,8 +250,9 @@ export function loadScalarNames(runs) {
  * @param {{runs: string[], names: string[], points: number}} query
  * @returns {Promise<Curve[]>}
  */
-export function loadScalars({ runs, names, points }) {
-  return fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+export async function loadScalars({ runs, names, points }) {
+  const curves = await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+  return curves.map((/** @type {any} */ each) => ({ ...each, min: numbers(each.min), max: numbers(each.max), mean: numbers(each.mean) }));
 }
 
 /**
