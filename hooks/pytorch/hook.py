@@ -41,7 +41,7 @@ from .losses import is_loss_key, is_scalar, losses_in
 from .missed import MissedCapture
 from .models import Models
 from .names import Root
-from .optimizers import Optimizers, gradients_seen, hyperparameters_of, innermost
+from .optimizers import Optimizers, innermost
 from .scripting import hide_callbacks_from_scripting
 from .unsaved import NothingSaved
 from .updates import Updates
@@ -124,7 +124,7 @@ class Hook(BaseHook):
         self._optimizers = Optimizers(self)
         self.recorder.collections.require(CollectionKeys.HYPERPARAMETERS).include("^hyperparameters/")
         self._capture = Capture(self.recorder, options.full_tensors)
-        self._updates = Updates(self.recorder, self._capture)
+        self._updates = Updates(self.recorder, self._capture, self._optimizers if OPTIMIZER in self._moments else None)
         self._unscaling = Unscaling()
         self._in_probe = self._lazy = False
         self._missed = MissedCapture()
@@ -332,38 +332,16 @@ class Hook(BaseHook):
 
     @guarded
     def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Capture the gradients that an optimizer is about to use."""
-        if not self.saving:
-            if OPTIMIZER in self._moments and self.recorder.step is None and self.recorder.counting:
-                self._optimizers.warn_of_late_step(name)
-            return
-        names = self._models.parameter_names()
-        self._save_hyperparameters(name, optimizer)
-        if OPTIMIZER in self._moments:
-            self._save_gradients_seen(name, optimizer, names)
-        self._updates.begin(optimizer, names)
+        """Capture what an optimizer is about to use for its update."""
+        if self.saving:
+            self._updates.begin(name, optimizer, self._models.parameter_names())
+        elif OPTIMIZER in self._moments and self.recorder.step is None and self.recorder.counting:
+            self._optimizers.warn_of_late_step(name)
 
     @guarded
     def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an update has changed."""
         self._updates.end(optimizer)
-
-    def _save_hyperparameters(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        found = dict(hyperparameters_of(name, optimizer))
-        numbers = {key: float(value) for key, value in found.items() if not isinstance(value, torch.Tensor)}
-        self.recorder.record_numbers(tuple(numbers), list(numbers.values()))
-        for key, value in found.items():
-            if isinstance(value, torch.Tensor):  # in a CUDA graph, or one that a scheduler of torch changes in place
-                self._capture.tensor(key, value)
-
-    def _save_gradients_seen(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
-        known = False
-        for parameter, gradient in gradients_seen(optimizer):
-            if id(parameter) in names:
-                known = True
-                self._capture.tensor(f"optimizer_gradient/{names[id(parameter)]}", gradient)
-        if not known:
-            self._optimizers.warn_of_unknown_parameters(name)
 
     @guarded
     def _capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:

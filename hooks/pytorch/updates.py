@@ -1,4 +1,4 @@
-"""What an optimizer's step changes: the update of each parameter, and its size relative to the parameter."""
+"""What an optimizer's step uses and changes: hyperparameters, gradients, and the update of each parameter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tensortrial.format.record import Plan
 from ..core.recorder import Recorder
 from .arrays import local_part
 from .capture import Capture
+from .optimizers import Optimizers, gradients_seen, hyperparameters_of
 
 
 class Updates:
@@ -19,10 +20,11 @@ class Updates:
     Args:
         recorder: The recorder of the hook.
         capture: Records tensors.
+        optimizers: The registered optimizers, if the gradients that they use are saved.
     """
 
-    def __init__(self, recorder: Recorder, capture: Capture) -> None:
-        self._recorder, self._capture = recorder, capture
+    def __init__(self, recorder: Recorder, capture: Capture, optimizers: Optimizers | None) -> None:
+        self._recorder, self._capture, self._optimizers = recorder, capture, optimizers
         self._step: object = None
         self._before: dict[int, tuple[str, torch.Tensor]] = {}
         self._ratios: dict[str, Plan] = {}
@@ -30,13 +32,40 @@ class Updates:
         updates.include("^update/")
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
-    def begin(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
-        """Copy the parameters whose updates are due, unless that was done in this step of the hook and the optimizer.
+    def begin(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
+        """Record what an update uses, and copy the parameters of which the update is due.
 
         Args:
+            name: The name of the optimizer.
             optimizer: The optimizer, whose step is about to change its parameters.
             names: The names of parameters by their ids.
         """
+        self._save_hyperparameters(name, optimizer)
+        if self._optimizers is not None:
+            self._save_gradients(self._optimizers, name, optimizer, names)
+        self._copy_parameters(optimizer, names)
+
+    def _save_hyperparameters(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        found = dict(hyperparameters_of(name, optimizer))
+        numbers = {key: float(value) for key, value in found.items() if not isinstance(value, torch.Tensor)}
+        self._recorder.record_numbers(tuple(numbers), list(numbers.values()))
+        for key, value in found.items():
+            if isinstance(value, torch.Tensor):  # as CUDA graphs need it
+                self._capture.tensor(key, value)
+
+    def _save_gradients(
+        self, optimizers: Optimizers, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]
+    ) -> None:
+        known = False
+        for parameter, gradient in gradients_seen(optimizer):
+            if id(parameter) in names:
+                known = True
+                self._capture.tensor(f"optimizer_gradient/{names[id(parameter)]}", gradient)
+        if not known:
+            optimizers.warn_of_unknown_parameters(name)
+
+    def _copy_parameters(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
+        """Copy parameters, each once in the same step of the hook and of the optimizer."""
         if self._step is not self._recorder.step:
             self._step, self._before = self._recorder.step, {}
         for group in optimizer.param_groups:
