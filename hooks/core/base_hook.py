@@ -192,6 +192,20 @@ class BaseHook:
         """
         self._set_mode(ModeKeys.parse(mode))
 
+    @guarded
+    def resume_at(self, step: int, mode: ModeKeys | str | None = None) -> None:
+        """Continue a resumed run at the step of a checkpoint, instead of after its last published step.
+
+        What this session saves takes the place of what earlier ones saved at the same steps; nothing is deleted, and
+        SQL shows both. Call it before the first step.
+
+        Args:
+            step: The number of the step that comes next in its mode: the number of steps that the checkpoint was
+                trained for.
+            mode: The mode of the step. Default: the current one.
+        """
+        self.recorder.resume_at(step, mode)
+
     @contextmanager
     def step(self, step: int | None = None, mode: ModeKeys | str | None = None) -> Iterator[None]:
         """Make everything inside a `with hook.step():` block one step.

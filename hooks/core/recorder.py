@@ -197,6 +197,23 @@ class Recorder:
         with self._lock:
             self.clock.start_at(step)
 
+    def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
+        """Continue a resumed run at this step of a mode, whatever was saved after it.
+
+        Raises:
+            ConfigurationError: It is not the number of a step, or steps have begun, or the run is not resumed.
+        """
+        number = step_number(step)
+        with self._lock:
+            if not self.counting:
+                return
+            if not self._run.resumes:
+                raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
+            if self._run.open or self.clock.step is not None:
+                raise ConfigurationError("steps have begun: call it before the first one")
+            self._run.resume_at(self.clock.mode if mode is None else ModeKeys.parse(mode), number)
+            self.clock.continue_after(self._run.progress)
+
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
         with self._lock:

@@ -29,6 +29,7 @@ from tensortrial.write.claim import (
     update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
+from tensortrial.write.rewind import rewound
 from tensortrial.write.writer import Writer
 
 from .collections import CollectionManager
@@ -86,6 +87,7 @@ class RunWriter:
         self._lease_seconds = lease_seconds()
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
+        self._resumes_at: tuple[str, int] | None = None
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
@@ -107,6 +109,32 @@ class RunWriter:
         if not follows:
             self._find_alive(found)
         self.progress = found.progress()
+
+    @property
+    def resumes(self) -> bool:
+        """Whether this continues a run."""
+        return self._resumes
+
+    def resume_at(self, mode: ModeKeys, step: int) -> None:
+        """Continue at a step of a mode, whatever was published after it.
+
+        Raises:
+            ConfigurationError: The run has steps, but none in this mode.
+        """
+        others = sorted(name for name, count in self.progress.mode_steps.items() if count)
+        if others and mode.name not in others:
+            raise ConfigurationError(
+                f"the run has no steps in mode {mode.name}, only in {', '.join(others)}: pass mode=, or call set_mode "
+                "before"
+            )
+        self._resumes_at = mode.name, step
+        self.progress = self._rewound(self.progress)
+
+    def _rewound(self, progress: Progress) -> Progress:
+        if self._resumes_at is None:
+            return progress
+        saved = [step for each in indexed_workers(self._storage) for step in published_steps(self._storage, each, [])]
+        return rewound(progress, saved, *self._resumes_at)
 
     def _resumption(self, follows: bool = False) -> Resumption:
         return Resumption(self._storage, self.worker, self.num_workers, self._observer, follows=follows)
@@ -186,7 +214,7 @@ class RunWriter:
         lease.take([each for each in found.leases if each.session < found.session])
         try:
             wait_until_stopped(self._storage, alive)
-            self.progress = found.progress()
+            self.progress = self._rewound(found.progress())
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way.
             return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive))

@@ -1,0 +1,214 @@
+"""Runs that are continued at the step of a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import run as run_program  # noqa: E402
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
+from tensortrial.maintenance.compaction import compact  # noqa: E402
+from tensortrial.maintenance.verification import verify  # noqa: E402
+from tensortrial.mode import ModeKeys  # noqa: E402
+
+
+def attempt(hook: Any, value: float, steps: int) -> None:
+    """Save a raw value and a number at each of some steps."""
+    for _ in range(steps):
+        with hook.step():
+            hook.save_tensor("x", torch.full((3,), value))
+            hook.save_scalar("y", value)
+
+
+def first_attempt(make_hook: Any, steps: int = 8, mode: Any = None, **options: Any) -> None:
+    hook = make_hook(**options)
+    if mode is not None:
+        hook.set_mode(mode)
+    attempt(hook, 1, steps)
+    hook.close()
+
+
+def values(out: Any, mode: Any = ModeKeys.GLOBAL) -> list[float]:
+    """Return the values of both tensors, by step, which must agree."""
+    trial = create_trial(out)
+    x, y = trial.tensor("x"), trial.tensor("y")
+    assert x.steps(mode) == y.steps(mode) == list(range(len(x.steps(mode))))
+    found = [float(x.value(step, mode)[0]) for step in x.steps(mode)]
+    assert found == [y.value(step, mode) for step in y.steps(mode)]
+    return found
+
+
+@pytest.mark.parametrize("mode", [None, tt.modes.TRAIN])
+@pytest.mark.parametrize(("at", "steps"), [(5, 2), (5, 6), (0, 9), (8, 1)])
+def test_steps_after_a_checkpoint_are_superseded_when_they_are_saved_again(
+    make_hook: Any, out: str, at: int, steps: int, mode: Any
+) -> None:
+    first_attempt(make_hook, mode=mode, flush_seconds=0)
+    hook = make_hook(resume=True, flush_seconds=0)
+    if mode is not None:
+        hook.set_mode(mode)
+    hook.resume_at(at)
+    assert hook.mode_steps.get(mode or tt.modes.GLOBAL, -1) == at - 1
+    attempt(hook, 2, steps)
+    hook.close()
+    expected = [2.0 if at <= step < at + steps else 1.0 for step in range(max(8, at + steps))]
+    assert values(out, mode or ModeKeys.GLOBAL) == expected
+    trial = create_trial(out)
+    assert trial.loaded_all_steps
+    rows = trial.sql("select global_step, scalar from tensors where name = 'y' order by saved_at").fetchall()
+    assert rows == [(step, 1.0) for step in range(8)] + [(at + step, 2.0) for step in range(steps)]
+    assert verify(out).is_whole
+    compact(out, grace=0)
+    assert values(out, mode or ModeKeys.GLOBAL) == expected
+
+
+def test_an_open_trial_returns_what_the_new_attempt_has_saved(make_hook: Any, out: str) -> None:
+    first_attempt(make_hook, flush_seconds=0)
+    trial = create_trial(out)
+    assert trial.tensor("y").value(6) == 1
+    hook = make_hook(resume=True, flush_seconds=0)
+    hook.resume_at(5)
+    attempt(hook, 2, 2)
+    hook.flush()
+    trial.refresh()
+    assert [trial.tensor("y").value(step) for step in range(8)] == [1, 1, 1, 1, 1, 2, 2, 1]
+    assert [float(trial.tensor("x").value(step)[0]) for step in (4, 5, 7)] == [1, 2, 1]
+
+
+def test_a_run_may_go_back_several_times(make_hook: Any, out: str) -> None:
+    first_attempt(make_hook)
+    for at, value in ((5, 2), (3, 3), (9, 4)):
+        hook = make_hook(resume=True)
+        hook.resume_at(at)
+        attempt(hook, value, 3)
+        hook.close()
+    trial = create_trial(out)
+    assert [trial.tensor("y").value(step) for step in trial.tensor("y").steps()] == [1, 1, 1, 3, 3, 3, 2, 2, 4, 4, 4]
+    assert trial.steps() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
+
+
+def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any, out: str) -> None:
+    every_third = tt.SaveConfig(save_interval=3)
+
+    def train(hook: Any, value: float, steps: int) -> None:
+        hook.set_mode(tt.modes.TRAIN)
+        for _ in range(steps):
+            with hook.step():
+                hook.record_tensor_value("loss", value)
+
+    hook = make_hook(save_config=every_third)
+    train(hook, 1, 10)
+    hook.close()
+    hook = make_hook(save_config=every_third, resume=True)
+    hook.resume_at(5, mode="TRAIN")
+    train(hook, 2, 3)
+    hook.close()
+    loss = create_trial(out).tensor("loss_output_0")
+    assert [(step, float(loss.value(step, ModeKeys.TRAIN))) for step in loss.steps(ModeKeys.TRAIN)] == [
+        (0, 1),
+        (3, 1),
+        (6, 2),
+        (9, 1),
+    ]
+
+
+def test_steps_of_other_modes_go_back_too(make_hook: Any, out: str) -> None:
+    def epochs(hook: Any, value: float, count: int) -> None:
+        for _ in range(count):
+            for mode, steps in ((tt.modes.TRAIN, 3), (tt.modes.EVAL, 2)):
+                hook.set_mode(mode)
+                attempt(hook, value, steps)
+
+    hook = make_hook()
+    epochs(hook, 1, 3)
+    hook.close()
+    hook = make_hook(resume=True)
+    hook.resume_at(3, tt.modes.TRAIN)
+    epochs(hook, 2, 1)
+    hook.close()
+    assert values(out, ModeKeys.TRAIN) == [1] * 3 + [2] * 3 + [1] * 3
+    assert values(out, ModeKeys.EVAL) == [1] * 2 + [2] * 2 + [1] * 2
+    assert values(out) == [1] * 5 + [2] * 5 + [1] * 5
+
+
+def test_a_run_without_steps_begins_at_the_step(make_hook: Any, out: str) -> None:
+    hook = make_hook(resume=True)
+    hook.resume_at(40)
+    attempt(hook, 1, 2)
+    hook.close()
+    assert create_trial(out).steps() == [40, 41]
+
+
+def test_a_checkpoint_after_the_last_saved_step_is_continued(make_hook: Any, out: str) -> None:
+    first_attempt(make_hook, steps=3)
+    hook = make_hook(resume=True)
+    hook.resume_at(7)
+    attempt(hook, 2, 1)
+    hook.close()
+    assert create_trial(out).steps() == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("not resumed", "pass resume=True"),
+        ("begun", "call it before the first one"),
+        ("another mode", r"no steps in mode EVAL, only in GLOBAL: pass mode="),
+        (-1, "step must be an integer"),
+        (1.5, "step must be an integer"),
+        (True, "step must be an integer"),
+        ("5", "step must be an integer"),
+    ],
+)
+def test_a_step_at_which_a_run_cannot_continue_is_refused(make_hook: Any, out: str, case: Any, text: str) -> None:
+    first_attempt(make_hook, steps=3)
+    hook = make_hook(out + "2") if case == "not resumed" else make_hook(resume=True)
+    if case == "begun":
+        attempt(hook, 2, 1)
+    with pytest.raises(ConfigurationError, match=text):
+        hook.resume_at(
+            case if not isinstance(case, str) or case == "5" else 1, "EVAL" if case == "another mode" else None
+        )
+    attempt(hook, 2, 1)
+    hook.close()
+    assert create_trial(hook.out_dir).steps()
+
+
+def test_a_refused_step_is_logged_and_training_goes_on(
+    make_hook: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    hook = make_hook()
+    with caplog.at_level(logging.WARNING):
+        hook.resume_at(3)
+    assert "resume_at had no effect" in caplog.text
+    attempt(hook, 1, 1)
+    assert hook.recorder.active
+
+
+def test_a_killed_job_is_continued_at_its_checkpoint(tmp_path: Path) -> None:
+    program = """
+        import os
+        import tensortrial.hooks.pytorch as tt
+        hook = tt.Hook("run", flush_seconds=0)
+        for step in range(6):
+            with hook.step():
+                hook.save_scalar("y", 1)
+        hook.flush()
+        os._exit(9)
+    """
+    assert run_program(program, tmp_path).returncode == 9
+    hook = tt.Hook(tmp_path / "run", resume=True)
+    hook.resume_at(4)
+    with hook.step():
+        hook.save_scalar("y", 2)
+    hook.close()
+    y = create_trial(tmp_path / "run").tensor("y")
+    assert [y.value(step) for step in y.steps()] == [1, 1, 1, 1, 2, 1]
