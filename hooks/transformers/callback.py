@@ -207,7 +207,7 @@ class _BeginBatch(UncopiedCallback):
     __slots__ = ("_callback",)
 
     def __init__(self, callback: TensorTrialCallback) -> None:
-        # The model may outlive the training, and whoever trained.
+        # The model may outlive the training and its Trainer.
         self._callback = weakref.ref(callback)
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
