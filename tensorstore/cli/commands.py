@@ -19,6 +19,7 @@ from .names import names
 from .page import page
 from .query import query
 from .repair import repair
+from .report import report
 from .sql import sql
 from .steps import steps
 from .verify import verify
@@ -67,6 +68,7 @@ for command in (
     compact,
     verify,
     repair,
+    report,
     imports,
     export,
 ):

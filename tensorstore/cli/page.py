@@ -28,7 +28,7 @@ def page(
     """Show runs in the browser, also while they are being written.
 
     RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The page reads the runs and
-    never writes. Whoever has the printed address can read it.
+    never writes. Everybody who has the printed address can read it.
 
     \b
     tensortrial page runs/digits

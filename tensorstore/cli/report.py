@@ -1,0 +1,45 @@
+"""`tensortrial report RUN…`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..errors import TensorTrialError
+from .console import print_line
+from .options import count_of, opened_runs, storage_option
+
+_FOUND, _FAILED = 1, 2
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
+@click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
+@storage_option
+def report(runs: tuple[str, ...], path: str, with_rules: bool, storage_options: tuple[str, ...]) -> None:
+    """Write runs as one HTML file, which needs neither a server nor a network.
+
+    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The exit status is 0 if the
+    runs have no findings of rules, 1 if they have any, and 2 if the report cannot be written.
+
+    \b
+    tensortrial report runs/digits --output report.html --rules
+    """
+    from ..page.many_runs import list_rules, run_rules
+    from ..page.open_run import OpenRun
+    from ..page.report import write_report
+
+    try:
+        with opened_runs(runs, storage_options) as opened:
+            shown = [OpenRun(opened.trial(name)) for name in opened.names]
+            for run in shown if with_rules else ():
+                run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
+            found = write_report(shown, opened, path)
+    except (TensorTrialError, OSError) as exc:
+        # Status 1 says that a rule found something.
+        print_line(f"Error: {exc}", err=True)
+        sys.exit(_FAILED)
+    print_line(f"{path}: {count_of(len(shown), 'run')}, {count_of(found, 'finding')}")
+    sys.exit(_FOUND if found else 0)

@@ -1,0 +1,63 @@
+"""The report: one file with the page and its answers inside."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+from click.testing import CliRunner
+
+from support.queried_runs import write_runs
+from support.runs import EPOCH, TRAIN, Job
+from tensortrial.cli.commands import main
+from tensortrial.format.record import Plan, Record
+
+HOSTILE = "</script><script>alert(1)</script><!--~ *"
+
+
+def embedded(page: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="answers">(.*?)</script>', page, re.DOTALL)
+    answers: dict[str, Any] = json.loads(text)
+    return answers
+
+
+def test_a_report_holds_the_answers_and_needs_no_network(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs")
+    path = tmp_path / "report.html"
+    result = CliRunner().invoke(main, ["report", str(tmp_path / "runs"), "--output", str(path)])
+    assert result.exit_code == 0, result.output
+    page = path.read_text()
+    assert len(page) < 5_000_000
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    answers = embedded(page)
+    assert answers["api/info"]["runs"][0]["name"] == "left"
+    assert answers["api/difference?a=left&b=right"]["rows"][0]["first"]
+    assert "api/tiles?run=left&statistic=l2&mode=TRAIN" in answers
+    assert answers["api/series?run=right&name=net.w&mode=TRAIN"]["steps"] == list(range(9))
+
+
+def test_no_name_of_a_tensor_ends_the_answers(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    step = job.begin(TRAIN)
+    job.writer.put(step, [Record(Plan(HOSTILE, (), True, ("l2",)), np.ones(3), EPOCH)], closes=True)
+    job.close()
+    path = tmp_path / "report.html"
+    assert CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--output", str(path)]).exit_code == 0
+    assert "alert(1)</script>" not in path.read_text()
+    (address,) = [each for each in embedded(path.read_text()) if each.startswith("api/tensor?")]
+    assert parse_qs(urlsplit(address).query)["name"] == [HOSTILE]
+    assert "%7E+*" in address  # as URLSearchParams spells it
+
+
+def test_rules_decide_the_exit_status(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs")
+    path = tmp_path / "report.html"
+    arguments = ["report", str(tmp_path / "runs" / "right"), "--output", str(path), "--rules"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1, result.output
+    assert any(found["rule"] == "ExplodingTensor" for found in embedded(path.read_text())["api/findings?run=right"])
+    assert CliRunner().invoke(main, ["report", str(tmp_path / "nothing"), "--output", str(path)]).exit_code == 2
