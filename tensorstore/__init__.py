@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .config.reduction_config import ReductionConfig
     from .config.save_config import SaveConfig, SaveConfigMode
     from .exports import Export, export
+    from .hooks.core.environment import environment
     from .hooks.plain import Run
     from .maintenance.compaction import Compaction, compact
     from .maintenance.repair import Repair, repair
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "compare": "comparison",
     "compact": "maintenance.compaction",
     "create_trial": "read.opening",
+    "environment": "hooks.core.environment",
     "export": "exports",
     "list_queries": "read.named_queries",
     "modes": "mode",
@@ -100,6 +102,7 @@ __all__ = [
     "compact",
     "compare",
     "create_trial",
+    "environment",
     "export",
     "list_queries",
     "modes",
