@@ -93,7 +93,7 @@ def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]
     flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):
         return None
-    others = [(of, first, last) for other, first, last in files if (of := _flushes_in(other, parts[1]))]
+    others = _in_order([(of, first, last) for other, first, last in files if (of := _flushes_in(other, parts[1]))])
     return _Lost(
         unquote(parts[1].removeprefix("worker=")),
         error,
@@ -101,6 +101,20 @@ def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]
         min((first for of, first, _ in others if of.first > flushes.last), default=float("inf")),
         tuple((first, last) for _, first, last in others),
     )
+
+
+def _in_order(files: Sequence[tuple[FlushRange, int, int]]) -> list[tuple[FlushRange, int, int]]:
+    """Return the files by their flushes, without those that begin before the end of an earlier one.
+
+    These hold values that were saved at past steps: they do not show which steps another file holds.
+    """
+    found = []
+    reached = -1
+    for flushes, first, last in sorted(files, key=lambda file: file[0].first):
+        if first > reached:
+            found.append((flushes, first, last))
+        reached = max(reached, last)
+    return found
 
 
 def _flushes_in(path: str, folder: str) -> FlushRange | None:

@@ -11,8 +11,9 @@ import pytest
 
 from support.plain_hook import Hook
 from tensortrial import create_trial
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, CorruptFile
 from tensortrial.mode import modes
+from tensortrial.read.lost_rows import LostRows
 
 
 @pytest.fixture
@@ -279,3 +280,14 @@ def test_files_with_values_for_past_steps_are_found_by_a_reader_that_follows(out
     numbers = [int(path.stem.partition("-")[0]) for path in paths if "-" not in path.stem]
     assert numbers == sorted(numbers)
     assert trial.tensor("x").steps() == [0, 50_000, 100_000]
+
+
+def test_a_value_at_a_past_step_does_not_hide_that_a_file_is_damaged() -> None:
+    files = [
+        (f"index/worker=worker_0/step=000000000000/{flush:08d}.parquet", first, last)
+        for flush, first, last in [(0, 0, 2), (2, 6, 8), (3, 1, 9), (4, 1, 1)]
+    ]
+    path = "index/worker=worker_0/step=000000000000/00000001.parquet"
+    lost = LostRows({path: CorruptFile(path, "damaged")}, files)
+    assert lost.between(2, 6) is not None
+    assert lost.between(0, 2) is None
