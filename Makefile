@@ -170,6 +170,13 @@ build/env-models: build/env-tf
 	$(PY) -m pip install $(call PINNED,main) 'tensortrial[models]'
 	@touch $@
 
+.PHONY: env-page
+env-page: env build/env-page  ## Add playwright, which drives a browser, to .venv
+
+build/env-page: build/env
+	$(PY) -m pip install $(call PINNED,main) 'tensortrial[test-page]'
+	@touch $@
+
 # Emulators of warehouses, each with versions that .venv cannot have. The tests export into them and query them.
 PACKAGES_FAKESNOW := fakesnow 'snowflake-connector-python[pandas]'
 PACKAGES_BQEMULATOR := bqemulator duckdb-extensions duckdb-extension-spatial google-cloud-bigquery
@@ -246,6 +253,10 @@ servers:  ## Install the servers that the tests start, by apt-get, if they are m
 	command -v initdb > /dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null || missing+=" $(POSTGRESQL)"; \
 	$(call apt-get,$$missing)
 
+.PHONY: chromium
+chromium:  ## Install the browser that the tests of the page drive, by apt-get, if it is missing
+	@missing=; command -v chromium > /dev/null || missing=" chromium"; $(call apt-get,$$missing)
+
 .PHONY: java
 java:  ## Install the Java that Spark runs on, by apt-get, if it is missing
 	@missing=; command -v java > /dev/null || missing=" $(JAVA)"; $(call apt-get,$$missing)
@@ -255,6 +266,10 @@ java:  ## Install the Java that Spark runs on, by apt-get, if it is missing
 .PHONY: demo
 demo: env  ## Train a CNN in one process and watch it from a second
 	$(PY) examples/digits.py
+
+.PHONY: demo-page
+demo-page: env  ## Train a network that goes wrong on purpose, and open the page where it does
+	$(PY) examples/exploding.py
 
 .PHONY: demo-keras
 demo-keras: env-tf  ## Train with Keras and show the run
@@ -280,15 +295,15 @@ TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones and those of emulators, foreign models, Spark, TensorFlow, MXNet and Horovod
-	$(PY) -m pytest $(SHARED) -m 'not slow' $(addprefix --ignore=,tests/models $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
+	$(PY) -m pytest $(SHARED) -m 'not slow and not browser' $(addprefix --ignore=,tests/models $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m slow $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS)
 
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
-	$(PY_MIN) -m pytest $(SHARED) -m 'not slow and not s3 and not distributed' $(PYTEST_ARGS) tests/tensorstore
+	$(PY_MIN) -m pytest $(SHARED) -m 'not slow and not s3 and not distributed and not browser' $(PYTEST_ARGS) tests/tensorstore
 
 .PHONY: fuzz
 fuzz: SECONDS ?= 60
@@ -326,6 +341,10 @@ test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFl
 .PHONY: test-tf215
 test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.15
 	$(VENV_TF215)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TF) $(TEST_PROGRAMS)
+
+.PHONY: test-page
+test-page: env-page chromium  ## Run the tests of the page in a real browser; screenshots are in build/page
+	$(PY) -m pytest -m browser $(PYTEST_ARGS) tests/page
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook

@@ -1,0 +1,366 @@
+"""The page in a real browser, Debian's chromium, on runs of a real network of which one layer goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.plain_hook import Hook
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.save_config import SaveConfig
+
+playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("torch")
+CHROMIUM = os.environ.get("TENSORTRIAL_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "build" / "page"  # screenshots, to be looked at
+SECONDS = 60
+BROKEN = "MLP_blocks.2.linear.weight"  # of the layer whose learning rate explodes
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202e<script>document.title='owned'</script>"
+VIEWS = ["overview", "tensor", "scalars", "runs", "difference", "availability", "findings", "sql"]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a network that goes wrong, and what rules found in it."""
+    out = tmp_path_factory.mktemp("page") / "faulty"
+    program = f"import exploding; exploding.train({str(out)!r}); exploding.find({str(out)!r})"
+    in_python(program, path=ROOT / "examples")
+    return out
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the same network in which nothing goes wrong."""
+    out = tmp_path_factory.mktemp("page") / "healthy"
+    in_python(f"import exploding; exploding.train({str(out)!r}, steps=120, fault=90)", path=ROOT / "examples")
+    return out
+
+
+@pytest.fixture(scope="module")
+def both(faulty: Path, healthy: Path) -> Iterator[str]:
+    with serving(faulty, healthy) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page of 1280 pixels, on which no error may occur."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
+    page = context.new_page()
+    page.set_default_timeout(SECONDS * 1000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    # What the browser logs for a query that the server refuses, and for a server that ends before the tab.
+    expected = re.compile("status of 400|net::ERR_")
+    page.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
+    yield page
+    context.close()
+    assert not [error for error in errors if not expected.search(error)]
+
+
+def in_python(program: str, path: Path) -> None:
+    """Run a program in a process of its own."""
+    paths = os.pathsep.join([*filter(None, map(os.path.abspath, sys.path)), str(path)])
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def serving(*runs: Path) -> Iterator[str]:
+    """Serve runs by the command, and yield the URL that it prints."""
+    paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
+    command = [sys.executable, "-m", "tensortrial", "page", *map(str, runs), "--no-browser"]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        yield printed_url(process)
+    finally:
+        process.terminate()
+        process.wait(timeout=SECONDS)
+        assert process.stdout
+        process.stdout.close()
+
+
+def printed_url(process: subprocess.Popen[str]) -> str:
+    """Return the URL that a server prints."""
+    assert process.stdout
+    said = ""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        if not select.select([process.stdout], [], [], 1)[0]:
+            continue
+        line = process.stdout.readline()
+        said += line
+        if found := re.search(r"http://\S+", line):
+            return found.group()
+        if not line:
+            break
+    raise AssertionError(f"no URL was printed: {said}")
+
+
+def show(tab: Any, url: str, fragment: str = "") -> None:
+    """Open a state of the page, and wait for it."""
+    tab.goto("about:blank")
+    tab.goto(f"{url.split('#')[0]}#{fragment}")
+    tab.wait_for_selector("main[data-ready]")
+
+
+def ready(tab: Any, action: Any) -> None:
+    """Do something, and wait until the view has answered it."""
+    before = tab.locator("main").get_attribute("data-ready")
+    action()
+    tab.wait_for_function("before => document.querySelector('main').dataset.ready !== before", arg=before)
+
+
+def picture(tab: Any, name: str) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    tab.wait_for_timeout(150)  # the canvas draws at the next frame
+    tab.screenshot(path=PICTURES / f"{name}.png")
+
+
+def text(tab: Any, selector: str = "main") -> str:
+    return str(tab.locator(selector).first.inner_text())
+
+
+def rows_of_heat_map(tab: Any) -> list[str]:
+    """Return the rows from top to bottom, by walking down with the keyboard."""
+    tab.focus("canvas.heatmap")
+    tab.keyboard.press("Home")
+    names = [text(tab, "#tooltip .name")]
+    while True:
+        tab.keyboard.press("ArrowDown")
+        name = text(tab, "#tooltip .name")
+        if name == names[-1]:
+            return names
+        names.append(name)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_shows_a_faulty_run_without_an_error(both: str, tab: Any, view: str, scheme: str) -> None:
+    tab.emulate_media(color_scheme=scheme)
+    show(tab, both, f"view={view}")
+    assert tab.locator(".error").count() == 0
+    assert len(text(tab)) > 20
+    picture(tab, f"{view}-{scheme}")
+
+
+@pytest.mark.parametrize("width", [1280, 2560])
+def test_nothing_is_wider_than_the_window(both: str, tab: Any, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": width * 9 // 16})
+    for view in VIEWS:
+        show(tab, both, f"view={view}")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, view
+        if width > 2000:
+            picture(tab, f"{view}-wide")
+
+
+def test_the_overview_names_its_colours_and_marks_the_first_nan(both: str, tab: Any) -> None:
+    show(tab, both)
+    legend = text(tab, ".legend")
+    assert "own past" in legend
+    assert "NaN or infinity" in legend
+    assert "first finding" in legend
+    assert int(text(tab, ".badge").replace(",", "")) > 0
+
+
+def test_rows_are_in_execution_order_or_by_name_and_fold_by_module(both: str, tab: Any) -> None:
+    show(tab, both, "collection=gradients")
+    executed = rows_of_heat_map(tab)
+    assert executed[0].startswith("gradient/MLP_head")
+    ready(tab, lambda: tab.get_by_label("rows").select_option("name"))
+    assert rows_of_heat_map(tab) == sorted(executed, key=lambda name: name.replace(".", "/"))
+    ready(tab, lambda: tab.get_by_label("fold").select_option("2"))
+    assert len(rows_of_heat_map(tab)) < len(executed)
+
+
+def test_a_cell_opens_the_tensor_at_its_step_and_shows_the_raw_value(both: str, tab: Any) -> None:
+    show(tab, both, f"q={BROKEN}&collection=weights")
+    box = tab.locator("canvas.heatmap").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    ready(tab, lambda: tab.mouse.click(box["x"] + box["width"] * 0.6, middle))
+    assert "view=tensor" in tab.url
+    step = int(re.search(r"step=(\d+)", tab.url).group(1))  # type: ignore[union-attr]
+    assert 100 < step < 200
+    assert f"Value at step {step}" in text(tab)
+    assert "Its gradient at step" in text(tab)
+    assert "Its change since step" in text(tab)
+    size = tab.locator("canvas.image").first.evaluate("canvas => [canvas.width, canvas.height]")
+    assert size == [48, 48]
+    picture(tab, "from-cell-to-value")
+    tab.go_back()
+    tab.wait_for_selector("canvas.heatmap")
+
+
+def test_the_image_of_a_value_has_the_values_of_the_run(both: str, tab: Any, faulty: Path) -> None:
+    import tensortrial
+
+    show(tab, both, f"view=tensor&name={BROKEN}&step=100")
+    image = tab.locator("canvas.image").first
+    image.scroll_into_view_if_needed()
+    box = image.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 4.5 / 48, box["y"] + box["height"] * 2.5 / 48)
+    expected = tensortrial.create_trial(str(faulty)).tensor(BROKEN).value(100)[2, 4]
+    assert "row 2, column 4" in text(tab, "#tooltip")
+    assert float(text(tab, "#tooltip dd")) == pytest.approx(float(expected), rel=1e-2)
+
+
+def test_the_keyboard_walks_from_the_heat_map_to_a_tensor(both: str, tab: Any) -> None:
+    show(tab, both)
+    tab.keyboard.press("g")
+    for key in ["ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"]:
+        tab.keyboard.press(key)
+    name = text(tab, "#tooltip .name")
+    ready(tab, lambda: tab.keyboard.press("Enter"))
+    assert tab.get_by_label("tensor", exact=True).input_value() == name
+    for number, view in enumerate(VIEWS[2:], 3):
+        ready(tab, lambda number=number: tab.keyboard.press(str(number)))
+        assert f"view={view}" in tab.url
+    tab.keyboard.press("?")
+    assert tab.locator("dialog[open]").count() == 1
+
+
+def test_the_address_of_the_page_shows_the_same_again(both: str, tab: Any) -> None:
+    show(tab, both)
+    ready(tab, lambda: tab.get_by_label("statistic").select_option("std"))
+    ready(tab, lambda: tab.get_by_label("colour by").select_option("value"))
+    tab.focus("canvas.heatmap")
+    ready(tab, lambda: tab.keyboard.press("+"))
+    address, legend, note = tab.url, text(tab, ".legend"), text(tab, "main > .quiet")
+    tab.goto("about:blank")
+    tab.goto(address)
+    tab.wait_for_selector("main[data-ready]")
+    assert (text(tab, ".legend"), text(tab, "main > .quiet")) == (legend, note)
+
+
+def test_a_finding_leads_to_its_tensor_and_to_its_place_in_the_overview(both: str, tab: Any) -> None:
+    show(tab, both, "view=findings")
+    row = tab.locator("tbody tr", has_text="ExplodingTensor").first
+    step = int(row.locator("td").first.inner_text().replace(",", ""))
+    ready(tab, lambda: row.get_by_text("in the overview").click())
+    assert tab.locator("canvas.heatmap").count() == 1
+    assert int(re.search(r"from=(\d+)", tab.url).group(1)) < step  # type: ignore[union-attr]
+    tab.go_back()
+    tab.wait_for_selector("tbody tr")
+    ready(tab, lambda: row.locator("a.name").click())
+    assert f"step={step}" in tab.url
+    assert "view=tensor" in tab.url
+
+
+def test_two_runs_are_picked_and_their_first_difference_is_marked(both: str, tab: Any) -> None:
+    show(tab, both, "view=runs")
+    boxes = tab.locator("tbody input[type=checkbox]")
+    ready(tab, lambda: boxes.nth(0).click())
+    ready(tab, lambda: boxes.nth(1).click())
+    ready(tab, lambda: tab.get_by_text("Compare").click())
+    assert "view=difference" in tab.url
+    assert tab.locator("tr.first").count() == 1
+    picture(tab, "difference-of-two")
+
+
+def test_scalars_of_two_runs_have_a_smooth_line_and_a_table(both: str, tab: Any) -> None:
+    show(tab, both, "view=scalars")
+    assert "CrossEntropyLoss_output_0" in text(tab)
+    assert tab.locator("tbody tr").count() >= 4
+    ready(tab, lambda: tab.get_by_label("x axis").select_option("time"))
+    ready(tab, lambda: tab.get_by_label("log x").click())
+    assert tab.locator(".uplot canvas").count() >= 2
+
+
+def test_sql_answers_and_refuses_to_write(both: str, tab: Any) -> None:
+    show(tab, both, "view=sql")
+    tab.fill("textarea", "select mode_step, max(value) as largest from scalars group by 1 order by 1 limit 7")
+    ready(tab, lambda: tab.get_by_text("Run", exact=True).click())
+    tab.wait_for_selector("tbody tr")
+    assert tab.locator("tbody tr").count() == 7
+    tab.fill("textarea", "copy tensors to 'elsewhere.csv'")
+    tab.get_by_text("Run", exact=True).click()
+    tab.wait_for_selector(".error")
+    ready(tab, lambda: tab.get_by_label("named query").select_option("gradient_norms"))
+    tab.wait_for_selector("tbody tr")
+
+
+def test_a_live_run_grows_on_the_screen(tmp_path: Path, tab: Any) -> None:
+    hook = Hook(str(tmp_path / "live"), flush_seconds=0, save_config=SaveConfig(save_interval=1))
+    save_steps(hook, 3)
+    with serving(tmp_path / "live") as url:
+        show(tab, url)
+        tab.wait_for_selector(".status.live")
+        assert "3 steps" in text(tab, "#bar")
+        save_steps(hook, 4)
+        tab.wait_for_function("() => document.querySelector('#bar').innerText.includes('7 steps')")
+        tab.wait_for_function("() => document.querySelector('main').innerText.includes('× 7 steps')")
+        hook.close()
+        tab.wait_for_function("() => document.querySelector('#bar').innerText.includes('ended')")
+
+
+def test_hostile_names_are_text(tmp_path: Path, tab: Any) -> None:
+    out = tmp_path / "<b>bold</b>"
+    with_metadata = {"<i>key</i>": "<img src=x onerror=alert(1)>"}
+    hook = Hook(str(out), save_config=SaveConfig(save_interval=1), metadata=with_metadata)
+    save_steps(hook, 12, HOSTILE)
+    hook.close()
+    with serving(out) as url:
+        for view in VIEWS:
+            show(tab, url, f"view={view}")
+            assert tab.locator("main img, main script, main i:not([class]), #bar b, #bar i").count() == 0, view
+            assert "owned" not in tab.title()
+        show(tab, url, "view=tensor")
+        assert "\u202e" not in text(tab)
+        show(tab, url)
+        tab.focus("canvas.heatmap")
+        tab.keyboard.press("ArrowDown")
+        assert "\\u202e" in text(tab, "#tooltip")
+
+
+def save_steps(hook: Any, steps: int, name: str = "weight") -> None:
+    """Save values and statistics of a tensor, and a loss."""
+    hook.get_collection("all").reduction_config = ReductionConfig(["mean", "std"], norms=["l2"], save_raw_tensor=True)
+    for step in range(steps):
+        with hook.step():
+            hook.save_tensor(name, np.random.default_rng(step).normal(size=(6, 5)), "all")
+            hook.save_scalar("loss", 1 / (1 + step))
+    hook.flush()
+
+
+def test_a_spike_is_far_from_its_past_and_hides_no_other(both: str, tab: Any) -> None:
+    show(tab, both)
+    values = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 1.02, 1e6, 1.0, 1e6]
+    z = tab.evaluate("values => import('./static/past.js').then(past => [...past.robustZ(values)])", values)
+    assert z[:5] == [0, 0, 0, 0, 0]
+    assert z[7] > 8
+    assert abs(z[8]) < 3
+    assert z[9] > 8
