@@ -8,16 +8,16 @@ import click
 
 from ..errors import TensorTrialError
 from .console import print_line
-from .options import count_of, opened_runs, storage_option
+from .options import count_of, long_storage_option, opened_runs
 
 _FOUND, _FAILED = 1, 2
 
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option("--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
+@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
-@storage_option
+@long_storage_option
 def report(runs: tuple[str, ...], path: str, with_rules: bool, storage_options: tuple[str, ...]) -> None:
     """Write runs as one HTML file, which needs neither a server nor a network.
 
@@ -25,7 +25,7 @@ def report(runs: tuple[str, ...], path: str, with_rules: bool, storage_options: 
     runs have no findings of rules, 1 if they have any, and 2 if the report cannot be written.
 
     \b
-    tensortrial report runs/digits --output report.html --rules
+    tensortrial report runs/digits -o report.html --rules
     """
     from ..page.many_runs import list_rules, run_rules
     from ..page.open_run import OpenRun

@@ -19,7 +19,7 @@ from .routes import Answers
 
 STATIC = Path(__file__).resolve().parent / "static"
 _MOST_BYTES = 4_500_000
-_MOST_TENSORS = 24
+_MOST_TENSORS = 48
 _COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
 # As the view of scalars requests them: static/views/scalars.js.
 _MOST_RUNS, _MOST_PANELS = 16, 24
@@ -113,10 +113,10 @@ def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
 
 
 def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
-    """Yield the requests about single tensors: those of findings at the places that they name, then others."""
+    """Yield the requests about single tensors: that which is shown first, those of findings, then others."""
     found = answers.findings({"run": run.name})
     steps = {(each["tensor"], each["mode"]): each["step"] for each in found[::-1] if each["tensor"] is not None}
-    names = list(dict.fromkeys([*(name for name, _ in steps), *run.names]))[:_MOST_TENSORS]
+    names = list(dict.fromkeys([*run.names[:1], *(name for name, _ in steps), *run.names]))[:_MOST_TENSORS]
     for name in names:
         for mode in run.modes:
             at = {"run": run.name, "name": name, "mode": mode}

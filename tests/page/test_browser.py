@@ -313,6 +313,23 @@ def test_sql_answers_and_refuses_to_write(both: str, tab: Any) -> None:
     tab.wait_for_selector("tbody tr")
 
 
+def test_a_report_shows_its_views_from_a_file(faulty: Path, tmp_path: Path, tab: Any) -> None:
+    path = tmp_path / "report.html"
+    paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-m", "tensortrial", "report", str(faulty), "-o", str(path)],
+        env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr  # it has findings
+    for view in ["overview", "tensor", "scalars", "runs", "availability", "findings"]:
+        show(tab, path.as_uri(), f"view={view}")
+        assert tab.locator(".error").count() == 0, view
+        picture(tab, f"report-{view}")
+    show(tab, path.as_uri(), f"view=tensor&name=gradient/{BROKEN}&step=4")
+    assert tab.locator(".error").count() == 0
+    assert "This report does not hold that" in text(tab)
+
+
 def test_a_live_run_grows_on_the_screen(tmp_path: Path, tab: Any) -> None:
     hook = Hook(str(tmp_path / "live"), flush_seconds=0, save_config=SaveConfig(save_interval=1))
     save_steps(hook, 3)

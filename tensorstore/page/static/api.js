@@ -78,6 +78,24 @@
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null");
 const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 
+/** A report has no such answer. */
+export class NotInReport extends Error {}
+
+/**
+ * Return what is loaded, or the error of a report that does not have it.
+ * @template T
+ * @param {Promise<T>} loading
+ * @returns {Promise<T | NotInReport>}
+ */
+export async function unlessMissing(loading) {
+  try {
+    return await loading;
+  } catch (error) {
+    if (error instanceof NotInReport) return error;
+    throw error;
+  }
+}
+
 /**
  * Fetch JSON.
  * @param {string} path
@@ -93,7 +111,7 @@ async function fetchJson(path, parameters = {}, how = {}) {
   const address = query.size ? `api/${path}?${query}` : `api/${path}`;
   if (embedded) {
     if (address in embedded) return embedded[address];
-    throw new Error("This report does not hold that. Open the run itself by: tensortrial page RUN");
+    throw new NotInReport("This report does not hold that. Open the run itself by: tensortrial page RUN");
   }
   const response = await fetch(address, how);
   if (!response.ok) throw new Error(await problemOf(response));

@@ -1,6 +1,6 @@
 /** The value of a tensor at a step as an image, with its gradient and its update next to it. */
 
-import { loadTensor, loadTensorNames, loadValue } from "./api.js";
+import { NotInReport, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
 import { panel, draw } from "./chart.js";
 import { NOT_FINITE, indexOf, lookup, pixelOf, scaleOf } from "./colors.js";
 import { fill, h, select } from "./dom.js";
@@ -20,7 +20,13 @@ import { tooltip } from "./tooltip.js";
 export async function valuePanels(body, at, now) {
   const axes = now.axes ?? "";
   const index = now.index ?? "";
-  const value = await loadValue({ ...at, axes, index });
+  const value = await unlessMissing(loadValue({ ...at, axes, index }));
+  if (value instanceof NotInReport) {
+    const { box, body: inside } = panel(`Value at step ${count(at.step)}`);
+    fill(inside, h("p", { class: "quiet" }, value.message));
+    body.append(box);
+    return;
+  }
   if (!value) {
     const { box, body: inside } = panel(`Value at step ${count(at.step)}`);
     fill(inside, h("p", { class: "quiet" }, "No raw value was saved at this step, only statistics. Save raw values with save_raw_tensor=True in the collection's ReductionConfig."));
@@ -32,13 +38,13 @@ export async function valuePanels(body, at, now) {
   const gradient = `gradient/${at.name}`;
   const names = await loadTensorNames(at.run);
   if (names.includes(gradient)) {
-    const slope = await loadValue({ ...at, name: gradient, axes, index });
-    if (slope) body.append(imagePanel(`Its gradient at step ${count(at.step)}`, slope));
+    const slope = await unlessMissing(loadValue({ ...at, name: gradient, axes, index }));
+    if (slope && !(slope instanceof NotInReport)) body.append(imagePanel(`Its gradient at step ${count(at.step)}`, slope));
   }
-  const before = (await loadTensor(at)).steps.filter((step) => step < at.step).pop();
+  const before = (await loadTensor({ run: at.run, name: at.name, mode: at.mode, worker: at.worker })).steps.filter((step) => step < at.step).pop();
   if (before === undefined || at.name.startsWith("gradient/")) return;
-  const earlier = await loadValue({ ...at, step: before, axes, index });
-  if (earlier && earlier.values.length === value.values.length) {
+  const earlier = await unlessMissing(loadValue({ ...at, step: before, axes, index }));
+  if (earlier && !(earlier instanceof NotInReport) && earlier.values.length === value.values.length) {
     const values = value.values.map((each, i) => each - earlier.values[i]);
     body.append(imagePanel(`Its change since step ${count(before)}`, { ...value, values, histogram: null, extremes: null }));
   }

@@ -68,7 +68,7 @@ def test_what_cannot_be_saved_is_logged_and_the_rest_is_saved(
 ) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT")
     with Run(out) as run:
-        run.log({"bad": "high", "x": float("nan"), "nested": {"y": 1}, 5: 1.0}, step=0)
+        run.log({"bad": "high", "x": float("nan"), "nested": {"y": 1}, 5: 1.0}, step=0)  # type: ignore[dict-item]
         run.save_tensor("objects", object(), step=0)
         run.save_tensor("x", [1.0], step="a")  # type: ignore[arg-type]
     assert create_trial(out).tensor_names() == ["x"]
