@@ -11,8 +11,8 @@ from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan, Step
 
 from ..core.base_hook import guarded
-from ..core.recorder import logger
 from ..core.replicas import LeadingRecorder
+from ..core.step_recorder import logger
 from .backend import HAS_VARIABLES, to_array, variable_array
 from .collection import Collection
 from .names import Names, VariableNaming, is_built

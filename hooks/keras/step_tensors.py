@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..core.base_hook import guarded
-from ..core.recorder import Recorder, logger
+from ..core.recorder import Recorder
+from ..core.step_recorder import logger
 from .backend import dense, graph, kept, loss_scale, unscaled
 from .layer_calls import observe_calls_in_all_threads
 from .names import Counter, Names, dense_parts, layer_inputs, layer_outputs, tensors_in

@@ -23,7 +23,8 @@ from ..core.collections import ModuleCollection
 from ..core.counters import OccurrenceCounter
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
-from ..core.recorder import Recorder, logger
+from ..core.recorder import Recorder
+from ..core.step_recorder import logger
 
 try:
     import mxnet as mx

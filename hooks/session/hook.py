@@ -33,7 +33,8 @@ from ..core.base_hook import BaseHook, create_trial, guarded
 from ..core.current_hook import del_hook, set_hook
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import rank_of_process
-from ..core.recorder import Recorder, logger
+from ..core.recorder import Recorder
+from ..core.step_recorder import logger
 
 try:
     import tensorflow as tf

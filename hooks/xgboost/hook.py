@@ -23,7 +23,8 @@ from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
 from ..core.options import Framework, HookOptions, accepts_fields_of
 from ..core.rank import Rank, rank_of_process
-from ..core.recorder import Recorder, logger
+from ..core.recorder import Recorder
+from ..core.step_recorder import logger
 from ..core.user_values import array_of
 
 try:

@@ -1,0 +1,423 @@
+"""The steps of a recorder: counts them, decides what is due at each, and passes what was recorded to the writer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tensortrial.config.reduction_config import ReductionConfig, boolean, names
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.errors import ConfigurationError
+from tensortrial.format.record import Step
+from tensortrial.mode import ModeKeys
+
+from .called_steps import CalledSteps, step_number
+from .checkpoint_steps import CheckpointSteps
+from .collections import CollectionManager
+from .failures import Refusals, strict
+from .lifecycle import Lifecycle
+from .options import Framework, HookOptions
+from .planner import Planner
+from .rank import Duty, Rank
+from .run_writer import RunWriter
+from .shutdown import close_at_exit, closed, watch
+from .step_clock import StepClock
+from .stop_request import stopped
+from .user_values import shown
+
+logger = logging.getLogger("tensortrial.hooks")
+
+
+# Fewer steps are a trial, of which nobody expects much.
+_MANY_STEPS = 10
+
+
+class StepRecorder:
+    """The part of a recorder that knows steps and the run, and nothing of tensors. See `Recorder`."""
+
+    def __init__(
+        self,
+        options: HookOptions,
+        framework: Framework,
+        rank: Rank | Callable[[], Rank],
+        *,
+        follows: bool = False,
+        collections: CollectionManager | None = None,
+    ) -> None:
+        if not options.out_dir:
+            raise ConfigurationError(
+                f"out_dir must be the folder or URL where to save the run, got {options.out_dir!r}"
+            )
+        duty = Duty(rank, options.include_workers)
+        self.options = options
+        self.out_dir = os.fspath(options.out_dir)
+        self.save_config = SaveConfig.parse(options.save_config)
+        self.save_config.inherit(SaveConfig())
+        self.save_config.set_default_interval(framework.save_interval)
+        self.reduction_config = options.reduction_config or ReductionConfig()
+        self.collections = collections or CollectionManager(
+            framework.builtin, self.save_config, framework.collection_type, framework.save_interval
+        )
+        chosen = [*framework.always_saved, *names(options.include_collections)]
+        self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
+        self.errors_of_training = framework.errors_of_training
+        exports = boolean("export_tensorboard", options.export_tensorboard)
+        if options.tensorboard_dir and not exports:
+            logger.warning("no event files are written to tensorboard_dir: pass export_tensorboard=True as well")
+        self._planner = Planner(self.collections, self.reduction_config, exports, self.refuse)
+        self._run = RunWriter(
+            self.out_dir,
+            self.collections,
+            worker=duty.worker,
+            num_workers=duty.num_workers,
+            framework=framework.name,
+            versions=framework.versions,
+            metadata=options.metadata,
+            codec=options.codec,
+            durable=boolean("durable", options.durable),
+            flush_seconds=options.flush_seconds,
+            storage_options=options.storage_options,
+            tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
+            force=boolean("force", options.force),
+            is_ordered=framework.is_ordered,
+        )
+
+        self._lock = threading.RLock()
+        self._life = Lifecycle(
+            self._run,
+            duty,
+            dry_run=boolean("dry_run", options.dry_run),
+            resume=boolean("resume", options.resume),
+            follows=follows,
+        )
+        self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
+        self._called_steps = CalledSteps(self.clock, self._run, self._open_ahead)
+        self._handed_over = 0
+        self._waiting_bytes = 0
+        self._refusals = Refusals()
+        # By mode: the steps of this session, and those at which something was due.
+        self._counted: dict[str, list[int]] = {}
+        self.awaited: set[str] = set()
+        """The names of models that were registered and have not run yet."""
+        self.saving = False
+        """Whether anything is due at the open step. Hooks check this first: most steps save nothing."""
+        if self._life.active:
+            watch(self)
+
+    # Steps.
+
+    @property
+    def step(self) -> Step | None:
+        """The open step."""
+        return self.clock.step
+
+    @property
+    def mode(self) -> ModeKeys:
+        """The mode that steps are counted in."""
+        return self.clock.mode
+
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Close the open step; the next one is counted in `mode`."""
+        with self._lock:
+            self._close_step()
+            self.clock.set_mode(ModeKeys.parse(mode))
+
+    def begin_step(self) -> None:
+        """Close the open step and begin the next one of the mode."""
+        with self._lock:
+            if not self.counting or self.clock.continues():
+                return
+            self._close_step()
+            if not self.clock.is_numbered(self.clock.mode):
+                self._stop_if_requested()
+                self._open_step()
+
+    def foresee(self) -> bool:
+        """Plan for the open step or, if none is open, for the next one, without beginning it.
+
+        For a framework that must say beforehand which values of a step it needs, and counts a step when it is over.
+
+        Returns:
+            Whether anything is due at that step.
+        """
+        with self._lock:
+            if not self._life.active:
+                return False
+            if self.clock.step is not None:
+                return self.saving
+            self._stop_if_requested()
+            self._start()
+            begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
+            return begins and self._turn_to(self.clock.next_step())
+
+    def end_step(self) -> None:
+        """Close the open step, unless it is held."""
+        with self._lock:
+            if not self.clock.held:
+                self._close_step()
+
+    def start_at(self, step: int) -> None:
+        """Begin a new run with this step, because the model has been trained for as many.
+
+        A run that has steps continues after them.
+        """
+        with self._lock:
+            self.clock.start_at(step)
+
+    def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
+        """Continue a resumed run at this step of a mode, whatever was saved after it.
+
+        Raises:
+            ConfigurationError: It is not the number of a step, or steps have begun, or the run is not resumed.
+        """
+        number = step_number(step)
+        with self._lock:
+            if not self.counting:
+                return
+            if not self._run.resumes:
+                raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
+            if self._run.open or self.clock.step is not None:
+                raise ConfigurationError("steps have begun: call it before the first one")
+            self._run.resume_at(self.clock.mode if mode is None else ModeKeys.parse(mode), number)
+            self.clock.continue_after(self._run.progress)
+
+    def withdraw_step(self) -> None:
+        """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
+        with self._lock:
+            step = self.clock.step
+            if step is None or step.records or self._handed_over or self.clock.held:
+                return
+            self.saving = False
+            self.clock.withdraw()
+
+    def hold_step(self, number: Any = None, mode: Any = None) -> None:
+        """Begin a step that lasts until `release_step`, and that all steps which begin meanwhile are a part of.
+
+        Inside another held step it is a part of that step.
+
+        Args:
+            number: Its number in the mode; None for the next one. From here on only steps that are held are counted in
+                the mode.
+            mode: The mode of this step; None for the current one.
+        """
+        with self._lock:
+            try:
+                number, mode = None if number is None else step_number(number), mode and ModeKeys.parse(mode)
+            except ConfigurationError as exc:
+                # The step is begun nevertheless: what runs in it belongs together.
+                self.refuse_call("step", exc)
+                number = mode = None
+            if self.clock.held:
+                self._check_nested(number, mode)
+            elif self.counting:
+                self._begin_held(number, mode)
+            self.clock.hold()
+
+    def _begin_held(self, number: int | None, mode: ModeKeys | None) -> None:
+        clock = self.clock
+        ahead = clock.step if clock.is_ahead else None
+        mode = mode or clock.mode
+        following = clock.next_number(mode) if ahead is None or ahead.mode is not mode else ahead.mode_step
+        if number is not None and number < following:
+            self.refuse_call("step", _backwards(number, following, mode))
+            number = following
+        if mode is not clock.mode:
+            self._close_step()
+            clock.turn_to(mode)
+        if number is not None:
+            clock.number_by_caller()
+        if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
+            clock.continues()
+            return
+        self._close_step()
+        self._stop_if_requested()
+        self._open_step(number)
+
+    def _check_nested(self, number: int | None, mode: ModeKeys | None) -> None:
+        step = self.clock.step
+        if step is None or (number in (None, step.mode_step) and mode in (None, step.mode)):
+            return
+        inner = " ".join(str(each) for each in ("step", number, mode and f"of mode {mode.name}") if each is not None)
+        exc = ConfigurationError(
+            f"{inner} begins inside step {step.mode_step} of mode {step.mode.name}, and becomes a part of it; end that "
+            "one first"
+        )
+        self.refuse_call("step", exc)
+
+    def release_step(self) -> None:
+        """End what `hold_step` began, and close the step unless it is still held."""
+        with self._lock:
+            if self.clock.release():
+                self._close_step()
+
+    def _open_ahead(self, number: int | None) -> None:
+        """Close the open step, and open the next one, or a later one, for values that are saved ahead of it."""
+        self._close_step()
+        self._open_step(number)
+        self.clock.mark_ahead()
+
+    def _open_step(self, number: int | None = None) -> None:
+        self._start()
+        if not self.counting:
+            return
+        step = self.clock.next_step(number)
+        self.saving = self._turn_to(step)
+        self.clock.open(step)
+        self._called_steps.open(step)
+
+    def _turn_to(self, step: Step) -> bool:
+        """Plan for a step, and publish changed collections for readers. Return whether anything is due at it."""
+        if self._planner.refresh() and self._life.active:
+            self._run.announce()
+        return self._planner.turn_to(step)
+
+    def next_is_due(self) -> bool:
+        """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
+        with self._lock:
+            self.collections.complete()
+            return self._life.active and bool(self._planner.due_at(self.clock.next_step()))
+
+    def may_save(self, names: Iterable[str]) -> bool:
+        """Return whether a tensor of one of these names is saved at some step."""
+        return self._life.active and self._planner.may_save(names)
+
+    @property
+    def due(self) -> frozenset[str]:
+        """The names of the collections that are due at the open step."""
+        return self._planner.due
+
+    @property
+    def generation(self) -> int:
+        """A number that grows when any collection starts to match, or to keep, something else."""
+        return self._planner.generation
+
+    def _stop_if_requested(self) -> None:
+        """End the training by TrainingStopped, with the run closed, if a rule has requested that in the run."""
+        reason = self._run.reason_to_stop()
+        if reason is not None:
+            self.close()
+            raise stopped(self.out_dir, reason)
+
+    def _close_step(self) -> None:
+        step = self.clock.close()
+        if step is not None:
+            counted = self._counted.setdefault(step.mode.name, [0, 0])
+            counted[0] += 1
+            counted[1] += self.saving
+        self.saving = False
+        if step is None or not self._run.open:
+            return
+        # A step without any tensor leaves no trace.
+        if step.records or self._handed_over:
+            # Not kept by the step, which the writer keeps until it is published: their memory is used again before.
+            records, step.records = step.records, []
+            self._run.put(step, records, closes=True)
+            self.clock.last_saved = step
+            if self._planner.in_training:
+                self.collections.warn_of_unmatched(self._planner.due, self._planner.tensor_names)
+        self._handed_over = self._waiting_bytes = 0
+
+    def _close_steps(self) -> None:
+        self._close_step()
+        for mode, (steps, due) in self._counted.items():
+            if due == 1 and steps >= _MANY_STEPS:
+                interval = self.save_config.get_save_config(ModeKeys[mode]).save_interval
+                self._life.failures.warn_of_short_run(mode, steps, interval)
+        if self._run.open:
+            self._called_steps.close()
+
+    # The run.
+
+    def _start(self) -> None:
+        """Claim the run, when the first step begins."""
+        self.collections.complete()
+        if self._run.open:
+            return
+        self.collections.warn_of_empty()
+        if self._life.decide():
+            close_at_exit(self)
+            self._planner.refresh()
+            self._run.claim()
+            self.clock.continue_after(self._run.progress)
+
+    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Keep more values with the run, next to those of the options. Once the run has begun, this changes nothing."""
+        with self._lock:
+            self._run.add_metadata(metadata)
+
+    def flush(self) -> None:
+        """Publish every closed step now, and return when that is done."""
+        if self._life.active:
+            self._run.flush()
+
+    def close(self) -> None:
+        """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine."""
+        with self._lock:
+            self._life.follows = False
+            if self._life.closed:
+                return
+            errors = self._life.close(self._close_steps, self.awaited)
+            self.saving = False
+        closed(self)
+        if errors and strict():
+            raise errors[0]
+
+    def forget(self) -> None:
+        """Save nothing in a forked child: the run belongs to the process that began it."""
+        self._lock = threading.RLock()
+        self.saving = False
+        self.clock.withdraw()
+        self._life.forget()
+
+    # Failures.
+
+    def fail(self, exc: Exception) -> None:
+        """Turn off after an error inside: training goes on without the hook. In strict mode the error is raised."""
+        step, saving = self.clock.step, self.saving
+
+        def close() -> None:
+            self.close()
+            if follows:
+                # The other processes wait for this one at the tensors of the step.
+                self.clock.step, self.saving = step, saving
+
+        follows = self._life.follows
+        self._life.fail(exc, close)
+
+    def refuse(self, name: str, exc: ConfigurationError) -> None:
+        """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
+        self._refusals.add(exc, shown(name), "tensor %r is not saved: %s", name, exc)
+
+    def refuse_call(self, method: str, exc: Exception) -> None:
+        """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
+        self._refusals.add(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
+
+    @property
+    def worker(self) -> str:
+        """The name of the worker that this records as."""
+        return self._run.worker
+
+    @property
+    def active(self) -> bool:
+        """Whether this process saves anything: see `Lifecycle.active`."""
+        return self._life.active
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run is closed: nothing more is ever saved."""
+        return self._life.closed
+
+    @property
+    def counting(self) -> bool:
+        """Whether this process keeps to the job's steps, although it may save nothing."""
+        return self._life.active or self._life.follows
+
+
+def _backwards(number: int, following: int, mode: ModeKeys) -> ConfigurationError:
+    return ConfigurationError(
+        f"step {number} of mode {mode.name} begins after step {following - 1}, and steps go forward only; it is "
+        f"counted as step {following}. To save at a past step, pass step= to save_scalar or log"
+    )
