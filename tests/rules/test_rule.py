@@ -170,21 +170,19 @@ def test_nothing_is_refreshed_during_a_step(tmp_path: Path) -> None:
 
 
 def test_a_live_run_is_followed_to_its_end(tmp_path: Path) -> None:
-    job = Job(tmp_path / "run", flush_seconds=0)
-    job.step({"x": np.ones(2)})
-    job.flush()
+    def train() -> None:
+        # All of it in one thread: the evaluation would end in a thread that has written a step.
+        with Job(tmp_path / "run", flush_seconds=0) as job:
+            for step in range(6):
+                job.step({"x": np.full(2, step, np.float32)})
+                time.sleep(0.05)
 
-    def go_on() -> None:
-        for step in range(1, 6):
-            time.sleep(0.05)
-            job.step({"x": np.full(2, step, np.float32)})
-        job.close()
-
-    thread = threading.Thread(target=go_on)
+    thread = threading.Thread(target=train)
     thread.start()
-    rule = Above(tensortrial.create_trial(tmp_path / "run"))
-    assert [f.step for f in invoke_rule(rule)] == [5]
+    rule = Above(tensortrial.create_trial(tmp_path / "run", timeout=60))
+    found = [f.step for f in invoke_rule(rule)]
     assert rule.seen == [0, 1, 2, 3, 4, 5]
+    assert found == [5]
     thread.join()
 
 

@@ -15,6 +15,7 @@ import pytest
 from support.plain_hook import Hook
 from support.programs import run, start
 from tensortrial import create_trial
+from tensortrial.hooks.core import shutdown
 
 BEGINNING = """
     import asyncio, ctypes, glob, os, signal, sys, threading, time
@@ -227,6 +228,14 @@ def test_the_first_process_of_a_container_ignores_sigterm_as_without_a_hook(tmp_
     assert create_trial(tmp_path / "run").tensor("x").steps() == [0, 1, 2, 3]
 
 
+@pytest.fixture
+def no_open_hooks() -> None:
+    """Closes what earlier tests of this process left open: the handler stays as long as any hook may need it."""
+    for each in list(shutdown._unclosed):
+        each.close()
+
+
+@pytest.mark.usefixtures("no_open_hooks")
 def test_a_closed_hook_leaves_no_handler_behind(out: str) -> None:
     threads, files = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
     for number in range(20):
