@@ -59,8 +59,10 @@ export function tensor(root, page) {
    * @param {{run: string, name: string, mode: string, worker: string}} query
    */
   async function drawAll(series, histograms, choice, step, now, query) {
-    const first = series.statistics.filter(({ statistic }) => statistic === choice.statistic || statistic === "value");
-    const others = series.statistics.filter((each) => !first.includes(each));
+    // A report has all statistics, also those that were not saved of this tensor.
+    const saved = series.statistics.filter(({ mean }) => mean.some((value) => value !== null));
+    const first = saved.filter(({ statistic }) => statistic === choice.statistic || statistic === "value");
+    const others = saved.filter((each) => !first.includes(each));
     for (const each of first) drawSeries(series, each, step, now, true);
     if (step !== null) await valuePanels(body, { ...query, step }, now);
     drawHistograms(histograms, step, now);
