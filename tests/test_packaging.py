@@ -112,11 +112,12 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path
     expected = set()
     for folder, package in PACKAGES.items():
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".py", ".sql") or path.name == "py.typed":
+            of_the_page = path.is_file() and "static" in path.relative_to(ROOT / folder).parts
+            if path.suffix in (".py", ".sql") or path.name == "py.typed" or of_the_page:
                 expected.add(f"{package}/{path.relative_to(ROOT / folder)}")
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
     assert any(name.endswith(".sql") for name in expected)
-    assert "tensortrial/py.typed" in expected
+    assert {"tensortrial/py.typed", "tensortrial/page/static/index.html"} <= expected
     assert any(name.endswith("/licenses/LICENSE") for name in contents(wheel))
 
 
