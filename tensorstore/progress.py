@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
 def progress_bar(total: float, wanted: bool, what: str, unit: str) -> Iterator[Callable[[float], object]]:
-    """Show a bar if tqdm is installed, and yield the function that advances it by a number of units."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        wanted = False
-    if not wanted:
+    """Show a bar if tqdm is installed, and yield the function that advances it by a number of units.
+
+    A pipe or a file gets none: a bar overwrites its line at each step, which would fill the log of a job.
+    """
+    bar = _bar() if wanted else None
+    if bar is None:
         yield lambda _: None
         return
-    with tqdm(total=total, unit=unit, desc=what, dynamic_ncols=True) as bar:
-        yield bar.update
+    with bar(total=total, unit=unit, desc=what, dynamic_ncols=True) as shown:
+        yield shown.update
+
+
+def _bar() -> Any:
+    """Return tqdm's class for a notebook or a terminal; None for anything else, and without tqdm."""
+    try:
+        import tqdm
+
+        if in_notebook():
+            return importlib.import_module("tqdm.auto").tqdm
+    except ImportError:
+        return None
+    return tqdm.tqdm if sys.stderr.isatty() else None
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    # IPython is there already where it matters, and is not imported elsewhere.
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"

@@ -12,14 +12,17 @@ from .compact import compact
 from .compare import compare
 from .console import visible
 from .export import export
+from .follow import follow
 from .imports import imports
 from .info import info
+from .ls import ls
 from .mark_ended import mark_ended
 from .names import names
 from .page import page
 from .query import query
 from .repair import repair
 from .report import report
+from .show import show
 from .sql import sql
 from .steps import steps
 from .verify import verify
@@ -56,7 +59,10 @@ def main() -> None:
 
 
 for command in (
+    ls,
     info,
+    show,
+    follow,
     names,
     steps,
     sql,

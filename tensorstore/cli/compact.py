@@ -6,7 +6,7 @@ import click
 
 from ..maintenance import compaction
 from .console import print_line
-from .options import count_of, parse_options, run_argument, runs_below_hint, storage_option
+from .options import count_of, parse_options, run_argument, runs_below_hint, size_of, storage_option
 
 
 @click.command("compact")
@@ -34,14 +34,10 @@ def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, 
         done = compaction.compact(run, grace=grace, storage_options=parse_options(storage_options), progress=progress)
     for error in done.damaged.values():
         print_line(f"damaged and not merged: {error}", err=True)
-    before = f"{count_of(done.files_before, 'index file')} of {_size(done.bytes_before)}"
+    before = f"{count_of(done.files_before, 'index file')} of {size_of(done.bytes_before)}"
     if done.files_before == done.files_after:
         click.echo(f"{before}: nothing to merge")
     else:
-        click.echo(f"{before} are now {done.files_after} of {_size(done.bytes_after)}")
+        click.echo(f"{before} are now {done.files_after} of {size_of(done.bytes_after)}")
     if done.chunks_merged:
         click.echo(f"{done.chunks_merged} files of raw values are now {done.chunks_made}")
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

@@ -9,6 +9,7 @@ import click
 
 from ..exports import export as export_runs
 from ..exports.tables import DEFAULT, SCHEMAS
+from .argument_order import runs_and_target
 from .options import count_of, parse_options, report_skipped, storage_option
 
 
@@ -27,8 +28,7 @@ class _Since(click.ParamType[int | datetime]):
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.argument("target")
+@click.argument("arguments", metavar="RUN... TARGET", nargs=-1, required=True)
 @click.option(
     "--table",
     "tables",
@@ -47,8 +47,7 @@ class _Since(click.ParamType[int | datetime]):
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
 def export(
-    runs: Sequence[str],
-    target: str,
+    arguments: Sequence[str],
     tables: Sequence[str],
     since: int | datetime | None,
     target_options: Sequence[str],
@@ -68,6 +67,7 @@ def export(
     tensortrial export runs duckdb:warehouse.duckdb
     tensortrial export 'runs/lr=*' csv:exported --table scalars --since 2026-01-31T12:00
     """
+    runs, target = runs_and_target(arguments)
     done = export_runs(
         runs,
         target,

@@ -1,34 +1,52 @@
-"""`tensortrial info RUN`."""
+"""`tensortrial info RUN…`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import click
 from rich.table import Table
 
 from ..read.trial import Trial
 from .console import console_for, print_line, print_table, visible
-from .options import open_trial, run_argument, storage_option
+from .options import open_trials, storage_option
 from .ranges import ranges
 
 
 @click.command()
-@run_argument
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
-def info(run: str, storage_options: tuple[str, ...]) -> None:
-    """Show the workers, modes, steps, tensors and collections of a run."""
-    trial = open_trial(run, storage_options)
+def info(runs: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
+    """Show the workers, modes, steps, tensors and collections of a run.
+
+    RUN may be a quoted pattern, and several are allowed. `tensortrial ls` has one line for each run.
+
+    \b
+    tensortrial info runs/digits
+    tensortrial info 'runs/*' --json
+    """
+    for number, trial in enumerate(open_trials(runs, storage_options)):
+        if as_json:
+            click.echo(json.dumps(_document(trial), ensure_ascii=False))
+            continue
+        if number:
+            click.echo()
+        _print(trial)
+        for error in trial.damaged.values():
+            print_line(f"damaged: {error}", err=True)
+
+
+def _print(trial: Trial) -> None:
     console = console_for()
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(trial):
         table.add_row(name, visible(value))
     console.print(table)
-    rows = [(c.name, str(len(trial.tensor_names(collection=c.name)))) for c in trial.collections().values()]
-    print_table(console, ["collection", "tensors"], sorted(row for row in rows if row[1] != "0"))
-    for error in trial.damaged.values():
-        print_line(f"damaged: {error}", err=True)
+    rows = [(name, str(count)) for name, count in _collections(trial).items()]
+    print_table(console, ["collection", "tensors"], rows)
 
 
 def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
@@ -36,7 +54,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
     yield "run", trial.path
     yield "begun", run.created_at
-    yield "state", "ended" if trial.loaded_all_steps else "running"
+    yield "state", _state(trial)
     yield "framework", f"{run.framework} ({made_with})"
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
     for late in trial.late_workers():
@@ -46,3 +64,32 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "tensors", str(len(trial.tensor_names()))
     if run.metadata:
         yield "metadata", json.dumps(run.metadata)
+
+
+def _document(trial: Trial) -> dict[str, Any]:
+    run = trial.info
+    return {
+        "run": trial.name,
+        "path": trial.path,
+        "begun": run.created_at,
+        "state": _state(trial),
+        "framework": run.framework,
+        "versions": dict(run.versions),
+        "num_workers": trial.num_workers,
+        "workers": trial.workers(),
+        "late": [str(late) for late in trial.late_workers()],
+        "steps": {mode.name: trial.steps(mode) for mode in trial.modes()},
+        "tensors": len(trial.tensor_names()),
+        "collections": _collections(trial),
+        "metadata": dict(run.metadata),
+        "damaged": [str(error) for error in trial.damaged.values()],
+    }
+
+
+def _state(trial: Trial) -> str:
+    return "ended" if trial.loaded_all_steps else "running"
+
+
+def _collections(trial: Trial) -> dict[str, int]:
+    counts = {name: len(trial.tensor_names(collection=name)) for name in sorted(trial.collections())}
+    return {name: count for name, count in counts.items() if count}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 
 import click
 
@@ -21,6 +22,7 @@ from .ranges import ranges
     "--regex", multiple=True, help="Only names that match this regular expression (re.search). Can be repeated."
 )
 @click.option("--collection", help="Only tensors of this collection.")
+@click.option("--json", "as_json", is_flag=True, help="Print the names as one JSON array.")
 @storage_option
 def names(
     run: str,
@@ -28,6 +30,7 @@ def names(
     mode: str,
     regex: tuple[str, ...],
     collection: str | None,
+    as_json: bool,
     storage_options: tuple[str, ...],
 ) -> None:
     """List the names of saved tensors, one per line.
@@ -38,7 +41,9 @@ def names(
     trial = open_trial(run, storage_options)
     _check_collection(trial, collection)
     found = trial.tensor_names(step=step, mode=ModeKeys[mode], regex=list(regex) or None, collection=collection)
-    for name in found:
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    for name in () if as_json else found:
         print_name(name)
     if not found:
         print_line(_why_none(trial, step, ModeKeys[mode]), err=True)

@@ -54,6 +54,20 @@ def open_trial(run: str, storage_options: Sequence[str], timeout: float | None =
         return create_trial(run, timeout=timeout, storage_options=parse_options(storage_options))
 
 
+def open_trials(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Trial]:
+    """Open each run of a command; one that is a pattern stands for the runs that match it."""
+    for run in runs:
+        if not _is_pattern(run, storage_options):
+            yield open_trial(run, storage_options)
+            continue
+        with opened_runs([run], storage_options) as opened:
+            yield from map(opened.trial, opened.names)
+
+
+def _is_pattern(run: str, storage_options: Sequence[str]) -> bool:
+    return any(sign in run for sign in "*?[") and not open_storage(run, parse_options(storage_options)).exists_any()
+
+
 @contextmanager
 def waiting_hint(timeout: float | None) -> Iterator[None]:
     """Add to the error of a run that has not begun that the command can wait for it, or has waited."""
@@ -75,7 +89,11 @@ def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
             reason = f"this is not a run, but a folder with runs; pass one of them, such as {', '.join(below[:3])}"
             raise NotARun(exc.path, reason) from exc
         if isinstance(exc, RunNotFound):
-            raise RunNotFound(exc.path, "no run was found here") from exc
+            is_pattern = any(sign in run for sign in "*?[")
+            reason = (
+                "this command takes one run, not a pattern; `tensortrial ls` lists what matches" if is_pattern else ""
+            )
+            raise RunNotFound(exc.path, reason or "no run was found here") from exc
         raise
 
 
@@ -101,6 +119,14 @@ def report_skipped(damaged: Mapping[str, TensorTrialError]) -> None:
 def count_of(number: int, noun: str) -> str:
     """Return a number with a noun in the singular or plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size_of(nbytes: int) -> str:
+    """Return a number of bytes with a unit, such as 1.5 MB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes / 1e3:.1f} kB"
 
 
 def parse_options(pairs: Sequence[str], option: str = "--storage-option") -> dict[str, str] | None:

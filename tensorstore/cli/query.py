@@ -1,4 +1,4 @@
-"""`tensortrial query NAME RUN…`."""
+"""`tensortrial query RUN… NAME`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import click
 
 from ..read.named_queries import list_queries, named_query, query_text
 from ..read.named_queries import query as run_query
+from .argument_order import runs_and_name
 from .options import opened_runs, parse_options, storage_option, timeout_option
 from .rows import RowOutput, output_options
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("name", required=False)
-@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.argument("arguments", metavar="[RUN]... [NAME]", nargs=-1)
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the query. Can be repeated.")
 @click.option("--list", "lists", is_flag=True, help="List the named queries; with NAME, describe that query.")
 @click.option(
@@ -23,8 +23,7 @@ from .rows import RowOutput, output_options
 @timeout_option
 @storage_option
 def query(
-    name: str | None,
-    runs: tuple[str, ...],
+    arguments: tuple[str, ...],
     param: tuple[str, ...],
     lists: bool,
     dialect: str | None,
@@ -35,12 +34,13 @@ def query(
 ) -> None:
     """Run a named query, such as losses or dead_layers.
 
-    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed.
+    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. NAME may also come first.
 
     \b
     tensortrial query best_runs --list
-    tensortrial query best_runs runs --param name=loss --param limit=3
+    tensortrial query runs best_runs --param name=loss --param limit=3
     """
+    name, runs = runs_and_name(arguments, list(list_queries()))
     values = parse_options(param, "--param") or {}
     if lists or name is None:
         _describe(name)
@@ -49,7 +49,7 @@ def query(
     else:
         named_query(name).values(values)
         if not runs:
-            raise click.UsageError(f"missing RUN; write: tensortrial query {name} RUN")
+            raise click.UsageError(f"missing RUN; write: tensortrial query RUN {name}")
         with opened_runs(runs, storage_options) as opened:
             rows.write(run_query(opened, name, from_raw=from_raw, timeout=timeout, **values))
 

@@ -10,19 +10,18 @@ import click
 from ..errors import NotARun, RunNotFound
 from ..read.opening import create_trial
 from ..read.trial import Trial
+from .argument_order import runs_and_query
 from .options import opened_runs, parse_options, storage_option, timeout_option
 from .rows import RowOutput, output_options
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.argument("query")
+@click.argument("arguments", metavar="RUN... QUERY", nargs=-1, required=True)
 @output_options
 @timeout_option
 @storage_option
 def sql(
-    runs: tuple[str, ...],
-    query: str,
+    arguments: tuple[str, ...],
     rows: RowOutput,
     timeout: float | None,
     storage_options: tuple[str, ...],
@@ -37,6 +36,7 @@ def sql(
     tensortrial sql runs/digits "SELECT name, max(value) FROM scalars GROUP BY name"
     tensortrial sql 'runs/lr=*' "FROM runs" --format csv --output runs.csv
     """
+    runs, query = runs_and_query(arguments)
     trial = _single_run(runs, storage_options)
     if trial is not None:
         rows.write(trial.sql(query, timeout=timeout))

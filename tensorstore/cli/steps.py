@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from ..mode import ModeKeys
@@ -13,11 +15,14 @@ from .ranges import ranges
 @run_argument
 @mode_option
 @click.option("--all", "incomplete", is_flag=True, help="Include steps that some worker has not written yet.")
+@click.option("--json", "as_json", is_flag=True, help="Print the steps as one JSON array.")
 @storage_option
-def steps(run: str, mode: str, incomplete: bool, storage_options: tuple[str, ...]) -> None:
+def steps(run: str, mode: str, incomplete: bool, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """List the saved steps as ranges: `0-90:10` means 0, 10, … 90."""
     found = open_trial(run, storage_options).steps(ModeKeys[mode], show_incomplete_steps=incomplete)
-    for text in ranges(found):
+    if as_json:
+        click.echo(json.dumps(found))
+    for text in () if as_json else ranges(found):
         click.echo(text)
     if not found:
         click.echo(

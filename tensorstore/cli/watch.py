@@ -9,11 +9,13 @@ from collections.abc import Iterable
 import click
 
 from ..errors import TensorTrialError
+from ..read.trial import Trial
 from ..rules import Finding
 from .console import print_line
-from .options import open_trial, run_argument, storage_option, waiting_hint
+from .options import count_of, open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
+_SAVED_AT = "select mode, mode_step, max(saved_at) from steps where global_step = $step group by all"
 _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
 
 
@@ -68,8 +70,11 @@ def watch(
         with waiting_hint(timeout):
             trial = open_trial(run, storage_options, timeout)
         made = [each.make(trial) for each in chosen]
+        names = ", ".join(dict.fromkeys(rule.rule_name for rule in made))
+        _say_begin(trial, names)
         found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
         status = _print_findings(found, form)
+        _say_end(trial, names, status)
         if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
             click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
             status = _COULD_NOT_RUN
@@ -78,6 +83,25 @@ def watch(
         print_line(f"Error: {exc}", err=True)
         status = _COULD_NOT_RUN
     sys.exit(status)
+
+
+def _say_begin(trial: Trial, rules: str) -> None:
+    print_line(f"watching {trial.path} by {rules}; {_last_step(trial)}", err=True)
+
+
+def _say_end(trial: Trial, rules: str, status: int) -> None:
+    found = "nothing was found" if status == _NOTHING_FIRED else "the watch has ended"
+    print_line(f"{found} by {rules} in {count_of(len(trial.steps()), 'step')}; {_last_step(trial)}", err=True)
+
+
+def _last_step(trial: Trial) -> str:
+    """Return which step is the last one and when it was saved, as a clause."""
+    steps = trial.steps()
+    if not steps:
+        return "no step was saved yet"
+    mode, mode_step, saved_at = trial.sql(_SAVED_AT, {"step": steps[-1]}).fetchall()[0]
+    at = "" if saved_at is None else f", saved at {saved_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"the last step is {steps[-1]} ({mode} {mode_step}){at}"
 
 
 def _print_findings(findings: Iterable[Finding], form: str) -> int:

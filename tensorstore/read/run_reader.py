@@ -35,6 +35,7 @@ from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue import Catalogue, collection_row
 from .late_worker import LateWorker
+from .step_hints import step_hint
 from .step_log import StepInfo, StepLog
 from .step_state import StepState
 from .step_states import StepStates
@@ -379,9 +380,11 @@ class RunReader:
         state = self._states.of(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
             return self._states.not_yet(step, mode)
+        near = step_hint(self.log, name, step, mode, self._states.all(mode)[0])
+        hint = self._states.reason_of_loss(step, mode) or near
         if state is StepState.UNAVAILABLE:
-            return StepUnavailable(step, mode, self._states.reason_of_loss(step, mode))
-        return TensorUnavailableForStep(name, step, mode, hint=self._states.reason_of_loss(step, mode))
+            return StepUnavailable(step, mode, hint)
+        return TensorUnavailableForStep(name, step, mode, hint=hint)
 
     def rows_of(
         self, names: Sequence[str], mode: ModeKeys, worker: str | None, steps: Iterable[int] | None = None

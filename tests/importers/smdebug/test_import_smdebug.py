@@ -247,6 +247,7 @@ def test_the_progress_bar_needs_tqdm(
     three: OldRun, new: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     import_run(three.folder, new)
     assert "3/3" in capsys.readouterr().err
     import_run(three.folder, new + "-2", progress=False)

@@ -66,6 +66,8 @@ def test_visible_leaves_words_and_shows_controls() -> None:
     "arguments",
     [
         ("names",),
+        ("show",),
+        ("follow",),
         ("sql", "select name from tensors"),
         ("sql", "select cast(name as int) from tensors"),
         ("query", "losses"),

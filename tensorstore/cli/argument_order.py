@@ -1,0 +1,52 @@
+"""Arguments that are missing or swapped: which of them, and how the command is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+_SQL = re.compile(r"\s*(select|with|from|describe|summarize|show|pivot|values)\b.*\s", re.IGNORECASE | re.DOTALL)
+_TARGET = re.compile(r"(duckdb|parquet|csv|delta|iceberg|snowflake|bigquery|tensorboard):|postgres(ql)?://")
+
+
+def runs_and_query(arguments: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Return the runs and the SELECT of `sql`. Raises UsageError for what is missing or swapped."""
+    return _runs_and_last(arguments, "QUERY", _SQL, "tensortrial sql RUN... QUERY", "a query")
+
+
+def runs_and_target(arguments: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Return the runs and the target of `export`. Raises UsageError for what is missing or swapped."""
+    return _runs_and_last(arguments, "TARGET", _TARGET, "tensortrial export RUN... TARGET", "a target")
+
+
+def _runs_and_last(
+    arguments: Sequence[str], name: str, pattern: re.Pattern[str], usage: str, what: str
+) -> tuple[tuple[str, ...], str]:
+    *runs, last = arguments
+    if not runs:
+        missing = "RUN" if pattern.match(last) else name
+        raise click.UsageError(f"missing argument {missing}; write: {usage}")
+    wrong = next((run for run in runs if pattern.match(run)), None)
+    if wrong is not None and not pattern.match(last):
+        raise click.UsageError(f"{wrong!r} is {what}, which comes last; write: {usage}")
+    return tuple(runs), last
+
+
+def runs_and_name(arguments: Sequence[str], known: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name of a query and the runs, in either order; the name is None if no argument was passed.
+
+    Raises UsageError if several arguments have no known name among the first and the last.
+    """
+    if not arguments:
+        return None, ()
+    first, last = arguments[0], arguments[-1]
+    if first in known or len(arguments) == 1:
+        return first, tuple(arguments[1:])
+    if last not in known:
+        raise click.UsageError(
+            f"neither {first!r} nor {last!r} is a named query; write: tensortrial query RUN... NAME, with one of: "
+            + ", ".join(known)
+        )
+    return last, tuple(arguments[:-1])

@@ -1,0 +1,75 @@
+"""`tensortrial follow RUN`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ..read.name_filter import name_patterns
+from ..read.trial import Trial
+from .console import print_line
+from .options import open_trial, run_argument, storage_option, waiting_hint
+
+_SHOWN = 8
+_QUERY = """
+    select name, arg_min(value, worker) as value from scalars where global_step = $step group by name order by name
+"""
+
+
+@click.command()
+@run_argument
+@click.option(
+    "-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Print so many steps of the past."
+)
+@click.option("--regex", multiple=True, help="Only scalars in whose name this is found. Can be repeated.")
+@click.option("--timeout", type=float, help="How many seconds to wait for the run to begin, and for each new step.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, on a line.")
+@storage_option
+def follow(
+    run: str,
+    last: int,
+    regex: tuple[str, ...],
+    timeout: float | None,
+    as_json: bool,
+    storage_options: tuple[str, ...],
+) -> None:
+    """Print each step with its scalars as it is saved, until the job ends.
+
+    The exit status is 0 when the job has ended, 1 if no new step came for --timeout seconds, and 130 after Ctrl-C.
+
+    \b
+    tensortrial follow runs/digits --regex loss
+    """
+    from ..rules.running import follow as steps_of
+
+    with waiting_hint(timeout):
+        trial = open_trial(run, storage_options, timeout)
+    patterns = name_patterns(regex) if regex else ()
+    steps = trial.steps()
+    start = steps[-last] if 0 < last <= len(steps) else steps[-1] + 1 if steps and not last else 0
+    for step in steps_of(trial, start, timeout=timeout):
+        if step is None:
+            continue
+        found = [row for row in trial.sql(_QUERY, {"step": step}).fetchall() if _chosen(row[0], patterns)]
+        _print(trial, step, found, as_json)
+    click.echo("the job has ended", err=True)
+
+
+def _chosen(name: str, patterns: Sequence[Any]) -> bool:
+    return not patterns or any(pattern.search(name) for pattern in patterns)
+
+
+def _print(trial: Trial, step: int, scalars: list[tuple[str, float]], as_json: bool) -> None:
+    mode, mode_step = trial.mode(step), trial.mode_step(step)
+    if as_json:
+        values = {name: value if abs(value) < float("inf") else str(value) for name, value in scalars}
+        document = {"mode": mode.name, "step": mode_step, "global_step": step, "scalars": values}
+        click.echo(json.dumps(document, ensure_ascii=False))
+        return
+    texts = [f"{name} {value:.5g}" for name, value in scalars[:_SHOWN]]
+    if len(scalars) > _SHOWN:
+        texts.append(f"and {len(scalars) - _SHOWN} more")
+    print_line(f"{mode.name} {mode_step}  (global {step})  {'  '.join(texts) or 'no scalars'}")

@@ -1,0 +1,59 @@
+"""`tensortrial ls PLACE…`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ..read.runs import Runs
+from .console import console_for, print_table
+from .options import opened_runs, size_of, storage_option
+
+_COLUMNS = ("run", "state", "steps", "size", "begun", "framework")
+_QUERY = "select run, path, started, framework, workers, steps, bytes, metadata from runs order by started, run"
+
+
+@click.command("ls")
+@click.argument("places", metavar="[PLACE]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
+@storage_option
+def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
+    """List the runs in a folder: their state, steps and size.
+
+    PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
+    the default. The size is that of all saved tensors in memory.
+
+    \b
+    tensortrial ls runs
+    tensortrial ls 's3://bucket/project/lr=*' --json
+    """
+    with opened_runs(places or (".",), storage_options) as opened:
+        rows = list(_rows(opened))
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+    else:
+        print_table(console_for(), _COLUMNS, [_cells(row) for row in rows])
+
+
+def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
+    ended = {run.name: run.workers.job_ended for run in opened.all}
+    for run, path, started, framework, workers, steps, size, metadata in opened.sql(_QUERY).fetchall():
+        yield {
+            "run": run,
+            "path": path,
+            "state": "ended" if ended[run] else "running",
+            "steps": steps,
+            "bytes": size,
+            "begun": started.isoformat(sep=" ", timespec="seconds"),
+            "framework": framework,
+            "workers": workers,
+            "metadata": json.loads(metadata),
+        }
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["bytes"]), row["begun"], row["framework"]]

@@ -1,0 +1,158 @@
+"""What the command line shows of runs: lists, sparklines, new steps, JSON, and what is wrong with arguments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import tensortrial as package
+from support.runs import EVAL, TRAIN, Job
+from tensortrial.cli.commands import main
+from tensortrial.cli.sparkline import sparkline
+from tensortrial.errors import StepUnavailable, TensorUnavailableForStep
+from tensortrial.progress import progress_bar
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the ended run `good`, and the running run `bad`, one of whose tensors explodes."""
+    place = tmp_path_factory.mktemp("place")
+    with Job(place / "good") as job:
+        for step in range(6):
+            job.step({"loss": 1.0 / (step + 1), "weight": np.full(3, 1.0)}, TRAIN if step % 3 else EVAL)
+    bad = Job(place / "bad")
+    for step in range(20):
+        broken = np.array([1.0, np.nan if step > 15 else 1.0])
+        bad.step(
+            {"loss": float("nan") if step == 19 else 1.0, "calm": np.ones(2), "broken": broken},
+            TRAIN,
+            statistics=("l2", "nan_count"),
+        )
+    bad.flush()
+    return place
+
+
+def run(*arguments: object, status: int = 0) -> Result:
+    done = CliRunner().invoke(main, [str(each) for each in arguments])
+    assert done.exit_code == status, (done.output, done.stderr, done.exception)
+    return done
+
+
+def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
+    rows = [json.loads(line) for line in run("ls", place, "--json").stdout.splitlines()]
+    found = {row["run"]: (row["state"], row["steps"]) for row in rows}
+    assert found == {"good": ("ended", 6), "bad": ("running", 20)}
+    assert all(row["bytes"] > 0 for row in rows)
+    assert "running" in run("ls", place / "b*").stdout
+
+
+def test_info_names_and_steps_print_json(place: Path) -> None:
+    documents = [json.loads(line) for line in run("info", place / "*", "--json").stdout.splitlines()]
+    assert [each["run"] for each in documents] == ["bad", "good"]
+    assert documents[1]["steps"] == {"TRAIN": [0, 1, 2, 3], "EVAL": [0, 1]}
+    assert json.loads(run("names", place / "good", "--json").stdout) == ["loss", "weight"]
+    assert json.loads(run("steps", place / "good", "--json").stdout) == list(range(6))
+
+
+def test_a_pattern_where_one_run_is_needed_is_named(place: Path) -> None:
+    assert "takes one run, not a pattern" in run("steps", place / "*", status=1).stderr
+
+
+def test_show_puts_the_tensor_with_nan_first(place: Path) -> None:
+    printed = run("show", place / "bad").stdout
+    tensors = printed.partition("why")[2]
+    assert tensors.index("broken") < tensors.index("calm")
+    assert "first at global step 16" in printed
+    assert "!" in next(line for line in printed.splitlines() if line.strip().startswith("loss"))
+
+
+def test_a_sparkline_marks_what_is_not_finite_and_missing() -> None:
+    assert sparkline([0.0, None, 1.0, float("nan"), float("inf")]) == "▁ █!!"
+    assert sparkline([-1.7e308, 1.7e308]) == "▁█"
+    assert sparkline([]) == ""
+
+
+def test_follow_prints_the_last_steps_until_the_job_ends(place: Path) -> None:
+    lines = run("follow", place / "good", "-n", "2", "--json").stdout.splitlines()
+    assert [json.loads(line)["global_step"] for line in lines] == [4, 5]
+    assert json.loads(lines[-1])["scalars"] == {"loss": pytest.approx(1 / 6)}
+
+
+def test_follow_prints_a_step_that_another_process_saves(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"loss": 1.0}, TRAIN)
+        job.flush()
+        command = [sys.executable, "-m", "tensortrial", "follow", str(tmp_path / "run"), "--timeout", "30"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert "loss 1" in process.stdout.readline()
+        job.step({"loss": 2.0}, TRAIN)
+        job.flush()
+        assert "loss 2" in process.stdout.readline()
+    assert process.communicate(timeout=60)[0] == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sql", "RUN"], "missing argument QUERY"),
+        (["sql", "select 1 "], "missing argument RUN"),
+        (["sql", "select * from steps", "RUN"], "is a query, which comes last"),
+        (["export", "RUN"], "missing argument TARGET"),
+        (["export", "csv:folder"], "missing argument RUN"),
+        (["export", "csv:folder", "RUN"], "is a target, which comes last"),
+        (["query", "RUN", "nothing"], "nor 'nothing' is a named query"),
+        (["query", "losses"], "missing RUN"),
+    ],
+)
+def test_a_missing_or_swapped_argument_is_named(place: Path, arguments: list[str], sentence: str) -> None:
+    done = run(*[place / "good" if each == "RUN" else each for each in arguments], status=2)
+    assert sentence in done.stderr
+
+
+def test_a_named_query_is_found_before_and_after_the_run(place: Path) -> None:
+    after = run("query", place / "good", "losses", "--format", "csv").output
+    assert after == run("query", "losses", place / "good", "--format", "csv").output
+
+
+def test_watch_says_what_it_watches_and_that_nothing_was_found(place: Path) -> None:
+    done = run("watch", place / "good", "--rule", "ExplodingTensor", "--no-record")
+    first, last = done.stderr.splitlines()
+    assert first.startswith(f"watching {place / 'good'} by ExplodingTensor; the last step is 5 (TRAIN")
+    assert last.startswith("nothing was found by ExplodingTensor in 6 steps; the last step is 5")
+
+
+def test_the_error_of_a_step_names_modes_that_have_it_and_steps_near_it(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for _ in range(3):
+            job.step({"other": 1.0}, EVAL)
+        for _ in range(2):
+            job.step({"w": np.ones(2)}, TRAIN)
+            job.skip(TRAIN)
+        job.step({"other": 1.0}, TRAIN)
+    tensor = package.create_trial(tmp_path / "run").tensor("w")
+    sentence = "mode TRAIN has a step 2 of it: pass mode=ModeKeys.TRAIN; its nearest step is 3 of mode GLOBAL"
+    with pytest.raises(TensorUnavailableForStep, match=sentence):
+        tensor.value(2)
+    with pytest.raises(StepUnavailable, match="its nearest steps are 0 and 2"):
+        tensor.value(1, TRAIN)
+    with pytest.raises(TensorUnavailableForStep, match="its nearest step is 2"):
+        tensor.value(4, TRAIN)
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm")
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda shown=is_terminal: shown, raising=False)
+        with progress_bar(2, True, "count", "one") as advance:
+            advance(1)
+        assert ("\r" in capsys.readouterr().err) is is_terminal
