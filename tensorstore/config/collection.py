@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import InvalidCollectionConfiguration
+from ..html_table import html_table
 from .reduction_config import ReductionConfig, boolean, names
 from .save_config import SaveConfig
 
@@ -237,6 +238,11 @@ class Collection:
         return isinstance(other, Collection) and self.to_json_dict() == other.to_json_dict()
 
     __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, object]] = [("include_regex", ", ".join(self.include_regex))]
+        rows += [("tensor", name) for name in sorted(self._tensor_names)]
+        return html_table(f"Collection {self.name}, {len(self._tensor_names):,} tensors", rows)
 
     def __repr__(self) -> str:
         names = sorted(self._tensor_names)[:5]

@@ -32,6 +32,7 @@ from ..format.flush_range import current_files
 from ..format.index_log import NewFile, list_index, read_summaries
 from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
+from ..html_table import html_table
 from ..storage.open import Storage
 from .catalogue import COLLECTIONS, collection_row, parquet_files
 from .index_tables import TABLES, IndexTables
@@ -220,6 +221,19 @@ class Runs:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
+
+    def __getitem__(self, name: str) -> Trial:
+        return self.trial(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._runs
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.names
+
+    def _repr_html_(self) -> str:
+        rows = ((run.name, "ended" if run.workers.job_ended else "running") for run in self.all)
+        return html_table(repr(self), rows)
 
     def __repr__(self) -> str:
         return f"Runs({len(self)} runs of {', '.join(map(_spelled, self._locations))})"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..dtypes import Array
-from ..errors import ShapeUnavailableForStep, TensorUnavailableForStep
+from ..errors import ShapeUnavailableForStep, TensorTrialError, TensorUnavailableForStep
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
+from ..html_table import html_table
 from ..mode import ModeKeys
 from ..statistics.definitions import STATISTICS, parse_statistic
 from ..statistics.derived import derive
@@ -222,6 +224,24 @@ class Tensor:
         """
         steps = [each for each in self.steps(mode) if each <= step]
         return steps if n is None else steps[-n:] if n > 0 else []
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return html_table(f"Tensor {self.name}", self._facts())
+        except TensorTrialError:
+            return None  # the trial was closed, or is damaged: the notebook then shows the text
+
+    def _facts(self) -> Iterator[tuple[str, object]]:
+        yield "trial", self._reader.name
+        for mode in ModeKeys:
+            if mode is not GLOBAL and (steps := self.steps(mode)):
+                yield f"steps {mode.name}", f"{len(steps):,}: {steps[0]} to {steps[-1]}"
+        steps = self.steps()
+        if steps:
+            row = self._reader.row(self.name, steps[-1], GLOBAL, None, statistics=True)
+            yield "dtype and shape", f"{row.dtype} {list(row.shape)}"
+            yield "raw values", "saved" if row.has_raw else "not saved"
+            yield from ((name, f"{value:.6g}") for name, value in _saved(row))
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, trial={self._reader.name!r})"

@@ -17,6 +17,7 @@ from ..errors import (
 from ..format.schema import RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage
+from .contents import TrialContents
 from .late_worker import LateWorker
 from .name_filter import belongs_to, name_patterns
 from .run_file import run_info
@@ -32,7 +33,7 @@ GLOBAL = ModeKeys.GLOBAL
 _POLL_SECONDS = 0.05
 
 
-class Trial:
+class Trial(TrialContents):
     """A run that is open for reading, while it is being written or afterwards. Made by `create_trial`.
 
     It can be used in forked processes, pickled for others, and copied: each opens the run again, with the same options.

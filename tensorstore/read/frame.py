@@ -1,0 +1,70 @@
+"""One statistic of many tensors as a data frame, one column a tensor."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ConfigurationError, MissingExtra
+from ..mode import ModeKeys
+from ..statistics.definitions import parse_statistic
+
+if TYPE_CHECKING:
+    from .trial import Trial
+
+_ENGINES = ("pandas", "polars")
+_QUERY = """
+    select name, {step} as step, arg_min({value}, (length(worker), worker)) as value
+    from tensors
+    where list_contains($names, name) and {value} is not null and ($mode = 'GLOBAL' or mode = $mode)
+        and ($worker is null or worker = $worker)
+    group by all order by step
+"""
+
+
+def frame_of(
+    trial: Trial, pattern: str | Iterable[str], statistic: str | None, mode: ModeKeys, worker: str | None, engine: str
+) -> Any:
+    """Return a statistic of the tensors whose names match; see `Trial.frame`."""
+    if engine not in _ENGINES:
+        raise ConfigurationError(f"engine must be one of {', '.join(_ENGINES)}, got {engine!r}")
+    names = _matching(trial, [pattern] if isinstance(pattern, str) else list(pattern))
+    value = "scalar" if statistic is None else f'"{parse_statistic(statistic)}"'
+    mode = ModeKeys.parse(mode)
+    query = _QUERY.format(step="global_step" if mode is ModeKeys.GLOBAL else "mode_step", value=value)
+    rows = trial.sql(query, {"names": names, "mode": mode.name, "worker": worker}).fetchall()
+    if not rows:
+        what = "scalar value; pass a statistic, such as 'l2'" if statistic is None else f"saved {statistic}"
+        raise ConfigurationError(f"none of {len(names)} matching tensors has a {what}")
+    steps = sorted({step for _, step, _ in rows})
+    row_of = {step: row for row, step in enumerate(steps)}
+    found = {name for name, *_ in rows}
+    columns = {name: np.full(len(steps), np.nan) for name in names if name in found}
+    for name, step, number in rows:
+        columns[name][row_of[step]] = number
+    return _made(engine, steps, columns)
+
+
+def _matching(trial: Trial, patterns: list[str]) -> list[str]:
+    names = [name for name in trial.tensor_names() if any(fnmatchcase(name, each) for each in patterns)]
+    if not names:
+        raise ConfigurationError(f"no tensor matches {', '.join(map(repr, patterns))}; `*` stands for any text")
+    return names
+
+
+def _made(engine: str, steps: list[int], columns: dict[str, Any]) -> Any:
+    try:
+        library = importlib.import_module(engine)
+    except ModuleNotFoundError as exc:
+        raise MissingExtra(engine, "frame", "a data frame") from exc
+    if engine == "polars":
+        # Polars has no index; a tensor may be named as its column of steps would be.
+        key = "step"
+        while key in columns:
+            key = f"_{key}"
+        return library.DataFrame({key: steps, **columns})
+    return library.DataFrame(columns, index=library.Index(steps, name="step"))

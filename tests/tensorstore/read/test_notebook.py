@@ -1,0 +1,101 @@
+"""Trials in a notebook: tables of HTML, tensors by their names, and data frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import EVAL, TRAIN, Job
+from tensortrial.errors import ConfigurationError, TensorUnavailable
+
+HOSTILE = "<script>alert(1)</script>&"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("notebook") / "run"
+    with Job(folder) as job:
+        for step in range(4):
+            job.step({"gradient/a": np.full(4, float(step)), "loss": float(step)}, TRAIN, statistics=("l2",))
+        job.step({"gradient/b": np.ones(4), HOSTILE: np.ones(2)}, EVAL, statistics=("l2",))
+    return folder
+
+
+def test_a_trial_is_a_container_of_its_tensors(run: Path) -> None:
+    trial = tensortrial.create_trial(run)
+    assert len(trial) == 4
+    assert list(trial) == trial.tensor_names()
+    assert "loss" in trial
+    assert "nothing" not in trial
+    assert 3 not in trial
+    assert trial["loss"].name == "loss"
+    assert "gradient/a" in trial._ipython_key_completions_()
+    with pytest.raises(KeyError, match="did you mean 'loss'"):
+        trial["los"]
+    with pytest.raises(TensorUnavailable):
+        trial["los"]
+
+
+def test_a_run_that_has_saved_nothing_is_true(tmp_path: Path) -> None:
+    with Job(tmp_path / "run"):
+        trial = tensortrial.create_trial(tmp_path / "run")
+        assert trial
+        assert len(trial) == 0
+        assert "running" in str(trial._repr_html_())
+
+
+def test_tables_have_steps_by_mode_and_size_and_escape_names(run: Path) -> None:
+    trial = tensortrial.create_trial(run, name=HOSTILE)
+    table = str(trial._repr_html_())
+    for text in ("ended", "4: 0 to 3", "1: 0 to 0", "MB of tensors", "&lt;script&gt;"):
+        assert text in table
+    tensor = str(trial[HOSTILE]._repr_html_())
+    assert "float64" in tensor
+    assert "&lt;script&gt;" in tensor
+    assert "<script" not in table + tensor
+
+
+def test_a_closed_trial_shows_its_text(run: Path) -> None:
+    trial = tensortrial.create_trial(run)
+    trial.close()
+    assert trial._repr_html_() is None
+
+
+def test_runs_are_a_container_of_trials(run: Path) -> None:
+    with tensortrial.open_runs(run.parent) as runs:
+        assert runs["run"].steps() == [0, 1, 2, 3, 4]
+        assert "run" in runs
+        assert runs._ipython_key_completions_() == ["run"]
+        assert "ended" in runs._repr_html_()
+
+
+def test_a_collection_shows_its_tensors(run: Path) -> None:
+    collection = tensortrial.Collection("c")
+    collection.add_tensor_names([HOSTILE])
+    assert "&lt;script&gt;" in collection._repr_html_()
+
+
+@pytest.mark.parametrize("engine", ["pandas", "polars"])
+def test_a_frame_has_a_column_for_each_tensor(run: Path, engine: str) -> None:
+    pytest.importorskip(engine)
+    trial = tensortrial.create_trial(run)
+    frame = trial.frame("gradient/*", "l2", engine=engine)
+    assert list(frame.columns)[-2:] == ["gradient/a", "gradient/b"]
+    np.testing.assert_array_equal(frame["gradient/a"].to_numpy(), [0, 2, 4, 6, np.nan])
+    np.testing.assert_array_equal(frame["gradient/b"].to_numpy(), [np.nan] * 4 + [2])
+    steps = frame.index if engine == "pandas" else frame["step"]
+    assert list(steps) == [0, 1, 2, 3, 4]
+    assert list(trial.frame("loss", mode=TRAIN, engine=engine)["loss"]) == [0, 1, 2, 3]
+
+
+def test_a_frame_of_nothing_says_why(run: Path) -> None:
+    trial = tensortrial.create_trial(run)
+    with pytest.raises(ConfigurationError, match="no tensor matches 'x/\\*'"):
+        trial.frame("x/*", "l2")
+    with pytest.raises(ConfigurationError, match="none of 2 matching tensors has a saved max"):
+        trial.frame("gradient/*", "max")
+    with pytest.raises(ConfigurationError, match="engine must be one of pandas, polars, got 'spark'"):
+        trial.frame("loss", engine="spark")
