@@ -1,101 +1,27 @@
-"""Compaction: nothing is lost or seen twice, whatever other processes do, and whenever one of them dies."""
+"""Compaction: nothing is lost or seen twice."""
 
 from __future__ import annotations
 
-import json
-import logging
-import multiprocessing
-import os
-import random
-import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import tensortrial
-from support.runs import EVAL, TRAIN, Job, edit_document
+from support.compacted_runs import flush, index_files, kill, rows_of, rows_seen, write
+from support.runs import Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, UnknownFormat
 from tensortrial.format.flush_range import FlushRange, current_files, flush_range_of
 from tensortrial.maintenance.compaction import Compaction, compact
-from tensortrial.read.trial import Trial
-from tensortrial.storage.local import LocalStorage
-from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
 
-Rows = list[tuple[Any, ...]]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """What a run does by itself at its end has tests of its own."""
-    if "small" not in request.node.name:
-        monkeypatch.setattr(close_compaction, "_ROWS", 0)
-
-
-def write(folder: Path | str, flushes: int, worker: str = "worker_0", num_workers: int = 1, **how: Any) -> None:
-    with Job(folder, worker, num_workers, flush_seconds=3600, **how) as job:
-        _flush(job, flushes)
-
-
-def _flush(job: Job, flushes: int) -> None:
-    for _ in range(flushes):
-        number = job.next_global_step
-        values = {"w": np.arange(4.0) + number, "loss": number / 2} if number % 3 else {"loss": number / 2}
-        job.step(values, mode=EVAL if number % 5 == 4 else TRAIN, statistics=("min", "l2"), histogram=True)
-        job.flush()
-
-
-def kill(folder: Path) -> None:
-    """Make a run that has ended one that still runs, as far as readers can tell."""
-    for mark in (folder / "end").glob("*.json"):
-        mark.unlink()
-
-
-def index_files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("index/*/*/*.parquet"))
-
-
-def assert_chunks_are_named(folder: Path) -> None:
-    """Nothing is left behind, and nothing is missing."""
-    there = {str(path.relative_to(folder)) for path in folder.glob("tensors/*/*/*/*.parquet")}
-    named = tensortrial.create_trial(folder).sql("select distinct chunk from tensors where chunk is not null")
-    assert {chunk for (chunk,) in named.fetchall()} == there
-
-
-def rows_of(run: Path | str, **options: Any) -> Rows:
-    """Every row of the index, every step, and every value."""
-    trial = tensortrial.create_trial(run, **options)
-    found = rows_seen(trial)
-    trial.close()
-    return found
-
-
-def rows_seen(trial: Trial) -> Rows:
-    # Where the values are is what compaction changes.
-    location = 'chunk, "offset", row_group, "row", parts'
-    query = f"select * exclude ({location}) from tensors order by worker, global_step, name"
-    rows = trial.sql(query).fetchall()
-    rows += trial.sql("select worker, global_step, name, part, value from tensor_values order by all").fetchall()
-    by_view = trial.sql("select worker, global_step, mode, num_tensors from steps order by all").fetchall()
-    steps = trial.steps(show_incomplete_steps=True)
-    values = {name: trial.tensor(name).values(worker=None) for name in trial.tensor_names()}
-    assert sorted({step for by_step in values.values() for step in by_step}) == steps
-    for step in steps[:: max(1, len(steps) // 7)]:
-        assert trial.tensor("loss").value(step) == step / 2
-    return [*rows, *by_view, *steps, json.dumps(values, default=np.ndarray.tolist)]  # type: ignore[list-item]
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
 
 
 # ------------------------------------------------------------------------------------------------------------ names
@@ -165,7 +91,7 @@ def test_a_finished_folder_is_compacted_whole(tmp_path: Path) -> None:
 def test_every_worker_is_compacted(tmp_path: Path) -> None:
     jobs = [Job(tmp_path, f"worker_{rank}", 3, flush_seconds=3600) for rank in range(3)]
     for job in jobs:
-        _flush(job, 10)
+        flush(job, 10)
     for job in jobs:
         job.close()
     before = rows_of(tmp_path)
@@ -328,115 +254,6 @@ def test_a_forged_compacted_file_deletes_nothing(tmp_path: Path) -> None:
     assert {"00000003.parquet", "00000004.parquet"} <= {path.name for path in folder.iterdir()}
 
 
-# ---------------------------------------------------------------------------------------------------------- readers
-
-
-@pytest.fixture(params=["ended", "live"])
-def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    write(tmp_path, 70)
-    if request.param == "live":
-        kill(tmp_path)
-    return tmp_path
-
-
-def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before = rows_of(run)
-    trial = tensortrial.create_trial(run)
-    assert trial.tensor("loss").value(3) == 1.5  # one step is read, the others are not
-    compact(run, grace=0)
-    assert trial.tensor("loss").value(3) == 1.5
-    assert trial.tensor("w").value(5).tolist() == [5, 6, 7, 8]
-    assert trial.tensor("w").reduction_value(8, "min") == 8
-    assert rows_seen(trial) == before
-    assert not trial.damaged
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        lambda trial: trial.tensor("loss").value(40),
-        lambda trial: trial.tensor("w").reduction_value(40, "l2"),
-        lambda trial: trial.tensor("w").values(),
-        lambda trial: trial.values(["w", "loss"]),
-        lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
-        lambda trial: trial.tensor("loss").reduction_values(9),
-        lambda trial: {name: rows[0][:9] for name, rows in trial._reader.catalogue.rows_of_step(13).items()},
-    ],
-)
-def test_queries_succeed_although_their_files_were_compacted(run: Path, question: Callable[[Trial], Any]) -> None:
-    expected = question(tensortrial.create_trial(run))
-    trial = tensortrial.create_trial(run)
-    with tensortrial.no_refresh(trial):
-        compact(run, grace=0)
-        found = question(trial)
-        assert trial.steps(show_incomplete_steps=True) == [*range(70)]
-    np.testing.assert_equal(found, expected)
-
-
-def test_a_trial_that_knew_some_of_what_was_compacted(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=3600) as job:
-        _flush(job, 40)
-        live, still = tensortrial.create_trial(tmp_path), tensortrial.create_trial(tmp_path)
-        assert live.tensor("loss").values()[39] == 19.5
-        _flush(job, 30)
-        with tensortrial.no_refresh(still):
-            assert compact(tmp_path, grace=0).files_after == 7
-            assert still.steps(show_incomplete_steps=True) == [*range(40)]
-            assert still.tensor("loss").value(7) == 3.5
-            assert still.steps(show_incomplete_steps=True) == [*range(40)]
-        assert live.steps(show_incomplete_steps=True) == [*range(70)]
-        assert live.tensor("loss").values() == still.tensor("loss").values() == {step: step / 2 for step in range(70)}
-        _flush(job, 80)
-        compact(tmp_path, grace=0)
-        assert live.steps(show_incomplete_steps=True) == [*range(150)]
-        assert len(live.tensor("loss").values()) == 150
-    compact(tmp_path, grace=0)
-    assert rows_seen(live) == rows_seen(still) == rows_of(tmp_path)
-
-
-def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=3600) as job:
-        _flush(job, 40)
-        trial = tensortrial.create_trial(tmp_path)
-        seen = trial._reader.catalogue.fetch("steps_since", after=-1)
-        _flush(job, 30)
-        compact(tmp_path, grace=0)
-        trial.refresh()
-        new = trial._reader.catalogue.fetch("steps_since", after=max(row[0] for row in seen))
-        assert [row[3] for row in new] == [*range(40, 70)]
-
-
-def test_a_reader_of_a_part_of_the_steps(run: Path) -> None:
-    trial = tensortrial.create_trial(run, range_steps=(10, 20))
-    compact(run, grace=0)
-    assert trial.steps(show_incomplete_steps=True) == [*range(10, 20)]
-    assert trial.tensor("loss").values() == {step: step / 2 for step in range(10, 20)}
-    assert trial.sql("select count(*) from scalars").fetchall() == [(10,)]
-
-
-@pytest.mark.parametrize("vanishes_after", ["listing", "half of a listing"])
-def test_files_that_are_compacted_while_they_are_listed(tmp_path: Path, vanishes_after: str) -> None:
-    write(tmp_path, 20)
-    before = rows_of(tmp_path)
-
-    class Listed(LocalStorage):
-        compacted = False
-
-        def _list_after(self, folder: str, after: str) -> list[str]:
-            paths = super()._list_after(folder, after)
-            if not self.compacted and paths:
-                self.compacted = True
-                compact(tmp_path, grace=0)
-                if vanishes_after == "half of a listing":
-                    del paths[7:15]
-            return paths
-
-    trial = Trial(Listed(str(tmp_path)), tensortrial.create_trial(tmp_path).info, "t")
-    assert rows_seen(trial) == before
-    assert not trial.damaged
-
-
 @pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.parametrize("server", ["moto_s3", "ceph_s3"])
@@ -444,13 +261,13 @@ def test_in_an_object_store(request: pytest.FixtureRequest, server: str) -> None
     store: ObjectStore = request.getfixturevalue(server)
     url, options = f"{store.new_bucket()}/run", store.storage_options
     with Job(url, storage_options=options, flush_seconds=3600) as job:
-        _flush(job, 66)
+        flush(job, 66)
         trial = tensortrial.create_trial(url, storage_options=options)
         done = compact(url, grace=0, storage_options=options)
         assert (done.files_before, done.files_after) == (66, 3)
         assert trial.tensor("w").value(5).tolist() == [5, 6, 7, 8]
         assert len(trial.tensor("loss").values()) == 66
-        _flush(job, 4)
+        flush(job, 4)
         assert trial.steps(show_incomplete_steps=True) == [*range(70)]
     before = rows_of(url, storage_options=options)
     assert compact(url, grace=0, storage_options=options).files_after == 1
@@ -458,109 +275,12 @@ def test_in_an_object_store(request: pytest.FixtureRequest, server: str) -> None
     assert rows_seen(trial) == before
 
 
-# -------------------------------------------------------------------------------------------------- real processes
-
-PROGRAM = """
-import sys
-from tensortrial.maintenance.compaction import compact
-compact(sys.argv[1], grace=float(sys.argv[2]))
-"""
-
-
-def compacting(folder: Path, grace: float = 0.0) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(grace)])
-
-
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """Each state between reads the same, and the next run makes of it what the first would have made."""
-    write(tmp_path, 100, steps_per_directory=22)
-    before = rows_of(tmp_path)
-    moments = random.Random(0)
-    context = multiprocessing.get_context("fork")
-    killed = 0
-    for _ in range(8):
-        child = context.Process(target=compact, args=[tmp_path], kwargs={"grace": 0.0})
-        child.start()
-        child.join(moments.uniform(0.0, 0.12))
-        if child.is_alive():
-            os.kill(child.pid or 0, signal.SIGKILL)
-            killed += 1
-        child.join()
-        assert rows_of(tmp_path) == before
-    assert killed
-    compact(tmp_path, grace=0)
-    assert len(index_files(tmp_path)) == 5
-    assert rows_of(tmp_path) == before
-    assert_chunks_are_named(tmp_path)
-
-
-def test_several_at_once(tmp_path: Path) -> None:
-    write(tmp_path, 80, steps_per_directory=30)
-    before = rows_of(tmp_path)
-    for process in [compacting(tmp_path) for _ in range(3)]:
-        assert process.wait(60) == 0
-    compact(tmp_path, grace=0)  # each leaves alone what it does not know
-    assert_chunks_are_named(tmp_path)
-    assert len(index_files(tmp_path)) == 3
-    assert rows_of(tmp_path) == before
-
-
-def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:
-    """One process writes, one compacts again and again without any grace, one reads through one trial all the time."""
-    count = 250
-    folder, enough = tmp_path / "run", tmp_path / "enough"
-    program = f"""
-        import os, sys, time
-        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-        from support.runs import Job
-        with Job(sys.argv[1], flush_seconds=0, steps_per_directory=150) as job:
-            for number in range({count}):
-                job.step({{"loss": number / 2, "w": [number, number]}})
-                time.sleep(0.01)
-            while not os.path.exists(sys.argv[2]):
-                time.sleep(0.01)
-    """
-    writer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(folder), str(enough)])
-    trial = tensortrial.create_trial(folder, timeout=30)
-    seen: list[int] = []
-    compactions = 0
-    try:
-        while not trial.loaded_all_steps:
-            compactor = compacting(folder)
-            while compactor.poll() is None:
-                steps = trial.steps(show_incomplete_steps=True)
-                assert steps[: len(seen)] == seen
-                seen = steps
-                assert steps == [*range(len(steps))]
-                if steps:
-                    assert trial.tensor("loss").value(steps[-1]) == steps[-1] / 2
-                    assert trial.tensor("w").value(steps[len(steps) // 2])[0] == steps[len(steps) // 2]
-                    assert len(trial.tensor("loss").values()) >= len(steps)
-            assert compactor.returncode == 0
-            compactions += 1
-            if compactions == 2:
-                enough.touch()
-        assert writer.wait(30) == 0
-    finally:
-        writer.kill()
-        writer.wait()
-    assert compactions > 1
-    trial.refresh()
-    assert trial.steps() == [*range(count)]
-    assert trial.tensor("loss").values() == {step: step / 2 for step in range(count)}
-    assert not trial.damaged
-    compact(folder, grace=0)
-    assert len(index_files(folder)) == 2
-    assert rows_seen(trial) == rows_of(folder)
-    assert_chunks_are_named(folder)
-
-
 # ------------------------------------------------------------------------------------------------------- small runs
 
 
 def test_a_small_run_is_compacted_when_it_ends(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600, steps_per_directory=30) as job:
-        _flush(job, 50)
+        flush(job, 50)
         trial = tensortrial.create_trial(tmp_path)
         before = rows_seen(trial)
         assert len(index_files(tmp_path)) == 50
@@ -605,7 +325,7 @@ def test_a_small_run_that_cannot_be_compacted_is_closed_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
-        _flush(job, 10)
+        flush(job, 10)
 
         def full(path: str) -> None:
             raise tensortrial.errors.StorageError(path, "the disk is full")  # type: ignore[attr-defined]
@@ -614,125 +334,3 @@ def test_a_small_run_that_cannot_be_compacted_is_closed_all_the_same(
     assert "the disk is full" in caplog.text
     assert tensortrial.create_trial(tmp_path).loaded_all_steps
     assert len(index_files(tmp_path)) == 10
-
-
-# --------------------------------------------------------------------------------------------------- long histories
-
-
-class Histories(RuleBasedStateMachine):
-    """Writers that come and go, trials that stay open, and compactions that stop wherever they like."""
-
-    @initialize()
-    def begin(self) -> None:
-        Histories.runs += 1
-        self.url = f"memory://compaction-{os.getpid()}-{Histories.runs}/run"
-        self.job: Job | None = None
-        self.steps = 0
-        self.trials: list[Trial] = []
-
-    runs = 0
-
-    @precondition(lambda self: self.job is None)
-    @rule(kept=st.booleans())
-    def open(self, kept: bool) -> None:
-        close_compaction._ROWS = 8192 if kept else 0
-        self.job = Job(self.url, resume=self.steps > 0 or open_storage(self.url).exists_any(), steps_per_directory=90)
-        self.job.writer._flush_seconds = 3600
-
-    @precondition(lambda self: self.job is not None)
-    @rule(count=st.integers(1, 40))
-    def flush(self, count: int) -> None:
-        assert self.job is not None
-        for _ in range(count):
-            step = self.job.next_global_step
-            self.job.step({"loss": step / 2, "w": [step, step]})
-            self.job.flush()
-        self.steps += count
-
-    @precondition(lambda self: self.job is not None)
-    @rule()
-    def close(self) -> None:
-        assert self.job is not None
-        self.job.close()
-        self.job = None
-
-    @precondition(lambda self: open_storage(self.url).exists_any())
-    @rule()
-    def refresh(self) -> None:
-        self.trials = [*self.trials[-2:], tensortrial.create_trial(self.url)]
-
-    @precondition(lambda self: open_storage(self.url).exists_any())
-    @rule(stop=st.one_of(st.none(), st.integers(0, 60)))
-    def compact(self, stop: int | None) -> None:
-        with _stopped_after(stop):
-            compact(self.url, grace=0)
-
-    @invariant()
-    def nothing_is_lost(self) -> None:
-        if not hasattr(self, "url") or not open_storage(self.url).exists_any():
-            return
-        for trial in [*self.trials, tensortrial.create_trial(self.url)]:
-            trial.refresh()
-            assert trial.steps(show_incomplete_steps=True) == [*range(self.steps)]
-            rows = trial.sql("select global_step, scalar from tensors where name = 'loss' order by all").fetchall()
-            assert rows == [(step, step / 2) for step in range(self.steps)]
-            if self.steps:
-                assert trial.tensor("loss").value(self.steps // 2) == self.steps // 2 / 2
-                assert len(trial.tensor("loss").values()) == self.steps
-                values = trial.tensor("w").values()
-                assert [value.tolist() for value in values.values()] == [[step, step] for step in range(self.steps)]
-            assert not trial.damaged
-
-    def teardown(self) -> None:
-        if getattr(self, "job", None) is not None:
-            assert self.job is not None
-            self.job.close()
-
-
-class _Stop(BaseException):
-    pass
-
-
-class _stopped_after:  # noqa: N801
-    """Inside, the storage breaks off after so many writes and deletions, as if the process had been killed."""
-
-    def __init__(self, stop: int | None) -> None:
-        self._left = stop
-
-    def __enter__(self) -> None:
-        from tensortrial.storage.fsspec import FsspecStorage
-
-        self._saved = FsspecStorage.create, FsspecStorage.remove
-
-        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-            def counting(*args: Any) -> Any:
-                if self._left is not None:
-                    self._left -= 1
-                    if self._left < 0:
-                        raise _Stop
-                return call(*args)
-
-            return counting
-
-        FsspecStorage.create = counted(FsspecStorage.create)  # type: ignore[method-assign]
-        FsspecStorage.remove = counted(FsspecStorage.remove)  # type: ignore[method-assign]
-
-    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> bool:
-        from tensortrial.storage.fsspec import FsspecStorage
-
-        FsspecStorage.create, FsspecStorage.remove = self._saved  # type: ignore[method-assign]
-        return kind is _Stop
-
-
-@pytest.fixture(autouse=True)
-def _memory_is_released() -> Iterator[None]:
-    yield
-    import fsspec
-
-    fsspec.filesystem("memory").store.clear()
-
-
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(
-    max_examples=5, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
-)

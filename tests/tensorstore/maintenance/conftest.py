@@ -1,0 +1,14 @@
+"""What the tests of compaction share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensortrial.write import close_compaction
+
+
+@pytest.fixture
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """What a run does by itself at its end has tests of its own."""
+    if "small" not in request.node.name:
+        monkeypatch.setattr(close_compaction, "_ROWS", 0)

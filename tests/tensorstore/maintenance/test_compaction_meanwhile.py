@@ -1,0 +1,233 @@
+"""Readers, writers and other compactions while a run is compacted, and processes that die meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.compacted_runs import assert_chunks_are_named, flush, index_files, kill, rows_of, rows_seen, write
+from support.runs import Job
+from tensortrial.maintenance.compaction import compact
+from tensortrial.read.trial import Trial
+from tensortrial.storage.local import LocalStorage
+
+pytestmark = pytest.mark.usefixtures("nothing_is_small")
+
+
+# ---------------------------------------------------------------------------------------------------------- readers
+
+
+@pytest.fixture(params=["ended", "live"])
+def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    write(tmp_path, 70)
+    if request.param == "live":
+        kill(tmp_path)
+    return tmp_path
+
+
+def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = rows_of(run)
+    trial = tensortrial.create_trial(run)
+    assert trial.tensor("loss").value(3) == 1.5  # one step is read, the others are not
+    compact(run, grace=0)
+    assert trial.tensor("loss").value(3) == 1.5
+    assert trial.tensor("w").value(5).tolist() == [5, 6, 7, 8]
+    assert trial.tensor("w").reduction_value(8, "min") == 8
+    assert rows_seen(trial) == before
+    assert not trial.damaged
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda trial: trial.tensor("loss").value(40),
+        lambda trial: trial.tensor("w").reduction_value(40, "l2"),
+        lambda trial: trial.tensor("w").values(),
+        lambda trial: trial.values(["w", "loss"]),
+        lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
+        lambda trial: trial.tensor("loss").reduction_values(9),
+        lambda trial: {name: rows[0][:9] for name, rows in trial._reader.catalogue.rows_of_step(13).items()},
+    ],
+)
+def test_queries_succeed_although_their_files_were_compacted(run: Path, question: Callable[[Trial], Any]) -> None:
+    expected = question(tensortrial.create_trial(run))
+    trial = tensortrial.create_trial(run)
+    with tensortrial.no_refresh(trial):
+        compact(run, grace=0)
+        found = question(trial)
+        assert trial.steps(show_incomplete_steps=True) == [*range(70)]
+    np.testing.assert_equal(found, expected)
+
+
+def test_a_trial_that_knew_some_of_what_was_compacted(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        flush(job, 40)
+        live, still = tensortrial.create_trial(tmp_path), tensortrial.create_trial(tmp_path)
+        assert live.tensor("loss").values()[39] == 19.5
+        flush(job, 30)
+        with tensortrial.no_refresh(still):
+            assert compact(tmp_path, grace=0).files_after == 7
+            assert still.steps(show_incomplete_steps=True) == [*range(40)]
+            assert still.tensor("loss").value(7) == 3.5
+            assert still.steps(show_incomplete_steps=True) == [*range(40)]
+        assert live.steps(show_incomplete_steps=True) == [*range(70)]
+        assert live.tensor("loss").values() == still.tensor("loss").values() == {step: step / 2 for step in range(70)}
+        flush(job, 80)
+        compact(tmp_path, grace=0)
+        assert live.steps(show_incomplete_steps=True) == [*range(150)]
+        assert len(live.tensor("loss").values()) == 150
+    compact(tmp_path, grace=0)
+    assert rows_seen(live) == rows_seen(still) == rows_of(tmp_path)
+
+
+def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        flush(job, 40)
+        trial = tensortrial.create_trial(tmp_path)
+        seen = trial._reader.catalogue.fetch("steps_since", after=-1)
+        flush(job, 30)
+        compact(tmp_path, grace=0)
+        trial.refresh()
+        new = trial._reader.catalogue.fetch("steps_since", after=max(row[0] for row in seen))
+        assert [row[3] for row in new] == [*range(40, 70)]
+
+
+def test_a_reader_of_a_part_of_the_steps(run: Path) -> None:
+    trial = tensortrial.create_trial(run, range_steps=(10, 20))
+    compact(run, grace=0)
+    assert trial.steps(show_incomplete_steps=True) == [*range(10, 20)]
+    assert trial.tensor("loss").values() == {step: step / 2 for step in range(10, 20)}
+    assert trial.sql("select count(*) from scalars").fetchall() == [(10,)]
+
+
+@pytest.mark.parametrize("vanishes_after", ["listing", "half of a listing"])
+def test_files_that_are_compacted_while_they_are_listed(tmp_path: Path, vanishes_after: str) -> None:
+    write(tmp_path, 20)
+    before = rows_of(tmp_path)
+
+    class Listed(LocalStorage):
+        compacted = False
+
+        def _list_after(self, folder: str, after: str) -> list[str]:
+            paths = super()._list_after(folder, after)
+            if not self.compacted and paths:
+                self.compacted = True
+                compact(tmp_path, grace=0)
+                if vanishes_after == "half of a listing":
+                    del paths[7:15]
+            return paths
+
+    trial = Trial(Listed(str(tmp_path)), tensortrial.create_trial(tmp_path).info, "t")
+    assert rows_seen(trial) == before
+    assert not trial.damaged
+
+
+# -------------------------------------------------------------------------------------------------- real processes
+
+PROGRAM = """
+import sys
+from tensortrial.maintenance.compaction import compact
+compact(sys.argv[1], grace=float(sys.argv[2]))
+"""
+
+
+def compacting(folder: Path, grace: float = 0.0) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(grace)])
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """Each state between reads the same, and the next run makes of it what the first would have made."""
+    write(tmp_path, 100, steps_per_directory=22)
+    before = rows_of(tmp_path)
+    moments = random.Random(0)
+    context = multiprocessing.get_context("fork")
+    killed = 0
+    for _ in range(8):
+        child = context.Process(target=compact, args=[tmp_path], kwargs={"grace": 0.0})
+        child.start()
+        child.join(moments.uniform(0.0, 0.12))
+        if child.is_alive():
+            os.kill(child.pid or 0, signal.SIGKILL)
+            killed += 1
+        child.join()
+        assert rows_of(tmp_path) == before
+    assert killed
+    compact(tmp_path, grace=0)
+    assert len(index_files(tmp_path)) == 5
+    assert rows_of(tmp_path) == before
+    assert_chunks_are_named(tmp_path)
+
+
+def test_several_at_once(tmp_path: Path) -> None:
+    write(tmp_path, 80, steps_per_directory=30)
+    before = rows_of(tmp_path)
+    for process in [compacting(tmp_path) for _ in range(3)]:
+        assert process.wait(60) == 0
+    compact(tmp_path, grace=0)  # each leaves alone what it does not know
+    assert_chunks_are_named(tmp_path)
+    assert len(index_files(tmp_path)) == 3
+    assert rows_of(tmp_path) == before
+
+
+def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:
+    """One process writes, one compacts again and again without any grace, one reads through one trial all the time."""
+    count = 250
+    folder, enough = tmp_path / "run", tmp_path / "enough"
+    program = f"""
+        import os, sys, time
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        from support.runs import Job
+        with Job(sys.argv[1], flush_seconds=0, steps_per_directory=150) as job:
+            for number in range({count}):
+                job.step({{"loss": number / 2, "w": [number, number]}})
+                time.sleep(0.01)
+            while not os.path.exists(sys.argv[2]):
+                time.sleep(0.01)
+    """
+    writer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(folder), str(enough)])
+    trial = tensortrial.create_trial(folder, timeout=30)
+    seen: list[int] = []
+    compactions = 0
+    try:
+        while not trial.loaded_all_steps:
+            compactor = compacting(folder)
+            while compactor.poll() is None:
+                steps = trial.steps(show_incomplete_steps=True)
+                assert steps[: len(seen)] == seen
+                seen = steps
+                assert steps == [*range(len(steps))]
+                if steps:
+                    assert trial.tensor("loss").value(steps[-1]) == steps[-1] / 2
+                    assert trial.tensor("w").value(steps[len(steps) // 2])[0] == steps[len(steps) // 2]
+                    assert len(trial.tensor("loss").values()) >= len(steps)
+            assert compactor.returncode == 0
+            compactions += 1
+            if compactions == 2:
+                enough.touch()
+        assert writer.wait(30) == 0
+    finally:
+        writer.kill()
+        writer.wait()
+    assert compactions > 1
+    trial.refresh()
+    assert trial.steps() == [*range(count)]
+    assert trial.tensor("loss").values() == {step: step / 2 for step in range(count)}
+    assert not trial.damaged
+    compact(folder, grace=0)
+    assert len(index_files(folder)) == 2
+    assert rows_seen(trial) == rows_of(folder)
+    assert_chunks_are_named(folder)

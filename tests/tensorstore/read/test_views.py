@@ -1,0 +1,247 @@
+"""The views of a run: what they hold, what SQL may and may not, and data frames."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tensortrial
+from support.runs import Job
+from tensortrial import queries
+from tensortrial.errors import (
+    ConfigurationError,
+    QueryError,
+    QueryRefused,
+)
+from tensortrial.read.trial import Trial
+from tensortrial.read.views import OF_MANY_RUNS, OF_ONE_RUN
+
+VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "tensor_values")
+
+
+def test_each_view_has_the_columns_that_it_documents(trial: Trial) -> None:
+    runs = tensortrial.open_runs(trial)
+    for view in ("reductions", "scalars", "steps", "collections", "findings"):
+        comment = queries.load(f"views/{view}").partition("\n\n")[0].replace("\n--", " ")
+        documented = re.sub(r"\s*\([^)]*\)", "", comment.partition("Columns:")[2]).strip(" .\n")
+        columns = re.split(r",\s*", documented)
+        assert runs.sql(f"from {view}").columns == columns, view
+        assert ["run", *trial.sql(f"from {view}").columns] == columns, view
+    assert trial.sql("from tensors").columns[:5] == ["name", "mode", "mode_step", "global_step", "worker"]
+    assert trial.sql("from tensor_values").columns[-1] == "value"
+
+
+def test_the_views(trial: Trial) -> None:
+    def rows(query: str) -> list[Any]:
+        return trial.sql(query).fetchall()
+
+    assert rows("select mode, mode_step, global_step, num_tensors from steps order by global_step limit 2") == [
+        ("EVAL", 0, 0, 2),
+        ("TRAIN", 0, 1, 2),
+    ]
+    assert rows("select value from scalars where name = 'loss' order by global_step") == [(n / 2,) for n in range(6)]
+    reduced = "select reduction, value from reductions where name = 'w' and global_step = 3 order by all"
+    assert rows(reduced) == [("abs_mean", 4.5), ("min", 3), ("nan_count", 0)]
+    ((value,),) = rows("select value from tensor_values where global_step = 3")
+    assert np.frombuffer(value).tolist() == [3, 4, 5, 6]
+    assert rows("select name, saved, include_regex, tensor_names from collections order by name") == [
+        ("losses", False, [], ["loss"]),
+        ("weights", True, ["w"], []),
+    ]
+    assert rows("select count(*) from tensors where list_contains(collections, 'weights')") == [(6,)]
+
+
+def test_parameters(trial: Trial) -> None:
+    query = "select count(*) from tensors where name = $name and global_step < $step"
+    assert trial.sql(query, {"name": "w", "step": 2}).fetchall() == [(2,)]
+    with pytest.raises(QueryError):
+        trial.sql(query, {"name": "w"})
+    with pytest.raises(ConfigurationError):
+        trial.sql(query, ["w", 2])  # type: ignore[arg-type]
+
+
+def test_the_views_of_an_empty_run(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        trial = tensortrial.create_trial(tmp_path)
+        columns = {view: trial.sql(f"from {view}").columns for view in VIEWS}
+        assert [trial.sql(f"select * from {view}").fetchall() for view in VIEWS] == [[]] * 6
+        job.step({"w": np.zeros(3)})
+        job.flush()
+        assert {view: trial.sql(f"from {view}").columns for view in VIEWS} == columns
+        assert trial.sql("select count(*) from tensors").fetchall() == [(1,)]
+
+
+def test_a_relation_outlives_a_refresh(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.step({"a": 1.0})
+    trial = tensortrial.create_trial(tmp_path)
+    relation = trial.sql("select global_step from tensors")
+    job.step({"a": 1.0})
+    assert trial.sql("select count(*) from tensors").fetchall() == [(2,)]
+    assert relation.fetchall()[0] == (0,)
+    job.close()
+
+
+REFUSED = [
+    "create table x as select 1",
+    "insert into catalogue.steps select * from catalogue.steps",
+    "delete from catalogue.steps",
+    "drop view tensors",
+    "copy (select 1) to '{run}/tensors/x.csv'",
+    "copy tensors to '{run}/index/x.parquet'",
+    "export database '{run}/tensors/x'",
+    "attach '{run}/tensors/x.db'",
+    "install httpfs",
+    "load httpfs",
+    "set enable_external_access = true",
+    "reset enable_external_access",
+    "pragma enable_profiling",
+    "call pragma_version()",
+    "use main",
+    "begin",
+    "explain select 1",
+    "select 1; select 2",
+    "select 1; drop view tensors",
+    "prepare p as select 1",
+    "vacuum",
+    "",
+    "-- nothing",
+    # Files elsewhere, and other files of the run.
+    "select * from read_text('/etc/passwd')",
+    "select * from read_blob('{run}/run.json')",
+    "select * from read_csv('/etc/passwd')",
+    "select * from read_text('{run}/index/../run.json')",
+    "select * from read_text('{run}/tensors/../../secret.txt')",
+    "select * from glob('/etc/*')",
+    "select * from read_parquet('https://example.org/x.parquet')",
+    "select * from read_parquet('s3://bucket/x.parquet')",
+]
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_sql_that_is_not_one_select_is_refused(run: Path, trial: Trial, query: str) -> None:
+    (run.parent / "secret.txt").write_text("secret")
+    before = sorted(run.rglob("*"))
+    with pytest.raises(QueryRefused) as caught:
+        trial.sql(query.format(run=run)).fetchall()
+    assert isinstance(caught.value, PermissionError)
+    assert sorted(run.rglob("*")) == before
+    assert trial.sql("select count(*) from tensors").fetchall() == [(12,)]
+
+
+SECRET = pa.table({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["select * from SECRET", "select", "from '/etc/passwd'", "select nothing from tensors", "from no_such_view"],
+)
+def test_sql_that_is_wrong_says_what_is_wrong(trial: Trial, query: str) -> None:
+    """Among them the variables of the program that asks, which DuckDB would read by their names."""
+    SECRET2 = SECRET  # noqa: F841, N806
+    with pytest.raises(QueryError) as caught:
+        trial.sql(query.replace("SECRET", "SECRET2"))
+    assert isinstance(caught.value, ValueError)
+    assert "Error: " in str(caught.value) or "a query can read collections, findings" in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    "query", ["from tensors", "show tables", "describe tensors", "with x as (from steps) from x", "values (1)"]
+)
+def test_all_that_only_reads_is_run(trial: Trial, query: str) -> None:
+    assert trial.sql(query).fetchall()
+
+
+@pytest.mark.parametrize(
+    "name", ["lr=[0.1]", "a b", "it's", 'the "best"', "a*b?", "é☃", "{x}", "a%20b", "$name", "semi;colon"]
+)
+def test_a_run_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+    # What a pattern would find instead.
+    for other in ("lr=0", "axbx"):
+        with Job(tmp_path / other) as job:
+            job.step({"other": np.zeros(3)})
+    with Job(tmp_path / name) as job:
+        job.step({"w": np.zeros(3)})
+    trial = tensortrial.create_trial(tmp_path / name)
+    assert trial.name == name
+    assert trial.tensor("w").value(0).tolist() == [0, 0, 0]
+    assert trial.sql("select name from tensors").fetchall() == [("w",)]
+    assert trial.sql("select name from tensor_values").fetchall() == [("w",)]
+
+
+def test_range_steps_holds_in_sql_too(run: Path) -> None:
+    trial = tensortrial.create_trial(run, range_steps=(1, 4))
+    for view in ("tensors", "tensor_values", "steps", "scalars", "reductions"):
+        found = trial.sql(f"select distinct global_step from {view} order by 1").fetchall()
+        assert found == [(1,), (2,), (3,)], view
+
+
+# --------------------------------------------------------------------------------------------------- data frames
+
+
+def test_times_come_without_any_further_package(run: Path) -> None:
+    """DuckDB gives a time with a zone through pytz; pandas and polars have needs of their own."""
+    program = f"""
+import sys
+sys.modules["pytz"] = None
+import tensortrial
+trial = tensortrial.create_trial({str(run)!r})
+for view in ("tensors", "scalars", "steps"):
+    print(trial.sql(f"select saved_at from {{view}} order by 1").fetchall()[0])
+    print(trial.sql(f"select * from {{view}}").arrow().read_all().num_rows)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=_environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == [repr((datetime(2026, 1, 1),)), "12"]
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_pandas(trial: Trial) -> None:
+    pytest.importorskip("pandas")
+    frame = trial.sql("from scalars order by global_step").df()
+    assert list(frame["value"]) == [n / 2 for n in range(6)]
+    assert str(frame["saved_at"][0]).startswith("2026-01-01 00:00:00")
+    assert trial.sql("from tensors").df().shape[0] == 12
+
+
+def test_polars(trial: Trial) -> None:
+    pytest.importorskip("polars")
+    frame = trial.sql("from scalars order by global_step").pl()
+    assert frame["value"].to_list() == [n / 2 for n in range(6)]
+    assert frame["saved_at"][0] == datetime(2026, 1, 1)
+
+
+# ------------------------------------------------------------------------------------------------------- queries
+
+
+def test_every_query_states_its_question_and_columns() -> None:
+    for name in (f"{folder}/{name}" for folder in ("catalogue", "views") for name in queries.names(folder)):
+        text = queries.load(name)
+        assert text.startswith("-- "), name
+        assert re.search(r"-- (View|What|Which|Where|At which)", text), name
+        assert "olumns" in text, name
+    with pytest.raises(KeyError, match="tensor_names"):
+        queries.load("catalogue/no_such")
+
+
+def test_a_query_reads_the_views_that_its_parsed_text_names(trial: Trial) -> None:
+    runs = tensortrial.open_runs(trial)
+    for each, names in ((trial, OF_ONE_RUN), (runs, OF_MANY_RUNS)):
+        shown = [name for (name,) in each.sql("show tables").fetchall()]
+        assert shown == sorted(names), "SHOW TABLES lists every view, whatever was queried before"
+        assert each.sql('select count(*) from "FINDINGS"').fetchall() == [(0,)]
+        assert each.sql("with findings as (select 7 as x) select x from findings").fetchall() == [(7,)]
+        assert each.sql("select count(*) from (describe tensor_values)").fetchall()[0][0] >= 9
