@@ -178,8 +178,7 @@ class RunReader:
 
     def _refresh(self, claims: bool = False) -> None:
         workers, catalogue = self._workers, self._catalogue
-        now = time.monotonic()
-        first = catalogue.version == 0
+        now, first = time.monotonic(), catalogue.version == 0
         if not first and self._manifest is not None:
             if self._manifest.is_current(self.storage) and not catalogue.waits_for_refresh:
                 self._ended_at = now
@@ -248,16 +247,14 @@ class RunReader:
     def global_step(self, mode_step: int, mode: ModeKeys) -> int:
         """Return the global step of a step of a mode. Raises StepUnavailable or StepNotYetAvailable."""
         self._refresh_if_due()
-        found = self._states.global_step(mode_step, mode)
-        if found is None or self.log.info(found) is None:
+        if (found := self._states.global_step(mode_step, mode)) is None or self.log.info(found) is None:
             raise self._states.missing(mode_step, mode)
         return found
 
     def step_info(self, global_step: int) -> StepInfo:
         """Return the mode of a global step, and its step in that. Raises StepUnavailable or StepNotYetAvailable."""
         self._refresh_if_due()
-        info = self.log.info(global_step)
-        if info is None:
+        if (info := self.log.info(global_step)) is None:
             raise self._states.missing(global_step, GLOBAL)
         return info
 
@@ -333,10 +330,10 @@ class RunReader:
         return TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
 
     def _names(self) -> dict[str, None]:
-        def fetch() -> dict[str, None]:
-            return dict.fromkeys(name for name, _ in self.catalogue.fetch("tensor_names", mode=GLOBAL.name))
-
-        return self.catalogue.derived(("names",), fetch)
+        fetch = self.catalogue.fetch
+        return self.catalogue.derived(
+            ("names",), lambda: dict.fromkeys(name for name, _ in fetch("tensor_names", mode=GLOBAL.name))
+        )
 
     # Rows and values.
 
@@ -370,9 +367,8 @@ class RunReader:
         if worker is None:
             self._states.lost_rows().check(rows[:1])
             return rows[0]
-        for row in rows:
-            if row.worker == worker:
-                return row
+        if found := next((row for row in rows if row.worker == worker), None):
+            return found
         self._states.lost_rows().check_worker(worker, rows[0])
         raise InvalidWorker(worker, [row.worker for row in rows])
 
@@ -380,8 +376,8 @@ class RunReader:
         state = self._states.of(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
             return self._states.not_yet(step, mode)
-        near = step_hint(self.log, name, step, mode, self._states.all(mode)[0])
-        hint = self._states.reason_of_loss(step, mode) or near
+        steps = self._states.all(mode)[0]
+        hint = self._states.reason_of_loss(step, mode) or step_hint(self.log, name, step, mode, steps)
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode, hint)
         return TensorUnavailableForStep(name, step, mode, hint=hint)
