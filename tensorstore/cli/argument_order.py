@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from ..suggestions import near_names
+
 _SQL = re.compile(r"\s*(select|with|from|describe|summarize|show|pivot|values)\b.*\s", re.IGNORECASE | re.DOTALL)
 _TARGET = re.compile(r"(duckdb|parquet|csv|delta|iceberg|snowflake|bigquery|tensorboard):|postgres(ql)?://")
 
@@ -45,8 +47,10 @@ def runs_and_name(arguments: Sequence[str], known: Sequence[str]) -> tuple[str |
     if first in known or len(arguments) == 1:
         return first, tuple(arguments[1:])
     if last not in known:
+        near = [*near_names(first, known), *near_names(last, known)]
+        meant = f"did you mean {near[0]!r}? " if near else ""
         raise click.UsageError(
-            f"neither {first!r} nor {last!r} is a named query; write: tensortrial query RUN... NAME, with one of: "
-            + ", ".join(known)
+            f"neither {first!r} nor {last!r} is a named query; {meant}"
+            f"write: tensortrial query RUN... NAME, with one of: {', '.join(known)}"
         )
     return last, tuple(arguments[:-1])

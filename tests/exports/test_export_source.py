@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,10 @@ def test_tables_that_are_no_names_are_refused(tmp_path: Path) -> None:
         tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", tables=tables, progress=False)
 
 
-def test_no_bar_is_shown_where_nothing_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_bar_is_shown_where_nothing_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere there is no bar at all
     run = write_run(tmp_path / "a", 1)
     tensortrial.export(run, f"csv:{tmp_path}/out")
     assert "export" in capsys.readouterr().err

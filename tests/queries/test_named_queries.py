@@ -192,6 +192,6 @@ class TestTheCommandLine:
         assert "run LIKE 'lr=%'" in printed
 
     def test_says_what_is_wrong(self, asked: tuple[Path, Answers]) -> None:
-        assert "did you mean 'losses'" in self.run("loses", asked[0], status=1).stderr
+        assert "did you mean 'losses'" in self.run("loses", asked[0], status=2).stderr
         assert "is required" in self.run("compare_runs", asked[0], status=1).stderr
-        assert "missing RUN; write: tensortrial query losses RUN" in self.run("losses", status=2).stderr
+        assert "missing RUN; write: tensortrial query RUN losses" in self.run("losses", status=2).stderr
