@@ -349,7 +349,9 @@ def test_nothing_but_the_views_is_read(run: Path, opened: tuple[Trial, Runs], qu
 )
 def test_what_reads_the_views_is_run(opened: tuple[Trial, Runs], query: str) -> None:
     for each in opened:
-        each.sql(query).fetchall()
+        answer = each.sql(query)
+        assert answer.columns
+        assert all(len(row) == len(answer.columns) for row in answer.fetchall())
 
 
 def test_an_unknown_view_is_answered_with_those_that_are_near(opened: tuple[Trial, Runs]) -> None:
