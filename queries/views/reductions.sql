@@ -7,6 +7,6 @@ unpivot (
     value for reduction in (
         "min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2", "abs_min", "abs_max",
         "abs_mean", "abs_median", "abs_std", "abs_variance", "abs_sum", "abs_prod", "abs_l1", "abs_l2",
-        "nan_count", "inf_count", "zero_count"
+        "nan_count", "inf_count", "zero_count", "rms", "skewness", "kurtosis", "subnormal_count", "saturated_count"
     )
 )

@@ -11,9 +11,11 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from .blocks import Array
 from .definitions import DEFINITIONS, FORMULAS, STATISTICS, quantities_of
+from .limits import limits_of
 from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, statistics
 from .sums import Floats
 
@@ -63,6 +65,7 @@ class _Joined:
     maximum = staticmethod(np.maximum)
 
     def __init__(self, arrays: Sequence[Array]) -> None:
+        self._limits = [limits_of(array.dtype) for array in arrays]
         self.count = np.array([array.size for array in arrays])
         self._starts = np.cumsum(self.count) - self.count
         self.values: Floats = np.concatenate([array.reshape(-1) for array in arrays], dtype=np.float64)
@@ -81,6 +84,12 @@ class _Joined:
     def high(self) -> Floats:
         return np.maximum.reduceat(self.values, self._starts)
 
+    @staticmethod
+    def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
+        """Return the ratios, NaN where they are not reliable."""
+        ratios: Floats = np.where(reliable, numerators / denominators, math.nan)
+        return ratios
+
     @property
     def norm(self) -> Floats:
         norm: Floats = np.sqrt(self.squares)
@@ -98,6 +107,38 @@ class _Joined:
         return positive
 
     @cached_property
+    def _centred(self) -> Floats:
+        centred: Floats = self.values - np.repeat(self.total / self.count, self.count)
+        # Once more, for what the rounding of the mean has left.
+        centred -= np.repeat(self.sums(centred) / self.count, self.count)
+        return centred
+
+    @property
+    def third(self) -> Floats:
+        return self.sums(self._centred**3)
+
+    @property
+    def fourth(self) -> Floats:
+        return self.sums(np.square(np.square(self._centred)))
+
+    @cached_property
+    def zeros(self) -> Floats:
+        return self._counts(self.values == 0)
+
+    @property
+    def subnormals(self) -> Floats:
+        normal = np.repeat([each.normal for each in self._limits], self.count)
+        return self._counts(np.absolute(self.values) < normal) - self.zeros
+
+    @property
+    def saturated(self) -> Floats:
+        highest = np.repeat([each.highest for each in self._limits], self.count)
+        return self._counts(np.absolute(self.values) == highest)  # of a float, the least is minus the greatest
+
+    def _counts(self, chosen: npt.NDArray[np.bool_]) -> Floats:
+        return self.sums(chosen.astype(np.float64))
+
+    @cached_property
     def product(self) -> Floats:
         """NaN where it takes more care than this."""
         products = np.zeros(len(self.count))
@@ -110,7 +151,12 @@ class _Joined:
         return products
 
 
-_QUANTITIES = frozenset({"low", "high", "total", "magnitude", "norm", "spread", "product"})
+_QUANTITIES = frozenset(
+    {
+        *("low", "high", "total", "magnitude", "norm", "spread", "product"),
+        *("third", "fourth", "zeros", "subnormals", "saturated"),
+    }
+)
 """Those that `_Joined` has."""
 _STATISTICS = frozenset(name for name in STATISTICS if quantities_of((name,)) <= _QUANTITIES)
 """Other statistics are computed one array at a time."""

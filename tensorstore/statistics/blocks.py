@@ -74,14 +74,14 @@ def native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
 
 
 def scratch_memory(number: int) -> Floats:
-    """Return one of the calling thread's two blocks of memory.
+    """Return one of the calling thread's three blocks of memory.
 
     They are reused because the operating system has to find and clear the pages of fresh memory, which costs as much as
     all the rest.
     """
-    memory: tuple[Floats, Floats] | None = getattr(_of_thread, "memory", None)
+    memory: tuple[Floats, ...] | None = getattr(_of_thread, "memory", None)
     if memory is None:
-        memory = _of_thread.memory = np.empty(BLOCK), np.empty(BLOCK)
+        memory = _of_thread.memory = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     return memory[number]
 
 

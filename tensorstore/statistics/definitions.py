@@ -2,16 +2,16 @@
 
 Each statistic is a formula over a few quantities, such as the sum of all elements. An implementation (`single` and
 `batched` in numpy, `tensortrial.hooks.pytorch.statistics` in torch) only measures the quantities, as attributes of an
-object that also offers `sqrt` and `maximum`; the formulas are those of this table.
+object that also offers `sqrt`, `maximum` and `ratio`; the formulas are those of this table.
 
 Results are float64 for every dtype. NaN propagates in everything but the counts. An empty tensor has counts of 0 and
 NaN for the rest. A statistic that makes no sense for a dtype is left out:
 
     real (floats, integers, bool as 0 and 1, the dtypes of ml_dtypes)   all of STATISTICS
     complex                                                             COMPLEX_STATISTICS: std and variance of
-                                                                        |x - mean|; l1, l2 and abs_* of the magnitudes,
-                                                                        where an element with a NaN part has the
-                                                                        magnitude NaN; the counts
+                                                                        |x - mean|; l1, l2, rms and abs_* of the
+                                                                        magnitudes, where an element with a NaN part has
+                                                                        the magnitude NaN; the first three counts
     strings, dates, structures, objects                                 none
 """
 
@@ -25,11 +25,22 @@ from typing import Any
 from ..errors import ConfigurationError
 
 REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
-COUNTS = ("nan_count", "inf_count", "zero_count")
-STATISTICS: tuple[str, ...] = REDUCTIONS + tuple("abs_" + name for name in REDUCTIONS) + COUNTS
+_FIRST_COUNTS = ("nan_count", "inf_count", "zero_count")
+LATER_STATISTICS = ("rms", "skewness", "kurtosis", "subnormal_count", "saturated_count")
+"""Those that earlier releases did not have. An index file has their columns only if a row of it has a cell."""
+COUNTS = (*_FIRST_COUNTS, "subnormal_count", "saturated_count")
+STATISTICS: tuple[str, ...] = (
+    *REDUCTIONS,
+    *("abs_" + name for name in REDUCTIONS),
+    *_FIRST_COUNTS,
+    *LATER_STATISTICS,
+)
 """The names of all statistics, in the order of the index's columns."""
 COMPLEX_STATISTICS: frozenset[str] = frozenset(
-    {"std", "variance", "l1", "l2", *COUNTS, *(name for name in STATISTICS if name.startswith("abs_"))}
+    {
+        *("std", "variance", "l1", "l2", "rms", *_FIRST_COUNTS),
+        *(name for name in STATISTICS if name.startswith("abs_")),
+    }
 )
 """Those that complex dtypes define."""
 
@@ -42,6 +53,8 @@ QUANTITIES = {
     "magnitude": "sum(|x|)",
     "norm": "sqrt(sum(x^2))",
     "spread": "sum((x - mean)^2)",
+    "third": "sum((x - mean)^3)",
+    "fourth": "sum((x - mean)^4)",
     "abs_spread": "sum((|x| - abs_mean)^2)",
     "product": "the product of all elements, rounded once: no order of multiplication makes it overflow or vanish "
     "half-way; with an infinity NaN if there is also a zero, else an infinity",
@@ -50,11 +63,25 @@ QUANTITIES = {
     "nans": "elements that are NaN",
     "infs": "elements that are infinite",
     "zeros": "elements equal to 0, negative zero too",
+    "subnormals": "elements that are not 0 and smaller than the least normal number of their dtype",
+    "saturated": "elements equal to the greatest or least finite number of their dtype, but the 0 of an unsigned one",
 }
 """What an implementation measures, by the name of the attribute."""
 
 Formula = Callable[[Any], Any]
 """Computes a statistic from an object with the quantities. Any, because they may be numbers, arrays or tensors."""
+
+
+_ROUNDING = 1e-24
+"""A spread of at most this part of sum(x^2) may be the rounding of equal numbers, whose shape means nothing."""
+
+
+def _skewness(q: Any) -> Any:
+    return q.ratio(q.count**0.5 * q.third, q.spread * q.sqrt(q.spread), q.spread > _ROUNDING * q.norm * q.norm)
+
+
+def _kurtosis(q: Any) -> Any:
+    return q.ratio(q.count * q.fourth, q.spread * q.spread, q.spread > _ROUNDING * q.norm * q.norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +120,32 @@ _TABLE = (
     Definition("nan_count", "elements that are NaN", ("nans",), lambda q: q.nans),
     Definition("inf_count", "elements that are infinite", ("infs",), lambda q: q.infs),
     Definition("zero_count", "elements equal to 0, negative zero too", ("zeros",), lambda q: q.zeros),
+    Definition("rms", "sqrt(sum(x^2) / n)", ("norm",), lambda q: q.norm / q.count**0.5),
+    Definition(
+        "skewness",
+        "(sum((x - mean)^3) / n) / std^3, NaN if all elements are equal",
+        ("norm", "spread", "third"),
+        _skewness,
+    ),
+    Definition(
+        "kurtosis",
+        "(sum((x - mean)^4) / n) / std^4, so 3 for a normal distribution; NaN if all elements are equal",
+        ("norm", "spread", "fourth"),
+        _kurtosis,
+    ),
+    Definition(
+        "subnormal_count",
+        "elements other than 0 that are smaller than the least normal number of the dtype",
+        ("subnormals",),
+        lambda q: q.subnormals,
+    ),
+    Definition(
+        "saturated_count",
+        "elements equal to the greatest or the least finite number of the dtype, except the 0 of unsigned integers; "
+        "0 for bool",
+        ("saturated",),
+        lambda q: q.saturated,
+    ),
 )
 DEFINITIONS: dict[str, Definition] = {definition.name: definition for definition in _TABLE}
 FORMULAS: dict[str, Formula] = {definition.name: definition.formula for definition in _TABLE}
@@ -120,7 +173,8 @@ def parse_statistic(name: str) -> str:
     near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
     raise ConfigurationError(
         f"unknown statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
-        f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and {', '.join(COUNTS)}"
+        f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and "
+        f"{', '.join((*_FIRST_COUNTS, *LATER_STATISTICS))}"
     )
 
 

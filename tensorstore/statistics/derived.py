@@ -44,6 +44,14 @@ def _norm(variance: float, mean: float, size: float) -> float:
     return math.sqrt(size * (variance + mean * mean))
 
 
+def _root_mean(norm: float, size: float) -> float:
+    return norm / math.sqrt(size)
+
+
+def _from_root_mean(rms: float, size: float) -> float:
+    return rms * math.sqrt(size)
+
+
 def _square(value: float) -> float:
     return value * value
 
@@ -62,6 +70,8 @@ DERIVATIONS = (
     Derivation("sum", ("mean", "size"), _total, '"mean" * {size}'),
     Derivation("abs_mean", ("l1", "size"), _mean, '"l1" / {size}'),
     Derivation("l2", ("abs_l2",), _same, '"abs_l2"'),
+    Derivation("l2", ("rms", "size"), _from_root_mean, '"rms" * sqrt({size})'),
+    Derivation("rms", ("l2", "size"), _root_mean, '"l2" / sqrt({size})'),
     Derivation("l2", ("variance", "mean", "size"), _norm, 'sqrt({size} * ("variance" + "mean" * "mean"))'),
     Derivation(
         "l2",
@@ -133,7 +143,7 @@ def _expression(name: str, open_names: frozenset[str]) -> str:
 _QUOTED = re.compile(r'"(\w+)"')
 # Of plain numbers; the size of other tensors is null. The table of dtypes is that of numpy.
 _ITEM_BYTES = {
-    1: ("bool", "int8", "uint8"),
+    1: ("bool", "int8", "uint8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     2: ("int16", "uint16", "float16", "bfloat16"),
     4: ("int32", "uint32", "float32"),
     8: ("int64", "uint64", "float64"),

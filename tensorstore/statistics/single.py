@@ -3,7 +3,8 @@
 Each block of the tensor is converted to float64 in the cache, so that a float32 tensor cannot overflow, and l2 and
 variance lose nothing to rounding. `definitions` says what each statistic is. The spread is merged over the blocks by
 the pairwise update of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-Variances" (1979).
+Variances" (1979); the third and fourth moments by that of Pebay, "Formulas for Robust, One-Pass Parallel Computation of
+Covariances and Arbitrary-Order Statistical Moments", SAND2008-6212 (2008).
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .blocks import Array, blocks, native_blocks, nature, scratch_memory
 from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic, quantities_of
+from .limits import NO_LIMITS, Limits, limits_of
+from .moments import central_moments, merged_moments
 from .sums import Floats, squares, total
 
 # sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
@@ -49,7 +53,7 @@ def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
         if kind == "complex":
             return _of_complex(array, plan.complex_names)
         if array.size == 1:
-            return _of_one(float(array.reshape(1).astype(np.float64)[0]), plan.names)
+            return _of_one(float(array.reshape(1).astype(np.float64)[0]), array.dtype, plan.names)
         return _of_real(array, plan)
 
 
@@ -78,6 +82,9 @@ class _Plan:
     abs_spread: bool
     counts: bool
     zeros: bool
+    moments: bool
+    subnormals: bool
+    saturated: bool
     product: bool
     median: bool
     abs_median: bool
@@ -87,6 +94,7 @@ class _Plan:
 def _plan(names: tuple[str, ...]) -> _Plan:
     canonical = tuple(dict.fromkeys(parse_statistic(name) for name in names))
     needs = quantities_of(canonical)
+    moments = not needs.isdisjoint({"third", "fourth"})
     spread, abs_spread, product = "spread" in needs, "abs_spread" in needs, "product" in needs
     counts = not needs.isdisjoint({"nans", "infs"})
     medians = not needs.isdisjoint({"median", "abs_median"})
@@ -94,7 +102,7 @@ def _plan(names: tuple[str, ...]) -> _Plan:
         names=canonical,
         complex_names=tuple(name for name in canonical if name in COMPLEX_STATISTICS),
         native=needs <= {"low", "high", "median", "nans", "infs", "zeros"},
-        extremes=product or counts or medians or not needs.isdisjoint({"low", "high", "abs_low"}),
+        extremes=product or counts or medians or not needs.isdisjoint({"low", "high", "abs_low", "saturated"}),
         total=spread or "total" in needs,
         magnitude=abs_spread or product or "magnitude" in needs,
         squares=spread or abs_spread or "norm" in needs,
@@ -103,6 +111,9 @@ def _plan(names: tuple[str, ...]) -> _Plan:
         abs_spread=abs_spread,
         counts=counts,
         zeros="zeros" in needs,
+        moments=moments,
+        subnormals="subnormals" in needs,
+        saturated="saturated" in needs,
         product=product,
         median="median" in needs,
         abs_median="abs_median" in needs,
@@ -127,9 +138,13 @@ class _Partial:
     squares: float = 0.0  # sum(x^2)
     spread: float = 0.0  # sum((x - mean)^2)
     abs_spread: float = 0.0  # sum((|x| - mean(|x|))^2)
+    third: float = 0.0  # sum((x - mean)^3)
+    fourth: float = 0.0  # sum((x - mean)^4)
     nans: float = 0.0
     infs: float = 0.0
     zeros: float = 0.0
+    subnormals: float = 0.0
+    saturated: float = 0.0
     # These three are found from the whole tensor, after the parts have been merged.
     product: float = math.nan
     median: float = math.nan
@@ -144,14 +159,22 @@ class _Partial:
         """Return the greater number, or NaN if one is."""
         return -_least(-one, -other)
 
+    @staticmethod
+    def ratio(numerator: float, denominator: float, reliable: bool) -> float:
+        """Return the ratio, or NaN if it is not reliable."""
+        return numerator / denominator if reliable and denominator else math.nan
+
     def merge(self, other: _Partial) -> None:
         """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads)."""
         if self.count:
+            self.third, self.fourth = merged_moments(self, other)
             weight = self.count / (self.count + other.count) * other.count
             between = other.total / other.count - self.total / self.count
             self.spread += between * between * weight
             between = other.magnitude / other.count - self.magnitude / self.count
             self.abs_spread += between * between * weight
+        else:
+            self.third, self.fourth = other.third, other.fourth
         self.count += other.count
         self.low, self.high = _least(self.low, other.low), self.maximum(self.high, other.high)
         self.abs_low = _least(self.abs_low, other.abs_low)
@@ -163,6 +186,8 @@ class _Partial:
         self.nans += other.nans
         self.infs += other.infs
         self.zeros += other.zeros
+        self.subnormals += other.subnormals
+        self.saturated += other.saturated
 
 
 def _least(a: float, b: float) -> float:
@@ -174,30 +199,40 @@ def _of_empty(names: tuple[str, ...]) -> dict[str, float]:
     return {name: 0.0 if name in COUNTS else math.nan for name in names}
 
 
-def _of_one(value: float, names: tuple[str, ...]) -> dict[str, float]:
+def _of_one(value: float, dtype: np.dtype[Any], names: tuple[str, ...]) -> dict[str, float]:
     """Return statistics of a single number. Most saved tensors are losses and metrics."""
     size = abs(value)
     deviation = 0.0 if size < math.inf else math.nan
-    found = (value, size, deviation, float(value != value), float(size == math.inf), float(value == 0))
-    return {name: found[_SLOT_OF_ONE[name]] for name in names}
+    found = (value, size, deviation, float(value != value), float(size == math.inf), float(value == 0), math.nan)
+    if _LIMITED.isdisjoint(names):
+        return {name: found[_SLOT_OF_ONE[name]] for name in names}
+    limits = limits_of(dtype)
+    saturated = size < math.inf and value in (limits.lowest, limits.highest)
+    all_found = (*found, float(0 < size < limits.normal), float(saturated))
+    return {name: all_found[_SLOT_OF_ONE[name]] for name in names}
 
 
 def _slots_of_one() -> dict[str, int]:
-    """Return for each statistic which of the six numbers in `_of_one` it is: what its formula makes of one number."""
-    one = _Partial(1, -3.0, -3.0, 3.0, -3.0, 3.0, 9.0, 1.0, 1.0, 5.0, 7.0, 11.0, -3.0, -3.0, 3.0)
-    slots = {-3.0: 0, 3.0: 1, 1.0: 2, 5.0: 3, 7.0: 4, 11.0: 5}
+    """Return for each statistic which of the numbers in `_of_one` it is: what its formula makes of one number."""
+    one = _Partial(
+        *(1, -3.0, -3.0, 3.0, -3.0, 3.0, 9.0, 1.0, 1.0, 19.0, 19.0),
+        *(5.0, 7.0, 11.0, 13.0, 17.0, -3.0, -3.0, 3.0),
+    )
+    slots = {-3.0: 0, 3.0: 1, 1.0: 2, 5.0: 3, 7.0: 4, 11.0: 5, 19.0: 6, 13.0: 7, 17.0: 8}
     return {name: slots[formula(one)] for name, formula in FORMULAS.items()}
 
 
 _SLOT_OF_ONE = _slots_of_one()
+_LIMITED = frozenset({"subnormal_count", "saturated_count"})
 
 
 def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     """Return statistics of at least two real numbers."""
     partial = _Partial()
     scratch = scratch_memory(1)
+    limits = limits_of(array.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
     for source, block in native_blocks(array) if plan.native else blocks(array):
-        part = _measure(source, block, scratch[: block.size], plan)
+        part = _measure(source, block, scratch[: block.size], plan, limits)
         if part.count == array.size:
             partial = part
         else:
@@ -211,7 +246,7 @@ def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     return {name: FORMULAS[name](partial) for name in plan.names}
 
 
-def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan) -> _Partial:
+def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan, limits: Limits) -> _Partial:
     """Reduce one block, in the cache. `scratch` has its size and is overwritten."""
     part = _Partial(block.size)
     if plan.extremes:
@@ -225,22 +260,28 @@ def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan) -> _Par
         part.squares = squares(block)
     if plan.spread:
         part.spread = _centred_squares(block, part.total, part.squares, scratch)
+    if plan.moments:
+        part.third, part.fourth = central_moments(block, part.total / block.size, scratch)
+    if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
+        part.saturated = float(np.count_nonzero(block == limits.lowest) + np.count_nonzero(block == limits.highest))
     # Without the extremes, low is +inf and high -inf, which says nothing of the signs.
     if plan.zeros and not (plan.extremes and (part.low > 0 or part.high < 0)):
         part.zeros = float(np.count_nonzero(np.equal(block, 0)))
-    if plan.magnitude or plan.abs_low:
+    if plan.magnitude or plan.abs_low or plan.subnormals:
         # Overwrites the block, which nobody reads any more, where it is not the tensor's own memory.
-        _measure_magnitudes(block, part, scratch if source is block else block, plan)
+        _measure_magnitudes(block, part, scratch if source is block else block, plan, limits)
     return part
 
 
-def _measure_magnitudes(block: Floats, part: _Partial, scratch: Floats, plan: _Plan) -> None:
+def _measure_magnitudes(block: Floats, part: _Partial, scratch: Floats, plan: _Plan, limits: Limits) -> None:
     same = plan.extremes and part.low >= 0
     magnitudes = block if same else np.absolute(block, out=scratch)
     if plan.magnitude:
         part.magnitude = part.total if same and plan.total else total(magnitudes)
     if plan.abs_low:
         part.abs_low = float(np.minimum.reduce(magnitudes))
+    if plan.subnormals and limits.normal:
+        part.subnormals = float(np.count_nonzero(magnitudes < limits.normal) - np.count_nonzero(magnitudes == 0))
     if plan.abs_spread:
         part.abs_spread = _centred_squares(magnitudes, part.magnitude, part.squares, scratch)
 

@@ -35,12 +35,17 @@ def total(block: Floats) -> float:
 
 def squares(block: Floats) -> float:
     """Return sum(x^2) of a one-dimensional block."""
+    return products(block, block)
+
+
+def products(block: Floats, other: Floats) -> float:
+    """Return sum(x y) of two one-dimensional blocks of one size."""
     size = block.size
     if size <= PIECE:
-        return float(block.dot(block))
+        return float(block.dot(other))
     if size <= 2 * PIECE:
-        return squares(block[:PIECE]) + squares(block[PIECE:])
+        return products(block[:PIECE], other[:PIECE]) + products(block[PIECE:], other[PIECE:])
     whole = size - size % PIECE
-    pieces = block[:whole].reshape(-1, 1, PIECE)
-    found = float(np.matmul(pieces, pieces.transpose(0, 2, 1)).sum())
-    return found if whole == size else found + squares(block[whole:])
+    rows, columns = block[:whole].reshape(-1, 1, PIECE), other[:whole].reshape(-1, 1, PIECE)
+    found = float(np.matmul(rows, columns.transpose(0, 2, 1)).sum())
+    return found if whole == size else found + products(block[whole:], other[whole:])

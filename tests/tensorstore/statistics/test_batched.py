@@ -56,6 +56,23 @@ def check(arrays: list[np.ndarray[Any, Any]], names: tuple[str, ...]) -> None:
             assert found[name] == pytest.approx(value, rel=1e-9, abs=near, nan_ok=True), name
 
 
+def test_the_later_statistics_of_many_arrays_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.standard_normal(4000).astype("f4"),
+        rng.gamma(2.0, size=100).astype("f2") + np.float16(300),
+        np.array([0.0, 1e-7, -6e-8, 65504.0, -65504.0], "f2"),
+        np.full(7, 0.1),
+        np.array([0.0, 1e-310, 3e-320, np.finfo("f8").tiny]),
+    ]
+    names = ("rms", "skewness", "kurtosis", "zero_count", "subnormal_count", "saturated_count")
+    for array, found in zip(arrays, statistics_of_many(arrays, names), strict=True):
+        assert found == pytest.approx(statistics(array, names), rel=1e-9, nan_ok=True)
+    found = statistics_of_many(arrays, names)
+    assert [each["subnormal_count"] for each in found] == [0, 0, 2, 0, 2]
+    assert [each["saturated_count"] for each in found] == [0, 0, 2, 0, 0]
+
+
 def test_other_statistics_are_computed_one_array_at_a_time() -> None:
     arrays = [np.arange(5.0), np.array([1.0, np.nan])]
     assert statistics_of_many(arrays[:1], ("median", "l2")) == [statistics(arrays[0], ("median", "l2"))]

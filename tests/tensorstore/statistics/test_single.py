@@ -52,7 +52,35 @@ def reference(array: np.ndarray[Any, Any]) -> dict[str, float]:
         x = array.astype(np.float64).astype(np.longdouble).ravel()
         result = _reductions(x) | {"abs_" + name: value for name, value in _reductions(np.abs(x)).items()}
     result |= {"nan_count": np.isnan(x).sum(), "inf_count": np.isinf(x).sum(), "zero_count": (x == 0).sum()}
+    result |= _moments(x) | _limited(array, x)
     return {name: float(value) for name, value in result.items()}
+
+
+def _moments(x: np.ndarray[Any, Any]) -> dict[str, Any]:
+    with np.errstate(all="ignore"):
+        rms = np.sqrt((x * x).mean()) if x.size else math.nan
+        if x.size < 2 or not np.ptp(x) > 0 or not np.isfinite(x).all():
+            return {"rms": rms, "skewness": math.nan, "kurtosis": math.nan}
+        z = (x - x.mean()) / x.std()
+        return {"rms": rms, "skewness": (z**3).mean(), "kurtosis": (z**4).mean()}
+
+
+def _limited(array: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> dict[str, Any]:
+    dtype = np.dtype(np.float64) if array.dtype == np.longdouble else array.dtype
+    if dtype.kind == "b":
+        return {"subnormal_count": 0, "saturated_count": 0}
+    try:
+        known = ml_dtypes.finfo(dtype)
+    except ValueError:
+        whole = ml_dtypes.iinfo(dtype)
+        return {
+            "subnormal_count": 0,
+            "saturated_count": (x == float(whole.max)).sum() + (whole.min < 0) * (x == float(whole.min)).sum(),
+        }
+    return {
+        "subnormal_count": ((x != 0) & (np.abs(x) < float(known.smallest_normal))).sum(),
+        "saturated_count": (np.abs(x) == float(known.max)).sum(),
+    }
 
 
 def _reductions(x: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -90,8 +118,13 @@ def check(array: np.ndarray[Any, Any], rtol: float = 1e-9) -> None:
         "abs_variance": expected["abs_variance"] + (1e-6 * expected["abs_mean"]) ** 2,
         "abs_std": expected["abs_std"] + 1e-6 * expected["abs_mean"],
     }
+    exact = expected["std"] > 1e-6 * expected["rms"] and expected["l2"] < 1e70  # the shape of less is rounding
     for name in STATISTICS:
         assert type(found[name]) is float
+        if name in ("skewness", "kurtosis"):
+            if exact:
+                close(found[name], expected[name], expected["kurtosis"], 1e-7, name)
+            continue
         close(found[name], expected[name], scale.get(name, abs(expected[name])), rtol, name)
         close(statistics(array, (name,))[name], found[name], scale.get(name, abs(expected[name])), rtol, name)
 
@@ -233,6 +266,36 @@ def test_a_subclass_is_read_as_an_array() -> None:
     assert statistic(masked, "l2") == pytest.approx(math.sqrt(30))
 
 
+def test_the_shape_of_a_distribution_is_that_of_its_formulas() -> None:
+    values = np.random.default_rng(0).gamma(2.0, size=300_001)  # more than one block
+    z = (values - values.mean()) / values.std()
+    found = statistics(values.astype(np.float32), ("skewness", "kurtosis"))
+    assert found == pytest.approx({"skewness": (z**3).mean(), "kurtosis": (z**4).mean()}, rel=1e-6)
+    assert statistic(np.array([0.0] * 99 + [1e3]), "kurtosis") == pytest.approx((1 - 3 * 0.0099) / 0.0099)
+    far = statistics(values + 1e6, ("skewness", "kurtosis"))
+    assert far == pytest.approx(found, rel=1e-5)
+    assert all(map(math.isnan, statistics(np.full(1000, 0.1), ("skewness", "kurtosis")).values()))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float32"])
+def test_a_number_beyond_the_range_of_a_low_precision_is_counted(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    known = ml_dtypes.finfo(dtype)
+    values = [0.0, 1.0, float(known.max), -float(known.max), float(known.smallest_normal)]
+    array = np.array([*values, float(known.smallest_subnormal), -float(known.smallest_subnormal), math.nan], dtype)
+    names = ("saturated_count", "subnormal_count", "nan_count")
+    assert statistics(array, names) == {"saturated_count": 2, "subnormal_count": 2, "nan_count": 1}
+    assert [statistic(array[[each]], "saturated_count") for each in (1, 2, 3)] == [0, 1, 1]
+    assert [statistic(array[[each]], "subnormal_count") for each in (0, 4, 5)] == [0, 0, 1]
+
+
+def test_the_zero_of_unsigned_integers_is_no_saturation() -> None:
+    assert statistic(np.array([0, 0, 255], np.uint8), "saturated_count") == 1
+    assert statistic(np.array([-128, 0, 127], np.int8), "saturated_count") == 2
+    assert statistic(np.array([True, True]), "saturated_count") == 0
+    assert statistic(np.array([math.inf, -math.inf]), "saturated_count") == 0
+
+
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (999,)], ids=str)
 def test_complex(name: str, shape: tuple[int, ...]) -> None:
@@ -297,7 +360,7 @@ def test_only_the_requested_statistics_are_returned_in_their_order() -> None:
 
 
 def test_names() -> None:
-    assert len(STATISTICS) == len(set(STATISTICS)) == 23
+    assert len(STATISTICS) == len(set(STATISTICS)) == 28
     assert [parse_statistic(name) for name in STATISTICS] == list(STATISTICS)
     assert parse_statistic("abs_l2_norm") == "abs_l2"
     for wrong, right in (("medain", "median"), ("abs_men", "abs_mean"), ("nans", "nan_count"), ("", "min")):

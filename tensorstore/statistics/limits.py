@@ -1,0 +1,43 @@
+"""The limits of the dtypes of numpy and ml_dtypes: from where numbers are subnormal, and where they saturate."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+
+class Limits(NamedTuple):
+    """The finite numbers of a dtype, as float64."""
+
+    normal: float
+    """The least positive normal number; 0 for integers, which have no subnormal ones."""
+    lowest: float
+    """The least finite number; -inf where it is no sign of saturation, as the 0 of unsigned integers."""
+    highest: float
+    """The greatest finite number; inf for bool."""
+
+
+NO_LIMITS = Limits(0.0, -math.inf, math.inf)
+
+
+@functools.lru_cache(maxsize=256)
+def limits_of(dtype: np.dtype[Any]) -> Limits:
+    """Return the limits of a dtype of real numbers."""
+    if dtype.kind == "b":
+        return NO_LIMITS
+    try:
+        return _of_float(ml_dtypes.finfo(dtype))  # type: ignore[no-untyped-call]
+    except ValueError:
+        whole = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        return Limits(0.0, float(whole.min) if whole.min else -math.inf, float(whole.max))
+
+
+def _of_float(known: Any) -> Limits:
+    highest = float(known.max)
+    if math.isinf(highest):  # a longdouble, whose statistics are those of float64
+        return limits_of(np.dtype(np.float64))
+    return Limits(float(known.smallest_normal), -highest, highest)
