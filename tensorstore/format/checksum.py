@@ -33,6 +33,8 @@ _SPELLED_ENTRY = b"\x14tensortrial.checksum\x18\x04xxh3"
 
 _CHECKSUM_OF_DOCUMENT = re.compile(rb'"checksum": "([0-9a-f]{16})"\s*\}\s*\Z')
 _NO_CHECKSUM = "0" * 16
+# Halves of surrogate pairs, which UTF-8 cannot encode: Python has them in the place of bytes that are no UTF-8.
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 CHECKSUM = "checksum"
 """The key of a JSON document's checksum. It comes last."""
 DAMAGED_OR_EDITED = (
@@ -205,9 +207,17 @@ def _sum_of_path(path: str) -> bytes:
 
 
 def document_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return a JSON document as it is written: with the key `checksum` last."""
+    """Return a JSON document as it is written: with the key `checksum` last.
+
+    A lone surrogate, which no reader could decode, is written as the six characters of its escape sequence.
+    """
     rest = {key: value for key, value in document.items() if key != CHECKSUM}
-    text = json.dumps({**rest, CHECKSUM: _NO_CHECKSUM}, indent=1).encode()
+    dumped = json.dumps({**rest, CHECKSUM: _NO_CHECKSUM}, indent=1)
+    if "\\ud" in dumped:
+        # Perhaps half of a pair.
+        plain = _LONE_SURROGATES.sub(lambda half: f"\\\\u{ord(half[0]):04x}", json.dumps(rest, ensure_ascii=False))
+        dumped = json.dumps({**json.loads(plain), CHECKSUM: _NO_CHECKSUM}, indent=1)
+    text = dumped.encode()
     found = _CHECKSUM_OF_DOCUMENT.search(text)
     assert found is not None
     return text[: found.start(1)] + xxh3_64_hexdigest(text).encode() + text[found.end(1) :]

@@ -20,9 +20,11 @@ from .schema import TENSORS_SCHEMA
 ROW_GROUP_BYTES = 32 << 20
 COMPRESSED_ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_ROWS = 10_000
-# Parquet's own limit for one value is 2 GB.
+# Larger values are split into parts: Parquet's own limit for one value is 2 GB.
 PART_BYTES = 1 << 30
-# A compressed part is decoded as a whole, which takes its size in memory several times.
+# A part is read and decoded as a whole, next to the value that it is part of.
+_SPLIT_BYTES = 128 << 20
+# A compressed one takes its size in memory several times.
 _COMPRESSED_PART_BYTES = 32 << 20
 
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int, pa.list_(pa.int64()): tuple, pa.binary(): bytes}
@@ -130,10 +132,11 @@ class ChunkWriter:
     def append_bytes(self, step: Step, spec: TensorSpec, data: memoryview) -> ValueSpan:
         """Add a value as it is stored. Its memory is read until the chunk is finished."""
         self.nbytes += len(data)
-        parts = max(1, -(-len(data) // self._part_bytes))
+        size = len(data) if len(data) <= self._part_bytes else min(self._part_bytes, _SPLIT_BYTES)
+        parts = -(-len(data) // size) if size else 1
         span = None
         for part in range(parts):
-            piece = data[part * self._part_bytes : (part + 1) * self._part_bytes] if parts > 1 else data
+            piece = data[part * size : (part + 1) * size] if parts > 1 else data
             self._begin_row_group_for(1, len(piece))
             span = span or self._next_span(1, parts)
             self._pending.page += (struct.pack("<i", len(piece)), piece)

@@ -117,12 +117,17 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
 
 
+# Without a call for each of the steps of a run.
+_MODES = {name: mode.name for name, mode in ModeKeys.__members__.items()}
+
+
 def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
     mode, mode_step, global_step, saved_at_us, name_set = values
-    step = StepSummary(ModeKeys[mode].name, int(mode_step), int(global_step), int(saved_at_us), int(name_set))
+    step = StepSummary(_MODES[mode], int(mode_step), int(global_step), int(saved_at_us), int(name_set))
     if not 0 <= step.name_set < name_sets:
         raise ValueError(f"step {step.global_step} refers to name set {step.name_set} of {name_sets}")
-    if not all(0 <= number < 1 << 63 for number in step[1:]):
+    numbers = step[1:]
+    if min(numbers) < 0 or max(numbers) >= 1 << 63:
         raise ValueError(f"the numbers of a step must be from 0 to 2^63 - 1, got {step}")
     return step
 

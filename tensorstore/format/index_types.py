@@ -98,6 +98,11 @@ class IndexSummary:
     previous: str | None = None
     """The path of the worker's index file before this one: empty if it is the first, None if the file does not say."""
 
+    def tensors(self) -> set[tuple[int, int, frozenset[NamedTensor]]]:
+        """Return the global steps that the file holds, each with its tensors and its time: it may be saved again."""
+        names = [frozenset(each) for each in self.name_sets]
+        return {(step.global_step, step.saved_at_us, names[step.name_set]) for step in self.steps}
+
 
 class SavedTensor(NamedTuple):
     """One row of the index as it was read. What a forged file says is not checked yet."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import ConfigurationError, NotARun, UnknownFormat
-from ..statistics.definitions import STATISTICS
+from ..statistics.definitions import LATER_STATISTICS, STATISTICS
 from .checksum import document_bytes
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 
@@ -37,6 +37,8 @@ LEASES = "leases"
 FINDINGS = "findings"
 # Files that a repair has marked as lost.
 LOST = "lost"
+# A run of its own, whose steps are samples of system metrics.
+SYSTEM = "system"
 # Requests that the hooks of the run stop training at the next step.
 STOP_FILE = "stop.json"
 
@@ -86,7 +88,7 @@ INDEX_SCHEMA = pa.schema(
         pa.field("saved_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("collections", pa.list_(_TEXT), nullable=False),
         pa.field("scalar", pa.float64()),
-        *(pa.field(name, pa.float64()) for name in STATISTICS),
+        *(pa.field(name, pa.float64()) for name in STATISTICS if name not in LATER_STATISTICS),
         pa.field("histogram", HISTOGRAM),
         pa.field("chunk", _TEXT),
         pa.field("offset", pa.int64()),
@@ -97,11 +99,13 @@ INDEX_SCHEMA = pa.schema(
         pa.field("parameter", _TEXT),
         pa.field("digest", pa.uint64()),
         pa.field("order", pa.int32()),
+        # A file has the columns of these only if one of its rows has a cell.
+        *(pa.field(name, pa.float64()) for name in LATER_STATISTICS),
     ]
 )
 
-LATER_COLUMNS = ("parameter", "digest", "order")
-"""Columns of the index that files of earlier releases lack. They are null there."""
+LATER_COLUMNS = ("parameter", "digest", "order", *LATER_STATISTICS)
+"""Columns of the index that a file may lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(
     [
@@ -357,6 +361,8 @@ class WorkerInfo:
     first_global_step: Number = 0
     first_mode_steps: Mapping[str, Number] = field(default_factory=dict)
     """The steps at which the session began."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """What the worker runs with and where, as far as it is kept."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:

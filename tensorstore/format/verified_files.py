@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from ..storage.base import Blocks, ByteRange, ReadableRanges
@@ -15,6 +16,16 @@ _LEAST = 8
 """Fewer bytes are no Parquet file. What reads them says so."""
 
 
+@dataclass(frozen=True)
+class _Verified:
+    """What was verified of the files of one run."""
+
+    whole: set[str] = field(default_factory=set)
+    """Files of which nothing is left to verify, or can be."""
+    opened: dict[str, tuple[Seal, bytearray]] = field(default_factory=dict)
+    """The other files that were read: for each block, whether it was verified."""
+
+
 class VerifiedFiles:
     """The Parquet files of one run. Files never change, so each block of a file is verified once.
 
@@ -22,12 +33,9 @@ class VerifiedFiles:
     their checksum. A file without a seal, of an earlier release, is read as it is.
     """
 
-    def __init__(self, storage: ReadableRanges) -> None:
+    def __init__(self, storage: ReadableRanges, verified: _Verified) -> None:
         self._storage = storage
-        self._whole: set[str] = set()
-        """Files of which nothing is left to verify, or can be."""
-        self._opened: dict[str, tuple[Seal, bytearray]] = {}
-        """The other files that were read: for each block, whether it was verified."""
+        self._whole, self._opened = verified.whole, verified.opened
 
     def size(self, path: str) -> int:
         """Return the file's size in bytes."""
@@ -48,6 +56,15 @@ class VerifiedFiles:
         for first in range(0, len(verified), _BATCH_BLOCKS):
             self._verify(seal, verified, first, min(first + _BATCH_BLOCKS, len(verified)), 0)
         self._finish(path)
+
+    def checksum(self, path: str) -> int | None:
+        """Return the checksum that a file was published with; None for a file of an earlier release.
+
+        Only a copy of the file at the same path has the same one. The footer is verified by it, and the rest of the
+        file where that is read.
+        """
+        seal = read_seal(path, self.read_end(path), self._storage.size(path))
+        return None if seal is None else seal.checksum
 
     def read_end(self, path: str) -> bytes | bytearray:
         """Return the end of a file with its footer, after that was verified, and with it all of a small file."""
@@ -114,12 +131,13 @@ class VerifiedFiles:
         return end
 
 
-_verified: WeakKeyDictionary[ReadableRanges, VerifiedFiles] = WeakKeyDictionary()
+# Without the storage, which could never be freed if what it is the key of held it.
+_verified: WeakKeyDictionary[ReadableRanges, _Verified] = WeakKeyDictionary()
 
 
 def verified_files(storage: ReadableRanges) -> VerifiedFiles:
-    """Return the files of a run, which remember what was verified for as long as the storage is used."""
+    """Return the files of a run. What was verified is remembered for as long as the storage is used."""
     found = _verified.get(storage)
     if found is None:
-        found = _verified[storage] = VerifiedFiles(storage)
-    return found
+        found = _verified[storage] = _Verified()
+    return VerifiedFiles(storage, found)

@@ -31,7 +31,7 @@ from ..format.manifest import write_manifest
 from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, is_chunk_of
 from ..progress import progress_bar
 from ..read.run_file import run_info
-from ..read.workers import Workers
+from ..read.steps.workers import Workers
 from ..storage.open import ByteRange, Storage, open_storage, translated
 
 GRACE_SECONDS = 60.0
@@ -326,9 +326,9 @@ class _Compactor:
                     yield wide, [path for _, path in sorted(below)]
 
     def _delete(self, worker: str, wide: _File, paths: Sequence[str], named: set[str]) -> None:
-        held = _tensors(wide.summary)
+        held = wide.summary.tensors()
         for path, summary in self._summaries(paths):
-            if isinstance(summary, IndexSummary) and _tensors(summary) <= held:
+            if isinstance(summary, IndexSummary) and summary.tensors() <= held:
                 # The chunks first: if this is interrupted, the next compaction finds the file that names them.
                 for chunk in summary.chunks:
                     if chunk not in named and is_chunk_of(chunk, worker):
@@ -383,12 +383,6 @@ def _count(superseded: Mapping[str, Sequence[tuple[_File, Sequence[str]]]]) -> i
 def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
     """Return the paths in each folder, in the order of folders, which is that of steps."""
     return {folder: list(inside) for folder, inside in groupby(sorted(paths), folder_of)}
-
-
-def _tensors(summary: IndexSummary) -> set[tuple[int, frozenset[Any]]]:
-    """Return the tensors of each step that a file holds."""
-    names = [frozenset(each) for each in summary.name_sets]
-    return {(step.global_step, names[step.name_set]) for step in summary.steps}
 
 
 def _without_damaged(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_File]]:

@@ -17,8 +17,8 @@ from ..format.index_types import IndexSummary
 from ..format.manifest import write_manifest
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.run_file import run_info
+from ..read.steps.workers import Workers
 from ..read.verify import Damage, Unnamed, Verification, seal_of, verify_run
-from ..read.workers import Workers
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases
 

@@ -33,6 +33,7 @@ from ..format.verified_files import verified_files
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
+from .supersession import set_aside_after
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +90,12 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
         ) from exc
 
 
-def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> FirstFlush:
+def claim_again(
+    storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0, *, goes_back: bool = False
+) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
+
+    With `goes_back`, what was saved after the first step of the session is set aside.
 
     Returns:
         The first flush. Its number leaves out `skipped` ones, which another process may be about to publish.
@@ -104,8 +109,24 @@ def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int
     storage.remove(end_path(worker.worker))
     storage.remove(MARKED_END)
     storage.remove(STOP_FILE)
+    if goes_back:
+        _set_aside_later_steps(storage, worker, skipped)
     first = next_flush(storage, worker.worker)
     return first._replace(number=first.number + skipped) if first.number else first
+
+
+def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int) -> None:
+    """Set aside what this worker, and those that have no claim in its session, saved after its first step.
+
+    Another worker of the job may claim, and publish, meanwhile: what was listed before its claim is of an earlier
+    session.
+    """
+    workers = {worker.worker, *indexed_workers(storage)}
+    listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
+    of_session = {name for name, claim in _claims(storage) if claim.session >= worker.session}
+    for each, (paths, flush) in listed.items():
+        if each == worker.worker or each not in of_session:
+            set_aside_after(storage, each, paths, worker.first_global_step, flush)
 
 
 def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
@@ -134,6 +155,8 @@ class Resumption:
         self.leases = read_leases(storage)
         self._claims = dict(_claims(storage))
         self.session = self._session()
+        self.is_joined = False
+        """Whether `progress` found the session's first steps in the claim of another worker."""
 
     def others(self) -> list[LeaseInfo]:
         """Return the leases that are alive and stand in the way: those of earlier sessions, and the worker's own."""
@@ -150,6 +173,7 @@ class Resumption:
         # Read after the steps: a worker of this session that has claimed by now may have published some of them.
         for worker, claim in _claims(self._storage):
             if claim.session == self.session and worker != self._worker:
+                self.is_joined = True
                 return Progress(self.session, claim.first_global_step, claim.first_mode_steps)
         return found
 
@@ -251,10 +275,11 @@ def next_flush(storage: Storage, worker: str) -> FirstFlush:
     return FirstFlush(number, previous)
 
 
-def _last_flush(path: str) -> int:
+def _last_flush(path: str) -> tuple[int, str]:
     flushes = flush_range_of(path)
     assert flushes is not None
-    return flushes.last
+    # Several folders have the same last one where a session went back.
+    return flushes.last, path
 
 
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:

@@ -74,6 +74,8 @@ def write(run: str, rank: int, options: dict[str, Any], all_begin: Callable[[], 
     hook.get_collection("weights").reduction_config = tensortrial.ReductionConfig.from_names(
         STATISTICS, save_raw_tensor=True
     )
+    if options.get("goes_back"):
+        hook.resume_at(sum(step % 3 != 2 for step in range(options["first"])), tensortrial.modes.TRAIN)
     for step in range(options["first"], options["first"] + options["steps"]):
         hook.set_mode(tensortrial.modes.EVAL if step % 3 == 2 else tensortrial.modes.TRAIN)
         with hook.step():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -98,6 +99,7 @@ class History:
         self.run = run
         self._workers, self._codec = workers, codec
         self._steps = 0
+        self._went_back = False
 
     def write(self, version: Version, steps: int = 5, closes: bool = True, flush_every: int = 2) -> None:
         """Save further steps."""
@@ -105,6 +107,13 @@ class History:
         resume = self._steps > 0
         version.ask("write", self.run, first=self._steps, steps=steps, resume=resume, **options)
         self._steps += steps
+
+    def go_back(self, version: Version, first: int, steps: int) -> None:
+        """Save steps from a step of training on, in place of those that were saved there."""
+        options = {"workers": self._workers, "codec": self._codec, "flush_every": 2, "closes": True}
+        version.ask("write", self.run, first=first, steps=steps, resume=True, goes_back=True, **options)
+        self._steps = first + steps
+        self._went_back = True
 
     def compact(self, version: Version) -> None:
         damaged = version.ask("compact", self.run)["damaged"]
@@ -128,7 +137,9 @@ class History:
                 assert found["rows"][key][:3] == row[:3], f"{key} in {version.name}"
                 assert found["rows"][key][3] == pytest.approx(row[3], rel=1e-4, abs=1e-5), f"{key} in {version.name}"
             in_chunks = sum(row[0] is not None and row[1] != [] for row in expected.values())
-            assert (found["counted"], found["values"]) == (len(expected), in_chunks), version.name
+            assert found["counted"] == len(expected), version.name
+            # What was set aside may lie in chunks with what was not.
+            assert found["values"] == in_chunks or (self._went_back and found["values"] > in_chunks), version.name
 
     def _rows(self) -> dict[str, Any]:
         rows: dict[str, Any] = {}
@@ -193,6 +204,25 @@ def test_a_release_reads_resumes_and_compacts_what_today_wrote_or_refuses_it(
     history.check(release, today)
 
 
+@pytest.mark.parametrize(("workers", "codec"), [(1, "none"), (2, "zstd")])
+def test_a_release_reads_and_resumes_a_run_that_went_back(
+    release: Version, today: Version, tmp_path: Path, workers: int, codec: str
+) -> None:
+    history = History(tmp_path / "run", workers, codec)
+    history.write(release, 12)
+    history.go_back(today, 6, 2)
+    history.check(release, today)
+    history.compact(release)
+    history.check(release, today)
+    history.write(release, 3)
+    history.go_back(today, 4, 3)
+    history.compact(today)
+    history.check(today)
+    # A trial of the release that is open keeps the steps that it has seen. A new one does not have them.
+    history.run = shutil.copytree(history.run, tmp_path / "copy")
+    history.check(release)
+
+
 def random_history(versions: list[Version], run: Path, seed: int) -> None:
     """Let versions write and compact a run in turn, as a seed says, and both read it after each."""
     rng = Random(seed)
@@ -207,12 +237,11 @@ def random_history(versions: list[Version], run: Path, seed: int) -> None:
         history.check(*versions)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_versions_in_any_order_lose_nothing(versions: list[Version], tmp_path: Path, seed: int) -> None:
-    random_history(versions, tmp_path / "run", seed)
+def test_versions_in_any_order_lose_nothing(versions: list[Version], tmp_path: Path) -> None:
+    random_history(versions, tmp_path / "run", 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 9))
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_versions_in_many_orders_lose_nothing(versions: list[Version], tmp_path: Path, seed: int) -> None:
     random_history(versions, tmp_path / "run", seed)

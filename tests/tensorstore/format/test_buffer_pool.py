@@ -12,8 +12,8 @@ import tensortrial
 from tensortrial.format.buffer_pool import BATCHED_BYTES, BatchBuffers, BufferPool
 from tensortrial.format.chunk_writer import ChunkWriter
 from tensortrial.format.record import Plan, Record, Step, TensorSpec
-from tensortrial.hooks.core.options import Framework, HookOptions
-from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage

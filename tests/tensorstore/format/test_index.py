@@ -20,6 +20,7 @@ from tensortrial.format.index_footer import read_summary
 from tensortrial.format.index_types import IndexSummary, StepSummary
 from tensortrial.format.index_writer import write_compacted
 from tensortrial.format.schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, INDEX_SCHEMA
+from tensortrial.statistics.definitions import LATER_STATISTICS
 from tensortrial.storage.open import open_storage
 
 GOOD = {
@@ -77,7 +78,7 @@ def test_reading_a_summary_from_a_short_tail_returns_how_many_bytes_it_needs(ind
 
 def test_the_rows(index_file: Path) -> None:
     table = pq.ParquetFile(index_file).read()
-    assert table.schema.equals(INDEX_SCHEMA)
+    assert table.schema.equals(pa.schema([each for each in INDEX_SCHEMA if each.name not in LATER_STATISTICS]))
     first, *_, last = table.to_pylist()
     assert {name: first[name] for name in ("name", "dtype", "shape", "nbytes", "collections", "scalar")} == {
         "name": "a",
@@ -89,6 +90,15 @@ def test_the_rows(index_file: Path) -> None:
     }
     assert (last["min"], last["l2"], last["max"], last["chunk"]) == (0, 14**0.5, None, None)
     assert sum(last["histogram"]["counts"]) == 4
+
+
+def test_an_index_file_has_the_columns_of_later_statistics_if_a_row_has_one(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        job.step({"a": ({"statistics": ("rms",), "raw": False}, np.full(4, 2.0)), "b": 1.0}, mode=TRAIN)
+    (path,) = tmp_path.glob("index/*/*/*.parquet")
+    table = pq.ParquetFile(path).read()
+    assert [name for name in LATER_STATISTICS if name in table.column_names] == ["rms"]
+    assert table["rms"].to_pylist() == [2.0, None]
 
 
 BAD: dict[str, dict[bytes, bytes | None]] = {

@@ -12,7 +12,7 @@ import tensortrial
 from support.runs import Job
 from tensortrial.errors import CorruptFile
 from tensortrial.format.checksum import BLOCK_BYTES
-from tensortrial.format.verified_files import VerifiedFiles, verified_files
+from tensortrial.format.verified_files import verified_files
 from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.open import ByteRange, open_storage
 
@@ -58,7 +58,7 @@ def test_ranges_are_those_of_the_file(run: Path) -> None:
 def test_damage_is_named_by_the_ranges_that_touch_its_block(run: Path) -> None:
     file = first_file(run, "tensors")
     flip(file, BLOCK_BYTES + 5)
-    files = VerifiedFiles(open_storage(run))
+    files = verified_files(open_storage(run))
     path = file.relative_to(run).as_posix()
     files.read_ranges([ByteRange(path, 0, BLOCK_BYTES), ByteRange(path, 2 * BLOCK_BYTES, 100)])
     for start, length in ((BLOCK_BYTES, 1), (BLOCK_BYTES - 1, 2), (0, file.stat().st_size)):

@@ -1,0 +1,123 @@
+"""Sets aside what was saved after a step, when a job goes back to a checkpoint.
+
+In each folder of the index that has later steps, one file with the rows before the step supersedes all others, as a
+compacted file does. So every reader passes over the later rows, and nothing is deleted: a compaction deletes no file of
+which the file that supersedes it lacks a row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import AlreadyPublished, TensorTrialError
+from ..format.flush_range import current_files, flush_range_of, folder_of
+from ..format.index_footer import joined
+from ..format.index_log import list_index, read_summaries
+from ..format.index_reader import read_rows
+from ..format.index_types import IndexSummary
+from ..format.index_writer import write_compacted
+from ..storage.open import Storage, translated
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 5
+"""How many times files may be compacted between listing and reading."""
+
+
+class _File(NamedTuple):
+    path: str
+    summary: IndexSummary
+
+    def is_followed_by(self, later: _File) -> bool:
+        """Return whether no file is missing between this one and a later one of the same folder."""
+        named, own = flush_range_of(later.summary.previous or ""), flush_range_of(self.path)
+        return named is None or own is None or named.last <= own.last
+
+
+def set_aside_after(storage: Storage, worker: str, paths: Sequence[str], step: int, flush: int) -> None:
+    """Supersede what a worker saved at a global step and after it.
+
+    Where a file is damaged or missing, which the new file would hide, the folder stays as it is. That is logged.
+
+    Args:
+        storage: The run.
+        worker: The worker, which writes no more of what is set aside.
+        paths: Its index files.
+        step: The global step.
+        flush: A number of a flush that is later than all of these files, and that no file has.
+    """
+    has_later_steps = False
+    # In this order: a reader that follows the run lists its last folder only, and reads all again if steps are gone.
+    for folder in sorted({folder_of(path) for path in paths}):
+        for _ in range(_ATTEMPTS):
+            try:
+                files = _files([path for path in paths if folder_of(path) == folder], storage)
+                has_later_steps |= any(each.global_step >= step for file in files for each in file.summary.steps)
+                if has_later_steps:
+                    _set_aside_in(storage, files, step, flush)
+                break
+            except FileNotFoundError:  # compacted meanwhile
+                paths = [path for path in list_index(storage, worker) if _is_before(path, flush)]
+            except TensorTrialError as exc:
+                logger.warning(
+                    "run %s: what %s saved from step %d on stays as it is in %s, until it is saved again: %s",
+                    storage.url,
+                    worker,
+                    step,
+                    folder,
+                    exc,
+                )
+                break
+
+
+def _is_before(path: str, flush: int) -> bool:
+    flushes = flush_range_of(path)
+    return flushes is not None and flushes.last < flush
+
+
+def _files(paths: Sequence[str], storage: Storage) -> list[_File]:
+    return [_File(path, _readable(summary)) for path, _, summary in read_summaries(storage, current_files(paths))]
+
+
+def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: int) -> None:
+    if not all(before.is_followed_by(after) for before, after in pairwise(files)):
+        raise TensorTrialError("an index file is missing")
+    rows = pa.concat_tables([read_rows(file.path, storage.read(file.path)) for file in files])
+    kept = rows.filter(pc.less(rows["global_step"], step))
+    summary = joined([file.summary for file in files])
+    summary = replace(
+        summary,
+        rows=len(kept),
+        steps=[each for each in summary.steps if each.global_step < step],
+        chunks=kept["chunk"].unique().drop_null().to_pylist(),
+    )
+    first = flush_range_of(files[0].path)
+    assert first is not None
+    _publish(storage, f"{folder_of(files[0].path)}/{first.first:08d}-{flush:08d}.parquet", kept, summary)
+
+
+def _readable(summary: IndexSummary | Exception) -> IndexSummary:
+    if isinstance(summary, Exception):
+        raise summary
+    return summary
+
+
+def _publish(storage: Storage, path: str, rows: pa.Table, summary: IndexSummary) -> None:
+    sink = storage.sink(path)
+    try:
+        with translated(path, "write"):
+            write_compacted(sink, rows, summary)
+        sink.publish()
+    except AlreadyPublished:
+        sink.abort()  # by another worker of the job, with the same rows
+    except BaseException:
+        sink.abort()
+        raise
+    storage.sync(path)
