@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidCollectionConfiguration
 from ..html_table import html_table
-from .reduction_config import ReductionConfig, boolean, names
+from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
 
@@ -39,6 +39,7 @@ class CollectionKeys:
     FULL_SHAP = "full_shap"
     TREES = "trees"
     UPDATES = "updates"
+    HEALTH = "health"
 
 
 class Changes:
@@ -63,6 +64,7 @@ class Collection:
 
     Raises:
         InvalidCollectionConfiguration: A regular expression does not compile.
+        ConfigurationError: `reduction_config` is not a ReductionConfig.
     """
 
     def __init__(
@@ -105,6 +107,16 @@ class Collection:
     @save_config.setter
     def save_config(self, save_config: SaveConfig | Mapping[Any, Any] | None) -> None:
         self._save_config = None if save_config is None else SaveConfig.parse(save_config)
+
+    @property
+    def reduction_config(self) -> ReductionConfig | None:
+        """Statistics to save, or None for those of the hook."""
+        return self._reduction_config
+
+    @reduction_config.setter
+    def reduction_config(self, reduction_config: ReductionConfig | None) -> None:
+        check_reduction_config(reduction_config)
+        self._reduction_config = reduction_config
 
     @property
     def tensor_names(self) -> set[str]:

@@ -19,7 +19,8 @@ class ReductionConfig:
     strings.
 
     Args:
-        reductions: Any of min, max, mean, median, std, variance, sum, prod, nan_count, inf_count, zero_count.
+        reductions: Any of min, max, mean, median, std, variance, sum, prod, rms, skewness, kurtosis, nan_count,
+            inf_count, zero_count, subnormal_count, saturated_count.
         abs_reductions: Any of min, max, mean, median, std, variance, sum, prod, of the absolute values.
         norms: l1, l2, or both.
         abs_norms: l1, l2, or both, of the absolute values.
@@ -139,6 +140,15 @@ class ReductionConfig:
 
     def __repr__(self) -> str:
         return f"ReductionConfig({', '.join(f'{k}={v!r}' for k, v in vars(self).items() if v)})"
+
+
+def check_reduction_config(value: Any) -> None:
+    """Raise ConfigurationError for anything but a ReductionConfig or None."""
+    if value is not None and not isinstance(value, ReductionConfig):
+        raise ConfigurationError(
+            f"reduction_config must be a ReductionConfig, got {value!r:.200}; ReductionConfig.from_dict makes one of a "
+            "dictionary, ReductionConfig.from_names of names"
+        )
 
 
 def names(value: Iterable[str] | str | None) -> list[str]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import QueryLimit, TensorTrialError
+from ..errors import InvalidWorker, QueryLimit, TensorTrialError
 from ..html_table import html_table
 from ..mode import ModeKeys
 from .frame import frame_of
 from .tensor import Tensor
 
 if TYPE_CHECKING:
+    from ..plots import TrialPlots
+    from .run_reader import RunReader
     from .trial import Trial
 
 # A table in a notebook is shown without being requested, so what takes longer is left out.
@@ -20,6 +23,29 @@ _SIZE_SECONDS = 0.1
 
 class TrialContents:
     """What Python and notebooks expect of a container of tensors. The keys are their names."""
+
+    _reader: RunReader
+
+    def environment(self, worker: str | None = None) -> dict[str, Any]:
+        """Return what a worker of the newest session runs with and where, as far as the run keeps it.
+
+        Args:
+            worker: The name of the worker. Default: the first one.
+
+        Returns:
+            Values by name: those of `tensortrial.environment()`, and `optimizers`. The commit and the packages are kept
+            of the first worker only; empty if nothing was kept.
+
+        Raises:
+            InvalidWorker: The run has no worker of this name.
+        """
+        self._reader.num_workers()  # refreshes
+        by_worker = {info.worker: info for info in self._reader.workers.infos}
+        if worker is None:
+            return next((dict(info.environment) for info in by_worker.values()), {})
+        if worker not in by_worker:
+            raise InvalidWorker(worker, list(by_worker))
+        return dict(by_worker[worker].environment)
 
     def __getitem__(self, tname: str) -> Tensor:
         return _trial(self).tensor(tname)
@@ -39,6 +65,17 @@ class TrialContents:
 
     def _ipython_key_completions_(self) -> list[str]:
         return _trial(self).tensor_names()
+
+    @property
+    def plot(self) -> TrialPlots:
+        """Plots of the run with matplotlib, which the extra `plot` installs: `trial.plot.heatmap("gradients", "l2")`.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+        """
+        # By its name: a layer above this one, loaded on first use.
+        plots: TrialPlots = import_module("tensortrial.plots").TrialPlots(_trial(self))
+        return plots
 
     def frame(
         self,
@@ -88,7 +125,7 @@ def _table(trial: Trial) -> str:
         rows.append((f"steps {mode.name}", steps_text(trial.steps(mode))))
     rows.append(("tensors", f"{len(trial):,}"))
     rows += [
-        (f"collection {name}", f"{len(each.tensor_names):,} tensors")
+        (f"collection {name}", f"{len(each.tensor_names):,} tensor{'s' * (len(each.tensor_names) != 1)}")
         for name, each in sorted(trial.collections().items())
         if each.tensor_names
     ]

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..engines.base import Engine
 from ..storage.open import open_storage
+from .catalogue.views import StepRange
 from .run_file import wait_for_run
 from .trial import Trial
-from .views import StepRange
 
 
 def create_trial(

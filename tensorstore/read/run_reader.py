@@ -33,15 +33,15 @@ from ..format.schema import MANIFEST, RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from ..suggestions import near_names
-from .catalogue import Catalogue, collection_row
-from .late_worker import LateWorker
-from .step_hints import step_hint
-from .step_log import StepInfo, StepLog
-from .step_state import StepState
-from .step_states import StepStates
+from .catalogue.catalogue import Catalogue, collection_row
+from .catalogue.views import StepRange
+from .steps.late_worker import LateWorker
+from .steps.step_hints import step_hint
+from .steps.step_log import StepInfo, StepLog
+from .steps.step_state import StepState
+from .steps.step_states import StepStates
+from .steps.workers import Workers, natural
 from .values import read_values
-from .views import StepRange
-from .workers import Workers, natural
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +190,15 @@ class RunReader:
         grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files, self._manifest)
         if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
             self._claims_read_at = now
+            session = workers.newest_session
             changed = workers.reread() or changed
+            if workers.newest_session > session:
+                # A file that sets steps aside may sort before the last one that is known.
+                catalogue.recover()
+        if catalogue.has_lost_steps:
+            # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
+            self._begin()
+            return
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
         if changed and not grown:
             catalogue.changed()

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from ..errors import (
     CorruptFile,
     FileError,
     MissingChunk,
+    MissingIndexFile,
     QueryError,
     RunNotFound,
     TensorTrialError,
@@ -32,18 +34,26 @@ from ..format.flush_range import current_files
 from ..format.index_log import NewFile, list_index, read_summaries
 from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
+from ..format.superseded import superseded_files
 from ..html_table import html_table
 from ..storage.open import Storage
-from .catalogue import COLLECTIONS, collection_row, parquet_files
-from .index_tables import TABLES, IndexTables
+from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
+from .catalogue.index_tables import TABLES, IndexTables
+from .catalogue.readable_files import ReadableFiles
+from .catalogue.views import Views
+from .index_chain import find_missing
 from .opening import create_trial
-from .readable_files import ReadableFiles
 from .run_search import RunSearch, short_names
+from .steps.workers import Workers
 from .trial import Trial, run_reader_of
-from .views import Views
-from .workers import Workers
+
+if TYPE_CHECKING:
+    from ..plots import RunsPlots
 
 _PARALLEL = 16
+# A table in a notebook is shown without being requested, so what takes longer is left out.
+_SIZES_SECONDS = 0.1
+_SIZES = "select run, steps, bytes from runs"
 
 RunLocation = str | os.PathLike[str] | Trial
 RunLocations = RunLocation | Iterable[RunLocation]
@@ -175,6 +185,17 @@ class Runs:
         assert self._views is not None
         return self._views.sql(query, parameters, timeout, self._refusing_compacted)
 
+    @property
+    def plot(self) -> RunsPlots:
+        """Plots of the runs with matplotlib, which the extra `plot` installs: `runs.plot.scalars("loss")`.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+        """
+        # By its name: a layer above this one, loaded on first use.
+        plots: RunsPlots = import_module("tensortrial.plots").RunsPlots(self)
+        return plots
+
     def refresh(self) -> None:
         """Find new runs, and new data in the runs that are open.
 
@@ -232,11 +253,16 @@ class Runs:
         return self.names
 
     def _repr_html_(self) -> str:
-        rows = ((run.name, "ended" if run.workers.job_ended else "running") for run in self.all)
-        return html_table(repr(self), rows)
+        try:
+            found = self.sql(_SIZES, timeout=_SIZES_SECONDS).fetchall()
+        except TensorTrialError:
+            found = []  # long, closed, or damaged: the rest is known
+        sizes = {run: f", {steps:,} steps, {nbytes / 1e6:,.1f} MB of tensors" for run, steps, nbytes in found}
+        states = {run.name: "ended" if run.workers.job_ended else "running" for run in self.all}
+        return html_table(repr(self), ((name, state + sizes.get(name, "")) for name, state in states.items()))
 
     def __repr__(self) -> str:
-        return f"Runs({len(self)} runs of {', '.join(map(_spelled, self._locations))})"
+        return f"Runs({len(self)} run{'' if len(self) == 1 else 's'} of {', '.join(map(_spelled, self._locations))})"
 
     # Finding and opening.
 
@@ -259,26 +285,30 @@ class Runs:
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
-            index = self._readable_index(storage, [info.worker for info in workers.infos])
+            index = self._readable_index(storage, workers)
             return OpenedRun(name, storage, info, workers, ended, index)
         except (TensorTrialError, FileNotFoundError) as exc:
             error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
             self.damaged[storage.url] = error
             return None
 
-    def _readable_index(self, storage: Storage, workers: Sequence[str]) -> dict[str, list[str]]:
+    def _readable_index(self, storage: Storage, workers: Workers) -> dict[str, list[str]]:
         """Return the index files of each worker that can be read, and that no other such file supersedes."""
         files = ReadableFiles(storage)
         damaged: dict[str, FileError] = {}
         missing: dict[str, FileError] = {}
+        unlisted: dict[str, MissingIndexFile] = {}
         while True:
-            listed = {worker: list_index(storage, worker) for worker in workers}
+            listed = {info.worker: list_index(storage, info.worker) for info in workers.infos}
             usable = {worker: [path for path in paths if path not in damaged] for worker, paths in listed.items()}
             index = {worker: current_files(paths) for worker, paths in usable.items()}
             checked = files.check([path for paths in index.values() for path in paths], INDEX_SCHEMA)
             errors = {path: error for path, error in checked if error is not None}
-            if not errors:
-                self.damaged.update({f"{storage.url}/{path}": error for path, error in damaged.items()})
+            # In two listings: it is not being compacted.
+            before, unlisted = unlisted, {} if errors else find_missing(storage, listed, workers.last_index_files)
+            if not errors and unlisted.keys() == before.keys():
+                found = {**damaged, **unlisted}
+                self.damaged.update({f"{storage.url}/{path}": error for path, error in found.items()})
                 return index
             # One that is missing was compacted since it was listed, unless it is listed again.
             damaged |= {path: error for path, error in errors.items() if not _is_missing(error) or path in missing}
@@ -314,6 +344,7 @@ class Runs:
         # Their files are checked for each query: rules write findings at any time, and chunks may be compacted.
         views.add_files("findings", object, self._finding_files)
         views.add_files("tensor_values", object, lambda: self._chunk_files(steps))
+        views.add_files("superseded", object, self._superseded_files)
         return views
 
     def _index_files(self) -> list[RunFile]:
@@ -342,6 +373,13 @@ class Runs:
             RunFile(run.storage, path, run.name)
             for run in self._runs.values()
             for path in self._readable(run.storage, parquet_files(run.storage, FINDINGS), FINDINGS_SCHEMA)
+        ]
+
+    def _superseded_files(self) -> list[RunFile]:
+        return [
+            RunFile(run.storage, path, run.name)
+            for run in self._runs.values()
+            for path in self._readable(run.storage, superseded_files(run.storage), INDEX_SCHEMA)
         ]
 
     def _chunk_files(self, steps: _Steps) -> list[RunFile]:

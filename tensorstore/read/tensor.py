@@ -124,8 +124,8 @@ class Tensor:
 
         Args:
             step_num: The step.
-            reduction_name: min, max, mean, median, std, variance, sum, prod, l1, l2, nan_count, inf_count, zero_count
-                or digest.
+            reduction_name: min, max, mean, median, std, variance, sum, prod, l1, l2, rms, skewness, kurtosis,
+                nan_count, inf_count, zero_count, subnormal_count, saturated_count or digest.
             mode: The mode that the step is counted in.
             worker: The worker whose statistic is returned; None for the first one that has it.
             abs: Return the statistic of the absolute value.

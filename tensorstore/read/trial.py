@@ -17,17 +17,17 @@ from ..errors import (
 from ..format.schema import RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage
+from .catalogue.views import StepRange, checked_range
 from .contents import TrialContents
-from .late_worker import LateWorker
 from .name_filter import belongs_to, name_patterns
 from .run_file import run_info
 from .run_reader import RunReader
-from .step_state import StepState
+from .steps.late_worker import LateWorker
+from .steps.step_state import StepState
+from .steps.workers import natural
 from .tensor import Tensor
 from .verify import Verification, verify_run
-from .views import StepRange, checked_range
 from .waiting import Waiting
-from .workers import natural
 
 GLOBAL = ModeKeys.GLOBAL
 _POLL_SECONDS = 0.05

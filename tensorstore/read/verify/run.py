@@ -15,10 +15,10 @@ from ...errors import FileError, StorageError
 from ...format.flush_range import current_files
 from ...format.index_log import IndexFiles, NewFile, list_index, read_summaries
 from ...format.index_types import IndexSummary
-from ...format.schema import INDEX, TENSORS, collections_path, end_path
+from ...format.schema import INDEX, SYSTEM, TENSORS, collections_path, end_path
 from ...progress import progress_bar
 from ...storage.open import Storage, StoredFile
-from ..workers import Workers
+from ..steps.workers import Workers
 from .checking import Findings
 from .chunks import check_chunk
 from .documents import check_document, is_document, read_lost
@@ -47,7 +47,8 @@ def verify_run(storage: Storage, progress: bool = False) -> Verification:
         UnknownFormat: A later release wrote a file.
     """
     # Listed before the index is read: a chunk that is published later may be named later.
-    files = {file.path: file for file in storage.walk()}
+    # System metrics are a run of their own.
+    files = {file.path: file for file in storage.walk() if not file.path.startswith(f"{SYSTEM}/")}
     with progress_bar(sum(file.nbytes for file in files.values()), progress, "verify", "B") as advance:
         return _Verifier(storage, files, advance).run()
 

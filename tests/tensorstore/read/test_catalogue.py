@@ -26,7 +26,7 @@ from tensortrial.format import index_log
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.format.schema import RunInfo
-from tensortrial.read.step_state import StepState
+from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import tensortrial
 from support.runs import Job
 from tensortrial.errors import RunClosed
+from tensortrial.read.trial import run_reader_of
 
 LONG = "select count(*) from tensors a, range(1000000000) b, range(1000000) c where b.range + c.range = -1"
 
@@ -64,3 +67,14 @@ def test_a_program_ends_while_a_daemon_thread_waits_for_a_query(folder: Path) ->
     assert (done.stdout, done.returncode) == ("ends\n", 0)
     for foreign in ("nanobind", "Fatal", "atexit"):
         assert foreign not in done.stderr
+
+
+def test_nothing_of_a_closed_trial_is_kept(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    assert trial.tensor("x").value(0) == 1.0
+    assert trial.sql("select count(*) from tensors").fetchall() == [(1,)]
+    storage = weakref.ref(run_reader_of(trial).storage)
+    trial.close()
+    del trial
+    gc.collect()
+    assert storage() is None

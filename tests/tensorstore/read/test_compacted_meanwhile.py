@@ -168,6 +168,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_every_query_while_another_process_compacts_without_grace(tmp_path: Path) -> None:
     folder, enough = tmp_path / "run", tmp_path / "enough"
     with Job(folder, flush_seconds=3600, steps_per_directory=4) as job:

@@ -14,9 +14,11 @@ import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial import StepState
 from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
+from tensortrial.format import index_log
 from tensortrial.format.checksum import FOOTER_CHECKSUM
 from tensortrial.format.schema import FOOTER_PREVIOUS
 from tensortrial.maintenance.compaction import compact
+from tensortrial.read import runs
 from tensortrial.write import close_compaction
 
 STEPS = 10
@@ -240,3 +242,44 @@ def without_previous(path: Path, previous: str | None = None) -> None:
     with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
         writer.add_key_value_metadata(footer)
         writer.write_table(table)
+
+
+@pytest.mark.usefixtures("many_files")
+class TestManyRuns:
+    @pytest.mark.parametrize("flush", [0, 4, STEPS - 1])
+    def test_an_index_file_that_is_missing_in_one_of_them_is_named(self, tmp_path: Path, flush: int) -> None:
+        write(tmp_path / "a")
+        write(tmp_path / "b")
+        lost = index_file(tmp_path / "b", flush)
+        lost.unlink()
+        opened = tensortrial.open_runs(tmp_path / "*")
+        assert list(opened.damaged) == [str(lost)]
+        assert isinstance(opened.damaged[str(lost)], MissingIndexFile)
+        counted = "select run, count(distinct global_step) from tensors group by run order by run"
+        assert opened.sql(counted).fetchall() == [("a", STEPS), ("b", STEPS - 1)]
+
+    def test_whole_compacted_and_live_runs_miss_nothing(self, tmp_path: Path) -> None:
+        for name in "abc":
+            write(tmp_path / name)
+        compact(tmp_path / "b", grace=0)
+        (tmp_path / "c" / "end" / "worker_0.json").unlink()
+        assert tensortrial.open_runs(tmp_path / "*").damaged == {}
+
+    def test_a_file_that_is_compacted_between_two_listings_is_not_missing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "a")
+        lost = index_file(tmp_path / "a", 4)
+        content = lost.read_bytes()
+        lost.unlink()
+        listed = []
+
+        def list_index(*args: object) -> list[str]:
+            listed.append(args)
+            if len(listed) == 2:
+                lost.write_bytes(content)
+            return index_log.list_index(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(runs, "list_index", list_index)
+        assert tensortrial.open_runs(tmp_path / "*").damaged == {}
+        assert len(listed) == 3

@@ -14,7 +14,7 @@ import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.errors import InvalidWorker, StepNotYetAvailable
 from tensortrial.read import waiting
-from tensortrial.read.step_state import StepState
+from tensortrial.read.steps.step_state import StepState
 
 
 @pytest.fixture

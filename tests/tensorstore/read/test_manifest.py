@@ -21,8 +21,8 @@ from support.servers import ObjectStore
 from tensortrial import create_trial, repair, verify
 from tensortrial.format.manifest import Manifest, read_manifest, write_manifest
 from tensortrial.format.schema import MANIFEST, RUN_FILE, RunInfo
-from tensortrial.hooks.core.options import Framework, HookOptions
-from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read import run_reader

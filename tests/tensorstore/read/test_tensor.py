@@ -203,12 +203,23 @@ def test_a_saved_reduction(trial: Trial) -> None:
 def test_a_reduction_computed_from_the_raw_value(trial: Trial, name: str) -> None:
     plain = name.removeprefix("abs_")
     value = trial.tensor("w").reduction_value(1, plain, abs=name.startswith("abs_"))
-    again = np.abs(np.arange(6.0) * 2 + 1)
-    expected = {"l1": again.sum(), "l2": np.sqrt((again**2).sum()), "variance": again.var(), "zero_count": 0}
-    counts = {"nan_count": 0, "inf_count": 0}
-    assert value == pytest.approx(
-        {**expected, **counts}.get(plain) if plain in {**expected, **counts} else getattr(np, plain)(again)
-    )
+    again = np.arange(6.0) * 2 + 1  # positive, and evenly spaced
+    expected = {
+        "min": 1,
+        "max": 11,
+        "mean": 6,
+        "median": 6,
+        "sum": 36,
+        "prod": 10395,
+        "std": again.std(),
+        "variance": again.var(),
+        "l1": 36,
+        "l2": np.sqrt((again**2).sum()),
+        "rms": np.sqrt((again**2).mean()),
+        "skewness": 0,
+        "kurtosis": ((again - 6) ** 4).mean() / again.var() ** 2,
+    }
+    assert value == pytest.approx(0 if plain.endswith("_count") else expected[plain])
 
 
 def test_a_reduction_that_is_not_there(trial: Trial) -> None:

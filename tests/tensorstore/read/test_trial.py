@@ -31,7 +31,7 @@ from tensortrial.errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from tensortrial.read.step_state import StepState
+from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.rules import Rule, invoke_rule
 from tensortrial.storage.local import LocalStorage

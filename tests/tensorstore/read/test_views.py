@@ -21,8 +21,8 @@ from tensortrial.errors import (
     QueryError,
     QueryRefused,
 )
+from tensortrial.read.catalogue.views import OF_MANY_RUNS, OF_ONE_RUN
 from tensortrial.read.trial import Trial
-from tensortrial.read.views import OF_MANY_RUNS, OF_ONE_RUN
 
 VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "tensor_values")
 

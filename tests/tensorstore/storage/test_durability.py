@@ -17,7 +17,7 @@ from support.plain_hook import Hook
 from support.power_cut import SyncedDisk
 from tensortrial import create_trial
 from tensortrial.errors import StorageError
-from tensortrial.hooks.core.json_config import read_configuration
+from tensortrial.hooks.core.configuration.json_config import read_configuration
 from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.durability import sync_folder
 from tensortrial.storage.open import open_storage

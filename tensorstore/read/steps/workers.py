@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
-from ..config.collection import Collection
-from ..errors import (
+from ...config.collection import Collection
+from ...errors import (
     AlreadyPublished,
     CorruptFile,
     FileError,
@@ -19,10 +19,10 @@ from ..errors import (
     InvalidWorker,
     StorageError,
 )
-from ..format.checksum import document_bytes
-from ..format.index_footer import is_index_path
-from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
-from ..storage.open import FileSource, Storage
+from ...format.checksum import document_bytes
+from ...format.index_footer import is_index_path
+from ...format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
+from ...storage.open import FileSource, Storage
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +115,11 @@ class Workers:
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
     def _of_newest_session(self) -> list[WorkerInfo]:
-        return [info for info in self.infos if info.session == self._newest_session()]
+        return [info for info in self.infos if info.session == self.newest_session]
 
-    def _newest_session(self) -> int:
+    @property
+    def newest_session(self) -> int:
+        """The number of the newest session, by the claims."""
         return self._newest().session if self._files else 0
 
     def _has_ended(self, worker: str) -> bool:
@@ -130,7 +132,7 @@ class Workers:
 
     def _ended_unclaimed(self) -> list[str]:
         """Return workers that were marked as ended before they began in the newest session."""
-        newest = self._newest_session()
+        newest = self.newest_session
         unclaimed = {name for name in self._unclaimed_marks() if self._end_sessions.get(name, 0) >= newest}
         workers = {unquote(name.removesuffix(".json")) for name in unclaimed}
         return sorted(workers | (self._marked_workers - {info.worker for info in self._of_newest_session()}))
@@ -139,7 +141,7 @@ class Workers:
         """Return the end marks of workers that have no claim in the newest session."""
         # A name with '=' is the end of one session of a worker.
         names = {name for name in self._ended_files if name.endswith(".json") and "=" not in name} - {_MARK_NAME}
-        newest = self._newest_session()
+        newest = self.newest_session
         return {name for name in names if name not in self._files or self._files[name].session < newest}
 
     def refresh(self, source: FileSource | None = None) -> bool:
@@ -185,7 +187,7 @@ class Workers:
         for name, info in self._files.items():
             if name in self._ended_files and self._is_of_earlier_session(name):
                 self._end_sessions[name] = self._session_of_end(name, info.session)
-        newest = self._newest_session()
+        newest = self.newest_session
         if newest and self._are_some_awaited():
             for name in self._unclaimed_marks():
                 if self._end_sessions.get(name, 0) < newest:
@@ -228,7 +230,7 @@ class Workers:
             self._marked_ended = True
 
     def _mark_worker_ended(self, worker: str) -> None:
-        if not self._write_mark(end_path(worker), {"worker": worker, "session": self._newest_session()}):
+        if not self._write_mark(end_path(worker), {"worker": worker, "session": self.newest_session}):
             self._marked_workers |= {worker}
 
     def _write_mark(self, path: str, whose: dict[str, Any]) -> bool:

@@ -12,16 +12,17 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ..engines.base import Answer, Engine, Rows, RunFile
-from ..engines.duckdb import DuckDBEngine
-from ..errors import FileError, MissingChunk, StorageError
-from ..format import arrow_arrays
-from ..format.index_footer import is_index_path
-from ..format.index_log import IndexFiles, NewFile
-from ..format.index_reader import IndexRows
-from ..format.index_types import SavedTensor
-from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
-from ..storage.open import FileSource, Storage
+from ...engines.base import Answer, Engine, MissingFile, Rows, RunFile
+from ...engines.duckdb import DuckDBEngine
+from ...errors import FileError, MissingChunk, StorageError
+from ...format import arrow_arrays
+from ...format.index_footer import is_index_path
+from ...format.index_log import IndexFiles, NewFile
+from ...format.index_reader import IndexRows
+from ...format.index_types import SavedTensor
+from ...format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
+from ...format.superseded import superseded_files
+from ...storage.open import FileSource, Storage
 from .index_tables import TABLES, TEXTS, IndexTables
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
@@ -74,12 +75,15 @@ class Catalogue:
         self._views = self._make_views(range_steps)
         self.version = 0
         """Grows with each refresh that found something new."""
+        self.has_lost_steps = False
+        """Whether steps were set aside that the tables still have: a new catalogue does not."""
 
     def _make_views(self, range_steps: StepRange | None) -> Views:
         views = Views(self._database, range_steps=range_steps)
         views.add_files("tensors", lambda: self.version, self._index_paths)
         views.add_files("tensor_values", lambda: self.version, self._chunk_paths)
         views.add_files("findings", self._list_findings, self._finding_paths)
+        views.add_files("superseded", object, self._superseded_paths)
         views.add_tables("steps", lambda: self.version)
         views.add_tables("collections", lambda: self.version)
         return views
@@ -197,6 +201,32 @@ class Catalogue:
             self._find_compacted()
             return self._index_paths()
 
+    def index_paths(self) -> list[str]:
+        """Return the known index files, in the order in which they were found, of which only footers were verified."""
+        with self._lock:
+            self._find_compacted()
+            return [path for _, path in self._database.fetch("index_paths", {})]
+
+    def readable_index(self, paths: Sequence[str]) -> list[str]:
+        """Return those of some index files that are whole; the others are among `damaged` afterwards.
+
+        Raises:
+            MissingFile: Some were superseded meanwhile: `index_paths` returns others now.
+        """
+        with self._lock:
+            checked = list(self._readable_files.check_new(paths, INDEX_SCHEMA))
+            if any(isinstance(error, MissingChunk) for _, error in checked) and self.recover():
+                raise MissingFile("index files were superseded while they were read")
+            self._check_awaited(checked)
+            return [file.path for file in self._readable(checked)]
+
+    def paths_between(self, mode: str, first: int, end: int) -> list[str]:
+        """Return the known index files with a step of a mode, or of all modes if it is GLOBAL, first <= step < end."""
+        with self._lock:
+            self._find_compacted()
+            parameters = {"mode": mode, "first": first, "end": end}
+            return [path for (path,) in self._database.fetch("index_paths_between", parameters)]
+
     def close(self) -> None:
         with self._lock:
             self._database.close()
@@ -230,6 +260,7 @@ class Catalogue:
 
     def _replace(self, found: Sequence[NewFile]) -> bool:
         """Read the rows of files that were compacted from the file that holds them now."""
+        self.has_lost_steps |= self._tables.loses_steps(found)
         replaced = self._tables.replace(found)
         if replaced:
             # Their rows are in another order now, and next to rows that are not known yet.
@@ -295,6 +326,10 @@ class Catalogue:
     def _finding_paths(self) -> list[RunFile]:
         return list(self._readable(self._readable_files.check(self._findings, FINDINGS_SCHEMA)))
 
+    def _superseded_paths(self) -> list[RunFile]:
+        checked = self._readable_files.check(superseded_files(self._storage), INDEX_SCHEMA)
+        return [RunFile(self._storage, path) for path, error in checked if error is None]
+
     def _readable(self, checked: CheckedFiles) -> Iterator[RunFile]:
         """Yield the files that exist and are whole: one bad file would make a view useless."""
         for path, error in checked:
@@ -316,9 +351,14 @@ def collection_row(worker: str, saved: Sequence[str], document: dict[str, Any], 
         worker,
         document["name"],
         document["name"] in saved,
-        document.get("include_regex") or [],
-        document.get("tensor_names") or [],
+        _encodable(document.get("include_regex")),
+        _encodable(document.get("tensor_names")),
         json.dumps(document.get("save_config")),
         json.dumps(document.get("reduction_config")),
         document.get("save_histogram"),
     )
+
+
+def _encodable(texts: Sequence[str] | None) -> list[str]:
+    """Return texts that UTF-8 can encode: earlier releases wrote lone surrogates, too."""
+    return [text.encode(errors="backslashreplace").decode() for text in texts or ()]

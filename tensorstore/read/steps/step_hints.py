@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from ..mode import ModeKeys
+from ...mode import ModeKeys
 from .step_log import StepLog
 
 # How many steps are checked for the tensor, on each side. An error must not cost a scan of a long run.

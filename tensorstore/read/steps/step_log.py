@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
-from ..engines.base import Rows
-from ..mode import ModeKeys
+from ...engines.base import Rows
+from ...mode import ModeKeys
 
 _MODES = {mode.name: mode for mode in ModeKeys}
 

@@ -7,21 +7,33 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..engines.base import Answer, Database, FilesView, RunFile
-from ..errors import ConfigurationError
-from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ...engines.base import Answer, Database, FilesView, RunFile
+from ...errors import ConfigurationError
+from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 
-OF_ONE_RUN = ("tensors", "reductions", "scalars", "steps", "collections", "findings", "tensor_values")
+OF_ONE_RUN = (
+    "tensors",
+    "reductions",
+    "merged_reductions",
+    "scalars",
+    "steps",
+    "collections",
+    "findings",
+    "tensor_values",
+    "superseded",
+)
 OF_MANY_RUNS = ("runs", *OF_ONE_RUN)
 
 # What each view is made of: views over files, and groups of small tables.
 _SOURCES = {
     "collections": ("collections",),
     "findings": ("findings",),
+    "merged_reductions": ("tensors",),
     "reductions": ("tensors",),
     "runs": ("tensors",),
     "scalars": ("tensors",),
     "steps": ("steps",),
+    "superseded": ("superseded", "tensors"),
     "tensor_values": ("tensor_values",),
     "tensors": ("tensors",),
 }
@@ -29,6 +41,7 @@ _OVER_FILES = {
     "tensors": FilesView("tensors", INDEX_SCHEMA, "saved_at"),
     "tensor_values": FilesView("tensor_values", TENSORS_SCHEMA),
     "findings": FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"),
+    "superseded": FilesView("superseded", INDEX_SCHEMA, "saved_at"),
 }
 
 FILES_OF_TENSORS = "tensors"
@@ -83,7 +96,7 @@ class Views:
         """Add files that views are made of.
 
         Args:
-            source: `tensors`, `tensor_values` or `findings`.
+            source: `tensors`, `tensor_values`, `findings` or `superseded`.
             version: Returns what changes whenever the files may be others.
             files: Returns the readable files.
         """

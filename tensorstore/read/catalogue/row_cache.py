@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..dtypes import Array
-from ..engines.base import Rows
-from ..errors import CorruptFile
-from ..format.index_reader import IndexRows
-from ..format.index_types import SavedTensor
+from ...dtypes import Array
+from ...engines.base import Rows
+from ...errors import CorruptFile
+from ...format.index_reader import IndexRows
+from ...format.index_types import SavedTensor
 
 _CACHED_BLOCKS = 64
 

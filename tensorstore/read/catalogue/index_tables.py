@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..engines.base import Database, Rows
-from ..format import arrow_arrays
-from ..format.index_log import NewFile
-from ..format.index_types import NamedTensor, StepSummary
+from ...engines.base import Database, Rows
+from ...format import arrow_arrays
+from ...format.index_log import NewFile
+from ...format.index_types import NamedTensor, StepSummary
 
 TEXTS = pa.list_(pa.string())
 TABLES = {
@@ -96,6 +96,14 @@ class IndexTables:
             self._database.delete("chunks", "index_path", file.replaces)
         self._append("chunks", [(run, file.path, chunk) for file in compacted for chunk in file.summary.chunks])
         return bool(compacted)
+
+    def loses_steps(self, found: Sequence[NewFile]) -> bool:
+        """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
+        for file in found:
+            held = {step.global_step for step in file.summary.steps}
+            if any(step not in held for path in file.replaces for step, _ in self._steps_in(path)):
+                return True
+        return False
 
     def _steps_in(self, path: str) -> frozenset[tuple[int, int]]:
         """Return the known global steps of a file, with their name sets: those of the files that it replaced."""

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
-from ..format.schema import COLLECTIONS, index_folder, worker_of
-from ..mode import ModeKeys
-from ..storage.open import Storage
-from .catalogue import Catalogue
+from ...errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
+from ...format.schema import COLLECTIONS, index_folder, worker_of
+from ...mode import ModeKeys
+from ...storage.open import Storage
+from ..catalogue.catalogue import Catalogue
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
 from .step_log import StepLog

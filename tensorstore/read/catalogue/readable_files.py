@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from ..errors import CorruptFile, FileError, MissingChunk
-from ..format.footer import footer_of, schema_of
-from ..format.verified_files import verified_files
-from ..storage.open import Storage
+from ...errors import CorruptFile, FileError, MissingChunk
+from ...format.footer import footer_of, schema_of
+from ...format.verified_files import verified_files
+from ...storage.open import Storage
 
 _TAIL_BYTES = 64 << 10
 """Enough for most footers."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from ..errors import CorruptFile, FileError
-from ..format.flush_range import FlushRange, flush_range_of
-from ..format.index_types import SavedTensor
-from ..format.schema import COLLECTIONS, INDEX, worker_of
+from ...errors import CorruptFile, FileError
+from ...format.flush_range import FlushRange, flush_range_of
+from ...format.index_types import SavedTensor
+from ...format.schema import COLLECTIONS, INDEX, worker_of
 from .workers import natural
 
 

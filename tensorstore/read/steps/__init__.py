@@ -1,0 +1,1 @@
+"""Which steps a run has, and which of them are complete."""

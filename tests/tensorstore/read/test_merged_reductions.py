@@ -1,0 +1,112 @@
+"""The statistics of shards that several workers saved are merged into those of the whole tensor by SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import Job
+from tensortrial.statistics.single import statistics
+
+NAMES = (
+    "min",
+    "max",
+    "mean",
+    "std",
+    "l1",
+    "l2",
+    "abs_min",
+    "skewness",
+    "kurtosis",
+    "nan_count",
+    "inf_count",
+    "zero_count",
+)
+MERGED = (*NAMES, "variance", "sum", "rms", "abs_mean", "abs_max")
+
+
+def save_shards(run: Path, shards: list[Any], names: tuple[str, ...] = NAMES) -> None:
+    jobs = [Job(run, f"worker_{number}", len(shards)) for number in range(len(shards))]
+    for job, shard in zip(jobs, shards, strict=True):
+        job.step({"w": shard}, raw=False, statistics=names)
+        job.close()
+
+
+def merged(run: Path) -> dict[str, Any]:
+    answer = tensortrial.create_trial(run).sql("select * from merged_reductions where name = 'w'")
+    (row,) = answer.fetchall()
+    return dict(zip(answer.columns, row, strict=True))
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        np.random.default_rng(0).gamma(2.0, size=(1000, 3)).astype(np.float32),
+        np.random.default_rng(1).standard_normal((700, 2)) * 1e-3 + 5.0,
+        np.concatenate([np.zeros((40, 1)), np.ones((30, 1)), np.arange(30.0).reshape(30, 1)]),
+    ],
+    ids=["gamma", "far from zero", "with constant shards"],
+)
+def test_statistics_of_uneven_shards_are_those_of_the_whole(tmp_path: Path, whole: Any) -> None:
+    shards = [whole[:40], whole[40:70], whole[70:], whole[:0]]
+    save_shards(tmp_path, shards)
+    found = merged(tmp_path)
+    assert (found["workers"], found["elements"]) == (3, whole.size)
+    expected = statistics(whole, MERGED)
+    assert {name: found[name] for name in MERGED} == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_nan_in_one_shard_is_in_the_whole_and_is_counted(tmp_path: Path) -> None:
+    save_shards(tmp_path, [np.array([1.0, np.nan]), np.array([2.0, 3.0])])
+    found = merged(tmp_path)
+    for name in ("min", "max", "mean", "std", "l2", "rms", "abs_min"):
+        assert np.isnan(found[name]), name
+    assert found["nan_count"] == 1
+    assert found["elements"] == 4
+
+
+def test_a_statistic_that_one_shard_lacks_is_null_in_the_whole(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path, f"worker_{number}", 2) for number in range(2)]
+    for job, names in zip(jobs, (("l2", "min"), ("l2",)), strict=True):
+        job.step({"w": np.array([3.0, 4.0])}, raw=False, statistics=names)
+        job.close()
+    found = merged(tmp_path)
+    assert found["l2"] == pytest.approx(np.sqrt(50))
+    assert found["rms"] == pytest.approx(np.sqrt(12.5))
+    assert [found[name] for name in ("min", "mean", "kurtosis", "saturated_count")] == [None] * 4
+
+
+def test_norms_follow_from_whatever_was_saved(tmp_path: Path) -> None:
+    shards = [np.array([1.0, 2.0, 5.0]), np.array([-4.0, 8.0])]
+    save_shards(tmp_path, shards, ("rms", "abs_mean"))
+    found = merged(tmp_path)
+    assert found["l2"] == pytest.approx(np.linalg.norm(np.concatenate(shards)))
+    assert found["l1"] == pytest.approx(20.0)
+
+
+def test_many_runs_are_merged_each_for_itself(tmp_path: Path) -> None:
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        save_shards(tmp_path / name, [np.full(2, value), np.full(3, value)], ("l2",))
+    found = tensortrial.open_runs(tmp_path).sql("select run, l2 from merged_reductions order by run").fetchall()
+    assert found == [("a", pytest.approx(np.sqrt(5))), ("b", pytest.approx(np.sqrt(20)))]
+
+
+def test_an_index_file_has_no_column_of_a_later_statistic_that_nobody_requested(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    save_shards(tmp_path / "plain", [np.ones(3)], ("l2",))
+    save_shards(tmp_path / "shaped", [np.ones(3)], ("l2", "kurtosis"))
+    plain, shaped = (
+        pq.read_schema(next((tmp_path / run).rglob("index/**/*.parquet"))).names for run in ("plain", "shaped")
+    )
+    assert set(shaped) - set(plain) == {"kurtosis"}
+    assert "rms" not in shaped
+    both = tensortrial.open_runs(tmp_path).sql("select run, l2 is not null, kurtosis from tensors order by run")
+    assert [row[:2] for row in both.fetchall()] == [("plain", True), ("shaped", True)]
+    for run in ("plain", "shaped"):
+        tensortrial.compact(tmp_path / run, grace=0)
+        assert tensortrial.create_trial(tmp_path / run).tensor("w").reduction_values(0).keys() >= {("l2", False)}
