@@ -1,4 +1,4 @@
-"""Rules that watch a run: 25 built-in ones, and those that you write.
+"""Rules that watch a run: 31 built-in ones, and those that you write.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
@@ -12,62 +12,77 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .activations import DeadFeatures, DeadRelu, SaturatedActivation
-    from .classification import ClassImbalance, Confusion
+    from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
+    from .builtin.classification import ClassImbalance, Confusion
+    from .builtin.gradients import GradientNormSpike, VanishingGradient
+    from .builtin.health import (
+        ActivationOutliers,
+        AttentionLogitGrowth,
+        PrecisionUnderflow,
+        RouterCollapse,
+        UpdateRatioOutOfRange,
+    )
+    from .builtin.inputs import CheckInputImages, NLPSequenceRatio
+    from .builtin.losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
+    from .builtin.replicas import ReplicaDivergence, SilentCorruption
+    from .builtin.runs import RankDivergence, SimilarAcrossRuns
+    from .builtin.stalled import StalledTraining
+    from .builtin.stalled import StalledTraining as StalledTrainingRule
+    from .builtin.tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
+    from .builtin.trees import FeatureImportanceOverweight, TreeDepth
+    from .builtin.weights import PoorWeightInitialization, WeightUpdateRatio
     from .finding import Finding
-    from .gradients import GradientNormSpike, VanishingGradient
-    from .inputs import CheckInputImages, NLPSequenceRatio
-    from .losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
     from .registry import make_rule
-    from .replicas import ReplicaDivergence
     from .req_tensors import RequiredTensors
     from .rule import Rule
     from .running import invoke_rule, watch
-    from .runs import RankDivergence, SimilarAcrossRuns
-    from .stalled import StalledTraining
-    from .stalled import StalledTraining as StalledTrainingRule
-    from .tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
-    from .trees import FeatureImportanceOverweight, TreeDepth
-    from .weights import PoorWeightInitialization, WeightUpdateRatio
 
 _HOMES = {
-    "AllZero": "tensors",
-    "CheckInputImages": "inputs",
-    "ClassImbalance": "classification",
-    "Confusion": "classification",
-    "DeadFeatures": "activations",
-    "DeadRelu": "activations",
-    "ExplodingTensor": "tensors",
-    "FeatureImportanceOverweight": "trees",
+    "ActivationOutliers": "builtin.health",
+    "AllZero": "builtin.tensors",
+    "AttentionLogitGrowth": "builtin.health",
+    "CheckInputImages": "builtin.inputs",
+    "ClassImbalance": "builtin.classification",
+    "Confusion": "builtin.classification",
+    "DeadFeatures": "builtin.activations",
+    "DeadRelu": "builtin.activations",
+    "ExplodingTensor": "builtin.tensors",
+    "FeatureImportanceOverweight": "builtin.trees",
     "Finding": "finding",
-    "GradientNormSpike": "gradients",
-    "LossNotDecreasing": "losses",
-    "LossSpike": "losses",
-    "LowPrecisionSaturation": "tensors",
-    "NLPSequenceRatio": "inputs",
-    "Overfit": "losses",
-    "Overtraining": "losses",
-    "PoorWeightInitialization": "weights",
-    "RankDivergence": "runs",
-    "ReplicaDivergence": "replicas",
+    "GradientNormSpike": "builtin.gradients",
+    "LossNotDecreasing": "builtin.losses",
+    "LossSpike": "builtin.losses",
+    "LowPrecisionSaturation": "builtin.tensors",
+    "NLPSequenceRatio": "builtin.inputs",
+    "Overfit": "builtin.losses",
+    "Overtraining": "builtin.losses",
+    "PoorWeightInitialization": "builtin.weights",
+    "PrecisionUnderflow": "builtin.health",
+    "RankDivergence": "builtin.runs",
+    "ReplicaDivergence": "builtin.replicas",
     "RequiredTensors": "req_tensors",
+    "RouterCollapse": "builtin.health",
     "Rule": "rule",
-    "SaturatedActivation": "activations",
-    "SimilarAcrossRuns": "runs",
-    "StalledTraining": "stalled",
-    "StalledTrainingRule": "stalled",
-    "TensorVariance": "tensors",
-    "TreeDepth": "trees",
-    "UnchangedTensor": "tensors",
-    "VanishingGradient": "gradients",
-    "WeightUpdateRatio": "weights",
+    "SaturatedActivation": "builtin.activations",
+    "SilentCorruption": "builtin.replicas",
+    "SimilarAcrossRuns": "builtin.runs",
+    "StalledTraining": "builtin.stalled",
+    "StalledTrainingRule": "builtin.stalled",
+    "TensorVariance": "builtin.tensors",
+    "TreeDepth": "builtin.trees",
+    "UnchangedTensor": "builtin.tensors",
+    "UpdateRatioOutOfRange": "builtin.health",
+    "VanishingGradient": "builtin.gradients",
+    "WeightUpdateRatio": "builtin.weights",
     "invoke_rule": "running",
     "make_rule": "registry",
     "watch": "running",
 }
 
 __all__ = [
+    "ActivationOutliers",
     "AllZero",
+    "AttentionLogitGrowth",
     "CheckInputImages",
     "ClassImbalance",
     "Confusion",
@@ -84,17 +99,21 @@ __all__ = [
     "Overfit",
     "Overtraining",
     "PoorWeightInitialization",
+    "PrecisionUnderflow",
     "RankDivergence",
     "ReplicaDivergence",
     "RequiredTensors",
+    "RouterCollapse",
     "Rule",
     "SaturatedActivation",
+    "SilentCorruption",
     "SimilarAcrossRuns",
     "StalledTraining",
     "StalledTrainingRule",
     "TensorVariance",
     "TreeDepth",
     "UnchangedTensor",
+    "UpdateRatioOutOfRange",
     "VanishingGradient",
     "WeightUpdateRatio",
     "invoke_rule",

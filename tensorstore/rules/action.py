@@ -269,9 +269,6 @@ class ActionList(Action):
             action.close(max(0.0, deadline - time.monotonic()))
 
 
-Actions = ActionList
-
-
 def parse_actions(value: Any) -> ActionList:
     """Return the actions that a rule's `action_str` describes.
 

@@ -16,9 +16,9 @@ from ..errors import StepUnavailable
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
-from ..read.step_log import StepInfo, StepLog
+from ..read.steps.step_log import StepInfo, StepLog
+from ..read.steps.workers import natural
 from ..read.trial import Trial, run_reader_of
-from ..read.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics

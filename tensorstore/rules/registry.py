@@ -8,18 +8,25 @@ from typing import Any
 
 from ..errors import UnknownRule
 from ..read.trial import Trial
-from .activations import DeadFeatures, DeadRelu, SaturatedActivation
-from .builtin import BuiltinRule
-from .classification import ClassImbalance, Confusion
-from .gradients import GradientNormSpike, VanishingGradient
-from .inputs import CheckInputImages, NLPSequenceRatio
-from .losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
-from .replicas import ReplicaDivergence
-from .runs import RankDivergence, SimilarAcrossRuns
-from .stalled import StalledTraining
-from .tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
-from .trees import FeatureImportanceOverweight, TreeDepth
-from .weights import PoorWeightInitialization, WeightUpdateRatio
+from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
+from .builtin.base import BuiltinRule
+from .builtin.classification import ClassImbalance, Confusion
+from .builtin.gradients import GradientNormSpike, VanishingGradient
+from .builtin.health import (
+    ActivationOutliers,
+    AttentionLogitGrowth,
+    PrecisionUnderflow,
+    RouterCollapse,
+    UpdateRatioOutOfRange,
+)
+from .builtin.inputs import CheckInputImages, NLPSequenceRatio
+from .builtin.losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
+from .builtin.replicas import ReplicaDivergence, SilentCorruption
+from .builtin.runs import RankDivergence, SimilarAcrossRuns
+from .builtin.stalled import StalledTraining
+from .builtin.tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
+from .builtin.trees import FeatureImportanceOverweight, TreeDepth
+from .builtin.weights import PoorWeightInitialization, WeightUpdateRatio
 
 SAGEMAKER: tuple[type[BuiltinRule], ...] = (
     VanishingGradient,
@@ -48,8 +55,14 @@ OURS: tuple[type[BuiltinRule], ...] = (
     GradientNormSpike,
     RankDivergence,
     ReplicaDivergence,
+    SilentCorruption,
     LowPrecisionSaturation,
     DeadFeatures,
+    UpdateRatioOutOfRange,
+    ActivationOutliers,
+    PrecisionUnderflow,
+    AttentionLogitGrowth,
+    RouterCollapse,
 )
 RULES: Mapping[str, type[BuiltinRule]] = {rule.__name__: rule for rule in (*SAGEMAKER, *OURS)}
 ALIASES: Mapping[str, str] = {"StalledTrainingRule": "StalledTraining"}

@@ -21,6 +21,7 @@ from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
 from .finding import Finding, FindingLog
+from .findings import Findings
 from .rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")
@@ -29,6 +30,7 @@ _Evaluate: TypeAlias = "Callable[[], list[Finding]]"
 _Reason: TypeAlias = "Callable[[], str | None]"
 POLL_SECONDS = 0.2
 _ACTIONS_SECONDS = 30.0
+CANNOT_RUN = "cannot run, and is evaluated no further: "
 
 
 def invoke_rule(
@@ -53,13 +55,13 @@ def invoke_rule(
         record: Whether to save findings in the run.
 
     Returns:
-        The findings.
+        The findings, which a notebook shows as a table.
 
     Raises:
         RuleEvaluationConditionMet: The condition is met, and `raise_eval_cond` is true.
         InsufficientInformationForRuleInvocation: The run has nothing that the built-in rule could check.
     """
-    found: list[Finding] = []
+    found = Findings()
     evaluation = _Evaluation(rule_obj)
     log = _log(rule_obj.base_trial, record)
     try:
@@ -133,6 +135,26 @@ def watch(
         trial, start_step, end_step, poll_seconds, timeout=timeout, reason_to_stop=_first_reason(evaluations)
     )
     return _watch(evaluations, steps, _log(trial, record))
+
+
+def evaluate_saved(trial: Trial, rules: Iterable[Rule]) -> list[Finding]:
+    """Evaluate rules on the steps that are saved now, and wait for no others. Nothing is recorded.
+
+    Args:
+        trial: Trial of the run.
+        rules: Rules made for that trial, without actions.
+
+    Returns:
+        The findings. Those of rules that could be evaluated at no step have `failed` set.
+    """
+    evaluations = [_Evaluation(rule) for rule in rules]
+    findings = list(_watch(evaluations, iter(trial.steps()), None))
+    failed = {finding.rule for finding in findings if finding.failed}
+    return findings + [
+        Finding(each.rule.rule_name, None, None, None, None, None, None, each.why_never, failed=True)
+        for each in evaluations
+        if each.why_never is not None and each.rule.rule_name not in failed
+    ]
 
 
 def _watch(evaluations: list[_Evaluation], steps: Iterator[int | None], log: FindingLog | None) -> Iterator[Finding]:
@@ -262,6 +284,11 @@ class _Evaluation:
             logger.warning("rule %s was evaluated at no step: %s", self.rule.rule_name, self._skipped)
         return findings
 
+    @property
+    def why_never(self) -> str | None:
+        """Return why the rule was evaluated at no step; None if it was at any."""
+        return None if self._evaluated or self._skipped is None else str(self._skipped)
+
     def safely_at(self, step: int | None) -> list[Finding]:
         return [] if self.done else self._safely(lambda: self.at(step), step)
 
@@ -284,7 +311,7 @@ class _Evaluation:
             )
             sentence = f"it raised {type(exc).__name__}: {exc}"
         self.done = True
-        sentence = f"cannot run, and is evaluated no further: {sentence}"
+        sentence = f"{CANNOT_RUN}{sentence}"
         return [Finding(self.rule.rule_name, step, None, None, None, None, None, sentence, failed=True)]
 
 

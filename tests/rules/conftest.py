@@ -279,8 +279,8 @@ def _trees(depth: int, features: int) -> Callable[[Path], None]:
         from sklearn.datasets import load_breast_cancer
         from sklearn.ensemble import GradientBoostingClassifier
 
-        from tensortrial.hooks.core.options import Framework, HookOptions
-        from tensortrial.hooks.core.rank import Rank
+        from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+        from tensortrial.hooks.core.process.rank import Rank
         from tensortrial.hooks.core.recorder import Recorder
 
         x, y = load_breast_cancer(return_X_y=True)

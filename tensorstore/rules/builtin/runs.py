@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidRuleParameter
-from ..format.index_types import SavedTensor
-from ..read.opening import create_trial
-from ..read.trial import Trial
-from ..statistics.definitions import STATISTICS
-from .builtin import BuiltinRule, SelectingRule
-from .parameter import number, regexes, words
-from .reader import Selector, StepView, reader_of
+from ...errors import InvalidRuleParameter
+from ...format.index_types import SavedTensor
+from ...read.opening import create_trial
+from ...read.trial import Trial
+from ...statistics.definitions import STATISTICS
+from ..parameter import number, regexes, words
+from ..reader import Selector, StepView, reader_of
+from .base import BuiltinRule, SelectingRule
 
 _RTOL, _ATOL = 1e-5, 1e-8
 

@@ -7,15 +7,15 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..dtypes import Array
-from ..errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
-from ..format.index_types import SavedTensor
-from ..mode import ModeKeys
-from ..read.trial import Trial
-from .parameter import Parameter, bind, parameters_of, signature, words
-from .parameter import regexes as regexes_parameter
-from .reader import NotSaved, Reader, Selector, StepView, reader_of
-from .rule import Rule
+from ...dtypes import Array
+from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
+from ...format.index_types import SavedTensor
+from ...mode import ModeKeys
+from ...read.trial import Trial
+from ..parameter import Parameter, bind, parameters_of, signature, words
+from ..parameter import regexes as regexes_parameter
+from ..reader import NotSaved, Reader, Selector, StepView, reader_of
+from ..rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")
 
@@ -111,19 +111,21 @@ class BuiltinRule(Rule):
 
         Raises InsufficientInformationForRuleInvocation if no row has them or a raw value.
         """
-        lacking, any_found = None, False
+        lacking: list[SavedTensor] = []
+        any_found = False
         for row in self.rows(view, selector):
             try:
                 found = view.statistics(row, names)
-            except NotSaved as exc:
-                lacking = exc
-                self._warn(row, names)
+            except NotSaved:
+                lacking.append(row)
                 continue
             any_found = True
             if found is not None:
                 yield row, found
-        if lacking is not None and not any_found:
-            raise self.insufficient(lacking.row, selector, names)
+        if lacking and not any_found:
+            raise self.insufficient(lacking[-1], selector, names)
+        for row in lacking:
+            self._warn(row, names)
 
     def valued(self, view: StepView, selector: Selector) -> Iterator[tuple[SavedTensor, Array]]:
         """Return the selected rows with their raw values, which are read together.

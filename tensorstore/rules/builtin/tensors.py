@@ -7,16 +7,16 @@ import math
 import ml_dtypes
 import numpy as np
 
-from ..dtypes import Array, parse_dtype
-from ..errors import InvalidRuleParameter
-from ..format.index_types import SavedTensor
-from ..mode import ModeKeys
-from .builtin import SelectingRule
-from .parameter import flag, integer, number
-from .reader import NotSaved, Selector, StepView
+from ...dtypes import Array, parse_dtype
+from ...errors import InvalidRuleParameter
+from ...format.index_types import SavedTensor
+from ...mode import ModeKeys
+from ..parameter import flag, integer, number
+from ..reader import NotSaved, Selector, StepView
+from .base import SelectingRule
 
 # NaN makes each of these NaN. For float32 and narrower dtypes only an infinity makes one infinite.
-_PROPAGATING = ("abs_max", "l2", "abs_mean", "l1")
+_PROPAGATING = ("abs_max", "l2", "abs_mean", "l1", "rms")
 # If all values are close, so are these.
 _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
@@ -27,7 +27,7 @@ class ExplodingTensor(SelectingRule):
     """Fires if a tensor contains NaN or an infinity.
 
     Evaluates all tensors, unless some are selected. Uses the statistics `nan_count` and `inf_count`, or `abs_max`,
-    `abs_mean`, `l1` or `l2`, which are then not finite.
+    `abs_mean`, `l1`, `l2` or `rms`, which are then not finite.
     """
 
     only_nan: bool = flag(False, "fire for NaN only")

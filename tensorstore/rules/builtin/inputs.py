@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from ..errors import InvalidRuleParameter
-from ..format.index_types import SavedTensor
-from .builtin import BuiltinRule
-from .parameter import integer, number, numbers, regexes
-from .reader import NotSaved, Selector, StepView
+from ...errors import InvalidRuleParameter
+from ...format.index_types import SavedTensor
+from ..parameter import integer, number, numbers, regexes
+from ..reader import NotSaved, Selector, StepView
+from .base import BuiltinRule
 
 # The input of a model is named after its class, with a capital letter; inputs of inner modules after their paths.
 _IMAGES = r"^[A-Z]\w*_input_0$,hybridsequential0_input_0,(^|/)images?$"

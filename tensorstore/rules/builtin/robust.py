@@ -1,4 +1,4 @@
-"""A robust score of a value against earlier ones."""
+"""Scores of a value against earlier ones."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def robust_score(value: float, before: Collection[float]) -> tuple[float, float]
     median = statistics.median(before)
     deviation = _TO_SIGMA * statistics.median(abs(each - median) for each in before)
     return (value - median) / max(deviation, 1e-3 * abs(median), 1e-12), median
+
+
+def standard_score(value: float, before: Collection[float]) -> tuple[float, float]:
+    """Return how far a value is above the mean of earlier ones, in standard deviations, and that mean.
+
+    The deviation has ddof=1. Equal earlier values have none; a thousandth of their size is used instead.
+    """
+    mean = statistics.fmean(before)
+    return (value - mean) / max(statistics.stdev(before), 1e-3 * abs(mean), 1e-12), mean

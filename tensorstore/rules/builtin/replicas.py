@@ -1,15 +1,15 @@
-"""Rules on the replicas of data parallel training."""
+"""Rules on results that must have the same bits: those of replicas, and of a step that was run again."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from ..errors import InsufficientInformationForRuleInvocation
-from ..format.index_types import SavedTensor
-from ..statistics.digest import digest_of_array
-from .builtin import BuiltinRule
-from .parameter import regexes, words
-from .reader import Selector, StepView
+from ...errors import InsufficientInformationForRuleInvocation
+from ...format.index_types import SavedTensor
+from ...statistics.digest import digest_of_array
+from ..parameter import regexes, words
+from ..reader import Selector, StepView
+from .base import BuiltinRule
 
 
 class ReplicaDivergence(BuiltinRule):
@@ -48,6 +48,23 @@ class ReplicaDivergence(BuiltinRule):
             if digest != most:
                 sentence = f"does not have the bits that {count} of {len(replicas)} workers have"
                 self.fires(row, len(replicas) - count, 0, sentence)
+
+
+class SilentCorruption(BuiltinRule):
+    """Fires if a step that was run again from the same state gave other bits.
+
+    A processor that works gives the same bits each time, if its kernels are deterministic. One that computes a wrong
+    number now and then does so without any error. `tensortrial.hooks.pytorch.Replay` runs steps again, and saves the
+    number of runs that differ as `replay/<name>`.
+    """
+
+    collection_names: tuple[str, ...] = words("replays", "counts of the runs of a step that differ from the others")
+
+    def judge(self, view: StepView) -> None:
+        for row in self.rows(view, Selector(self.collection_names)):
+            if row.scalar:
+                runs = "one run" if row.scalar == 1 else f"{row.scalar:g} runs"
+                self.fires(row, row.scalar, 0, f"has other bits in {runs} of the same step from the same state")
 
 
 def _digest(view: StepView, row: SavedTensor) -> int | None:

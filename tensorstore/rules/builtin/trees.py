@@ -7,10 +7,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from ..format.index_types import SavedTensor
-from .builtin import BuiltinRule
-from .parameter import integer, number, regexes
-from .reader import NotSaved, Selector, StepView
+from ...format.index_types import SavedTensor
+from ..parameter import integer, number, regexes
+from ..reader import NotSaved, Selector, StepView
+from .base import BuiltinRule
 
 _TREES = Selector(("trees",))
 

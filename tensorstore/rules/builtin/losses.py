@@ -7,13 +7,13 @@ import re
 import statistics
 from collections import defaultdict, deque
 
-from ..errors import InvalidRuleParameter
-from ..format.index_types import SavedTensor
-from ..mode import ModeKeys
-from .builtin import BuiltinRule, SelectingRule, scalar_losses, training_mode
-from .parameter import flag, integer, mode, number, regexes
-from .reader import Selector, StepView
-from .robust import robust_score
+from ...errors import InvalidRuleParameter
+from ...format.index_types import SavedTensor
+from ...mode import ModeKeys
+from ..parameter import flag, integer, mode, number, regexes
+from ..reader import Selector, StepView
+from .base import BuiltinRule, SelectingRule, scalar_losses, training_mode
+from .robust import robust_score, standard_score
 
 _LOSSES = Selector(("losses",))
 _TRAINING = (ModeKeys.TRAIN, ModeKeys.GLOBAL)
@@ -199,13 +199,16 @@ class LossSpike(SelectingRule):
     """Fires if a training loss jumps far above its recent values.
 
     Its distance from the median of the last `window` losses is measured in units of their median absolute deviation.
-    Evaluates the collection `losses`, unless tensors are selected.
+    Evaluates the collection `losses`, unless tensors are selected. With `use_mean=True, window=128, minimum=64,
+    threshold=6, rise_percent=0` it is the condition by which the optimizers of OLMo-core skip a step (its class
+    SkipStepOptimizer): mean + 6 standard deviations.
     """
 
     window: int = integer(50, "losses that the newest is compared with", least=3)
     minimum: int = integer(10, "losses before the first comparison", least=3)
     threshold: float = number(8.0, "robust z-score above which it fires", least=0)
     rise_percent: float = number(50.0, "the loss must also be this many % above the median", least=0)
+    use_mean: bool = flag(False, "compare with the mean, in units of the standard deviation")
 
     def reset(self) -> None:
         self._before: defaultdict[Key, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))
@@ -226,7 +229,7 @@ class LossSpike(SelectingRule):
                 before.append(loss)
 
     def _compare(self, row: SavedTensor, loss: float, before: deque[float]) -> None:
-        score, median = robust_score(loss, before)
+        score, median = (standard_score if self.use_mean else robust_score)(loss, before)
         rise = loss - median > abs(median) * self.rise_percent / 100
         if (score > self.threshold and rise) or not math.isfinite(loss):
             self.fires(

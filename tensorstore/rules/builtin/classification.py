@@ -7,11 +7,11 @@ from collections import Counter
 
 import numpy as np
 
-from ..dtypes import Array
-from ..format.index_types import SavedTensor
-from .builtin import BuiltinRule
-from .parameter import flag, integer, number, regexes, text
-from .reader import Selector, StepView
+from ...dtypes import Array
+from ...format.index_types import SavedTensor
+from ..parameter import flag, integer, number, regexes, text
+from ..reader import Selector, StepView
+from .base import BuiltinRule
 
 
 class ClassImbalance(BuiltinRule):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 
-from ..format.index_types import SavedTensor
-from .builtin import BuiltinRule
-from .parameter import integer, number
-from .reader import Selector, StepView
+from ...format.index_types import SavedTensor
+from ..parameter import integer, number
+from ..reader import Selector, StepView
+from .base import BuiltinRule
 from .robust import robust_score
 
 _GRADIENTS = Selector(("gradients",))

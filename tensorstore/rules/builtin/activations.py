@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..dtypes import Array
-from ..format.index_types import SavedTensor
-from .builtin import ACTIVATIONS_OF_RELU, BuiltinRule
-from .parameter import integer, number, regexes, words
-from .reader import Selector, StepView
+from ...dtypes import Array
+from ...format.index_types import SavedTensor
+from ..parameter import integer, number, regexes, words
+from ..reader import Selector, StepView
+from .base import ACTIVATIONS_OF_RELU, BuiltinRule
 
 _BATCH = 0  # the axis of the examples; each position of the other axes is a unit
 

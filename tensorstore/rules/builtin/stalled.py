@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from ..read.late_worker import described
-from ..read.step_log import StepInfo
-from .action import StopTraining
-from .builtin import BuiltinRule
-from .parameter import flag, number, text
-from .reader import StepView
+from ...read.steps.late_worker import described
+from ...read.steps.step_log import StepInfo
+from ..action import StopTraining
+from ..parameter import flag, number, text
+from ..reader import StepView
+from .base import BuiltinRule
 
 
 class StalledTraining(BuiltinRule):

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from ..dtypes import Array
-from ..format.index_types import SavedTensor
-from .builtin import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
-from .parameter import integer, number, regexes
-from .reader import NotSaved, Selector, StepView
+from ...dtypes import Array
+from ...format.index_types import SavedTensor
+from ..parameter import integer, number, regexes
+from ..reader import NotSaved, Selector, StepView
+from .base import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
 
 _WEIGHTS, _GRADIENTS, _LOSSES = Selector(("weights",)), Selector(("gradients",)), Selector(("losses",))
 _CENTRAL = (5.0, 95.0)  # percentiles

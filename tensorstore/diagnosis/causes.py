@@ -1,0 +1,123 @@
+"""Findings become problems: of one rule and tensor together, in the order in which they began, joined by cause."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..rules.finding import Finding
+from .checks import NON_FINITE, Check
+from .result import Problem
+
+_REACH = 10
+"""How many saved steps after a cause its consequences begin, except those of NaN, which stay."""
+
+Places = Mapping[tuple[int, str, str], int]
+"""The place of a tensor in the execution of a step, by step, tensor and worker."""
+
+
+@dataclass
+class _Group:
+    """The findings of one rule in one tensor of one worker."""
+
+    check: Check
+    first: Finding
+    place: int | None
+    last_step: int | None
+    others: list[_Group] = field(default_factory=list)
+    explained: list[_Group] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[float, float, bool, str]:
+        step = math.inf if self.first.step is None else self.first.step
+        place = math.inf if self.place is None else self.place
+        return step, place, self.check.rule != NON_FINITE, self.first.tensor or ""
+
+
+def problems(
+    findings: Sequence[Finding], checks: Sequence[Check], places: Places, sizes: Mapping[int, int], steps: Sequence[int]
+) -> list[Problem]:
+    """Return the problems, in the order in which they began.
+
+    Args:
+        findings: Findings of rules that ran, in the order of steps.
+        checks: The checks of those rules.
+        places: The places of tensors in the execution of their steps.
+        sizes: How many tensors of a step have a place.
+        steps: The saved steps, ascending.
+    """
+    roots: list[_Group] = []
+    for group in sorted(_groups(findings, checks, places), key=lambda each: each.key):
+        _add(group, roots, steps)
+    return [_problem(root, sizes) for root in roots]
+
+
+def _groups(findings: Sequence[Finding], checks: Sequence[Check], places: Places) -> list[_Group]:
+    by_rule = {check.rule: check for check in checks}
+    groups: dict[tuple[str, str | None, str | None], _Group] = {}
+    for finding in findings:
+        key = finding.rule, finding.tensor, finding.worker
+        if key in groups:
+            groups[key].last_step = finding.step
+        else:
+            place = places.get((finding.step or 0, finding.tensor or "", finding.worker or ""))
+            groups[key] = _Group(by_rule[finding.rule], finding, place, finding.step)
+    return list(groups.values())
+
+
+def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
+    """Add a group to the first problem that explains it; else it is a problem of its own."""
+    for root in roots:
+        if root.check.rule == group.check.rule:
+            root.others.append(group)
+            return
+        if any(_explains(each, group, steps) for each in (root, *root.others, *root.explained)):
+            root.explained.append(group)
+            return
+    roots.append(group)
+
+
+def _explains(cause: _Group, group: _Group, steps: Sequence[int]) -> bool:
+    if cause.first.step is None or group.first.step is None or cause.first.step > group.first.step:
+        return False
+    if cause.check.rule == NON_FINITE:
+        return True
+    if group.check.rule not in cause.check.explains:
+        return False
+    begun, ended = cause.first.step, cause.last_step or cause.first.step
+    reach = bisect_left(steps, group.first.step) - bisect_left(steps, min(max(begun, group.first.step), ended))
+    return reach <= _REACH
+
+
+def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
+    first = root.first
+    others = dict.fromkeys(each.first.tensor for each in root.others if each.first.tensor != first.tensor)
+    return Problem(
+        rule=first.rule,
+        step=first.step,
+        mode=first.mode,
+        worker=first.worker,
+        tensor=first.tensor,
+        order=root.place,
+        tensors_of_step=None if root.place is None else sizes.get(first.step or 0),
+        sentence=first.sentence,
+        last_step=root.last_step,
+        tensors=tuple(name for name in others if name is not None),
+        explains=_consequences(root.explained),
+        advice=root.check.advice,
+        is_note=root.check.is_note,
+    )
+
+
+def _consequences(groups: Sequence[_Group]) -> tuple[str, ...]:
+    """Return a sentence for each rule, the first finding of which stands for the others."""
+    firsts: dict[str, list[_Group]] = {}
+    for group in groups:
+        firsts.setdefault(group.check.rule, []).append(group)
+    return tuple(
+        f"{rule} at step {of_rule[0].first.step}, {of_rule[0].first.sentence}"
+        + (f", and {len(of_rule) - 1} more" if len(of_rule) > 1 else "")
+        for rule, of_rule in firsts.items()
+    )

@@ -1,0 +1,167 @@
+"""The rules of a diagnosis: with which parameters, for which runs, and what to try where one fires."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_STEPS_TO_FALL = 10
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What decides which rules are evaluated on a run.
+
+    Attributes:
+        is_boosting: True for gradient boosting, which has no layers.
+        workers: Number of workers.
+        steps: Number of saved steps.
+    """
+
+    is_boosting: bool
+    workers: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """A built-in rule as a diagnosis evaluates it."""
+
+    rule: str
+    advice: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    is_note: bool = False
+    of_layers: bool = True
+    """Whether it evaluates layers, gradients or weights, which gradient boosting lacks."""
+    of_replicas: bool = False
+    """Whether it compares workers."""
+    allowed_by: str = ""
+    """What to do to have it checked, where the rule itself cannot know."""
+    explains: tuple[str, ...] = ()
+    """Rules whose findings a few steps later follow from this one's."""
+
+
+NON_FINITE = "ExplodingTensor"
+"""NaN and infinities spread to everything that is computed from them, so they explain all that follows."""
+
+_AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
+
+CHECKS = (
+    Check(
+        NON_FINITE,
+        "look at the inputs of this tensor at this step: the data of the batch, a division by zero, a logarithm or "
+        "root of 0, float16 without loss scaling; clip gradients or lower the learning rate if norms rose before",
+        of_layers=False,
+    ),
+    Check(
+        "SilentCorruption",
+        "run the job on another machine, and test this one; if it happens everywhere, a kernel is not deterministic: "
+        "call torch.use_deterministic_algorithms(True)",
+        explains=("ReplicaDivergence", "RankDivergence"),
+    ),
+    Check(
+        "ReplicaDivergence",
+        "compare the workers at this step by `tensortrial compare RUN --workers A B`: replicas must start from one "
+        "seed, receive the same reduced gradients, and run the same updates",
+        of_replicas=True,
+        explains=("RankDivergence",),
+    ),
+    Check(
+        "RankDivergence",
+        "compare the workers at this step by `tensortrial compare RUN --workers A B`, and check its data",
+        of_replicas=True,
+    ),
+    Check(
+        "GradientNormSpike",
+        "clip gradients by their norm, lower the learning rate or warm it up longer, and look at the batch",
+        explains=_AFTER_A_SPIKE,
+    ),
+    Check(
+        "LossSpike",
+        "look at the batch of this step; if spikes repeat, lower the learning rate or clip gradients",
+        of_layers=False,
+        explains=_AFTER_A_SPIKE,
+    ),
+    Check(
+        "UpdateRatioOutOfRange",
+        "change the learning rate of this parameter: up if the ratio is too small, down if it is too large; in "
+        "bfloat16, small updates are lost in rounding: keep weights in float32",
+        allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
+        explains=_AFTER_A_SPIKE,
+    ),
+    Check(
+        "ActivationOutliers",
+        "look at the weights of the layer for a channel that grows; use weight decay or normalization before it",
+        explains=_AFTER_A_SPIKE,
+    ),
+    Check(
+        "AttentionLogitGrowth",
+        "normalize queries and keys, clip their weights, or lower the learning rate",
+        allowed_by="run forwards inside `with tt.attention_statistics(hook):`, if the model has attention",
+        explains=_AFTER_A_SPIKE,
+    ),
+    Check("RouterCollapse", "raise the weight of the loss that balances experts, or add noise to the router"),
+    Check(
+        "PrecisionUnderflow",
+        "scale the loss (torch.amp.GradScaler), or use bfloat16",
+        explains=("VanishingGradient", "AllZero"),
+    ),
+    Check(
+        "WeightUpdateRatio",
+        "change the learning rate of this parameter: up if the ratio is too small, down if it is too large",
+        explains=_AFTER_A_SPIKE,
+    ),
+    Check(
+        "VanishingGradient",
+        "check that the layer is part of the computation of the loss; use normalization, residual connections or "
+        "another initialization",
+        explains=("AllZero",),
+    ),
+    Check(
+        "AllZero",
+        "check that nothing cuts this parameter off the loss: a detached tensor, a dead activation, a mask",
+        {"collection_names": "gradients"},
+    ),
+    Check(
+        "DeadRelu",
+        "lower the learning rate, change the initialization of the layer before it, or use a leaky activation",
+        explains=("DeadFeatures", "VanishingGradient", "AllZero"),
+    ),
+    Check("DeadFeatures", "lower the learning rate, or make the layer narrower", is_note=True),
+    Check(
+        "SaturatedActivation",
+        "scale the inputs of the layer down, or normalize them",
+        explains=("VanishingGradient",),
+    ),
+    Check("LowPrecisionSaturation", "scale this tensor, or keep it in float32", explains=(NON_FINITE,)),
+    Check(
+        "LossNotDecreasing",
+        "nothing if the training has converged; else change the learning rate",
+        is_note=True,
+        of_layers=False,
+    ),
+    Check(
+        "Overfit",
+        "stop earlier, regularize more, or use more data",
+        {"patience": 3},
+        is_note=True,
+        of_layers=False,
+    ),
+)
+
+
+def checks_for(facts: RunFacts) -> list[Check]:
+    """Return the checks that make sense for a run, whatever it has saved."""
+    return [
+        check
+        for check in CHECKS
+        if not (check.of_layers and facts.is_boosting) and not (check.of_replicas and facts.workers < 2)
+    ]
+
+
+def parameters_of(check: Check, facts: RunFacts) -> dict[str, Any]:
+    """Return the parameters of a check. The longer the run, the longer its loss may stay where it is."""
+    if check.rule == "LossNotDecreasing":
+        return {"num_steps": max(_STEPS_TO_FALL, facts.steps // 4), **check.parameters}
+    return dict(check.parameters)

@@ -1,0 +1,85 @@
+"""`diagnose`: evaluates the rules on what a run has saved so far."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..read.opening import create_trial
+from ..read.refreshing import no_refresh
+from ..read.run_file import run_info
+from ..read.trial import Trial, run_reader_of
+from ..rules.finding import Finding
+from ..rules.registry import make_rule
+from ..rules.running import CANNOT_RUN, evaluate_saved
+from .causes import Places, problems
+from .checks import RunFacts, checks_for, parameters_of
+from .result import Diagnosis, Unchecked
+
+_PLACES = """
+select global_step, name, worker, "order"
+from tensors
+where "order" is not null and list_contains($steps, global_step)
+"""
+
+
+def diagnose(run: str | os.PathLike[str] | Trial, *, storage_options: Mapping[str, Any] | None = None) -> Diagnosis:
+    """Find out what went wrong in a run, where it began, and what to try.
+
+    All built-in rules that need no parameters are evaluated on the steps that are saved, also of a run that is still
+    being written. Findings are ordered by the step and the place in its execution at which they began. Those with one
+    cause are joined: a NaN explains the NaN of everything that is computed from it. Nothing is written into the run,
+    and no actions are executed.
+
+    Args:
+        run: Path or URL of a run, or a trial of it.
+        storage_options: Options of the storage, if `run` is a path or URL.
+
+    Returns:
+        The diagnosis. Its text is a paragraph for each problem.
+
+    Raises:
+        RunNotFound: There is no run.
+    """
+    if isinstance(run, Trial):
+        return _diagnosed(run)
+    trial = create_trial(run, storage_options=dict(storage_options) if storage_options else None)
+    try:
+        return _diagnosed(trial)
+    finally:
+        trial.close()
+
+
+def _diagnosed(trial: Trial) -> Diagnosis:
+    trial.refresh()
+    with no_refresh(trial):
+        steps = trial.steps()
+        framework = run_info(run_reader_of(trial).storage).framework
+        facts = RunFacts(framework == "xgboost", len(trial.workers()), len(steps))
+        checks = checks_for(facts)
+        rules = [make_rule(check.rule, trial, **parameters_of(check, facts)) for check in checks]
+        evaluated = evaluate_saved(trial, rules)
+        found = [finding for finding in evaluated if not finding.failed]
+        failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
+        places = _places(trial, found)
+    sizes: dict[int, int] = {}
+    for (step, _, _), place in places.items():
+        sizes[step] = max(sizes.get(step, 0), place + 1)
+    allowed = {check.rule: check.allowed_by for check in checks}
+    unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
+    checked = tuple(check.rule for check in checks if check.rule not in failed)
+    return Diagnosis(trial.path, len(steps), tuple(problems(found, checks, places, sizes, steps)), checked, unchecked)
+
+
+def _places(trial: Trial, findings: Iterable[Finding]) -> Places:
+    """Return the places of tensors at the first step of each rule's finding in each tensor."""
+    firsts: dict[tuple[str, str | None, str | None], int] = {}
+    for finding in findings:
+        if finding.step is not None:
+            firsts.setdefault((finding.rule, finding.tensor, finding.worker), finding.step)
+    steps = sorted(set(firsts.values()))
+    if not steps:
+        return {}
+    rows = trial.sql(_PLACES, {"steps": steps}).fetchall()
+    return {(step, name, worker): place for step, name, worker, place in rows}

@@ -1,0 +1,131 @@
+"""The answer of a diagnosis: problems in the order in which they began, and what could not be checked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Findings that have one cause, with the first of them.
+
+    Attributes:
+        rule: Rule that found it first.
+        step: Global step at which it began.
+        mode: Name of the mode of that step.
+        worker: Worker at which it began; None if it is not of one worker.
+        tensor: Tensor in which it began; None if it is not in one tensor.
+        order: Place of the tensor in the execution of its step, from 0; None if it was not saved.
+        tensors_of_step: Number of tensors of that step that have a place.
+        sentence: What the rule said of it.
+        last_step: Last global step at which the same rule found it in the same tensor.
+        tensors: Other tensors in which the same rule found it, in the order in which they followed.
+        explains: Findings of other rules that follow from it, as sentences.
+        advice: What to try.
+        is_note: True if it may well be intended, such as a loss that no longer falls.
+    """
+
+    rule: str
+    step: int | None
+    mode: str | None
+    worker: str | None
+    tensor: str | None
+    order: int | None
+    tensors_of_step: int | None
+    sentence: str
+    last_step: int | None
+    tensors: tuple[str, ...]
+    explains: tuple[str, ...]
+    advice: str
+    is_note: bool
+
+    def __str__(self) -> str:
+        parts = [f"{_when(self.step)}{self.sentence} ({self.rule})."]
+        if self.order is not None:
+            parts.append(f"It is tensor {self.order + 1} of {self.tensors_of_step} in the execution of this step.")
+        if self.last_step is not None and self.last_step != self.step:
+            parts.append(f"It was found until step {self.last_step}.")
+        if self.tensors:
+            parts.append(f"The same was then found in {_listed(self.tensors, 'more tensor')}.")
+        if self.explains:
+            parts.append(f"It explains: {'; '.join(self.explains[:_SHOWN])}{_rest(self.explains)}.")
+        parts.append(f"What to try: {self.advice}.")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """A rule that the data of the run does not allow.
+
+    Attributes:
+        rule: Name of the rule.
+        reason: What is missing, and what to save to have it checked.
+    """
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What went wrong in a run. As text, it is a paragraph for each problem.
+
+    Attributes:
+        run: Path or URL of the run.
+        steps: Number of steps that were evaluated.
+        problems: Problems by the step and the place in its execution at which they began.
+        checked: Names of the rules that were evaluated.
+        unchecked: Rules that could not be evaluated.
+    """
+
+    run: str
+    steps: int
+    problems: tuple[Problem, ...]
+    checked: tuple[str, ...]
+    unchecked: tuple[Unchecked, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """True if there are no problems but notes."""
+        return all(problem.is_note for problem in self.problems)
+
+    def __str__(self) -> str:
+        serious = [problem for problem in self.problems if not problem.is_note]
+        notes = [problem for problem in self.problems if problem.is_note]
+        rules = _count(len(self.checked), "rule")
+        head = f"{self.run}: {_count(len(serious), 'problem')} in {_count(self.steps, 'step')}, by {rules}."
+        if not serious:
+            head = f"{self.run}: no problem in {_count(self.steps, 'step')}, by {rules}."
+        parts = [head]
+        parts += [f"{'First, ' if not number else 'Then, '}{problem}" for number, problem in enumerate(serious)]
+        parts += [f"Note: {problem}" for problem in notes]
+        if self.unchecked:
+            parts.append("Not checked:\n" + "\n".join(f"- {each.rule}: {each.reason}" for each in self.unchecked))
+        return "\n\n".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diagnosis as values of JSON.
+
+        Returns:
+            The attributes by name, and `text`, which is what `str` returns.
+        """
+        return {**asdict(self), "is_healthy": self.is_healthy, "text": str(self)}
+
+
+def _when(step: int | None) -> str:
+    return "" if step is None else f"at step {step}: "
+
+
+def _listed(names: tuple[str, ...], noun: str) -> str:
+    return f"{_count(len(names), noun)}: {', '.join(names[:_SHOWN])}{_rest(names)}"
+
+
+def _rest(names: tuple[str, ...]) -> str:
+    return f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

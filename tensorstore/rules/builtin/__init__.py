@@ -1,0 +1,1 @@
+"""The built-in rules, and what only they share."""

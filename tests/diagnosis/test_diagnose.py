@@ -1,0 +1,184 @@
+"""A diagnosis names what went wrong first, joins what follows from it, and says what it could not check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import TRAIN, Job
+from tensortrial.diagnosis import Diagnosis
+from tensortrial.errors import RunNotFound
+
+COUNTS = ("nan_count", "inf_count", "l2", "abs_mean")
+
+
+def saved(run: Path, steps: int = 40, **changes: Any) -> Diagnosis:
+    """Save a loss and the gradients of three layers. `changes` are the steps from which a tensor has another value."""
+    rng = np.random.default_rng(0)
+    with Job(run) as job:
+        for step in range(steps):
+            values = {f"gradient/layer{number}": rng.standard_normal((8, 8)) for number in range(3)}
+            for name, (first, value) in changes.items():
+                if step >= first and f"gradient/{name}" in values:
+                    values[f"gradient/{name}"] = value(values[f"gradient/{name}"])
+            job.step(values, TRAIN, raw=False, statistics=COUNTS, collections=("gradients",))
+    return tensortrial.diagnose(run)
+
+
+def with_nan(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    value[0, 0] = np.nan
+    return value
+
+
+def test_a_healthy_run_has_no_problems(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = saved(tmp_path)
+    assert not caplog.records  # what the rules lack is in the answer
+    assert (found.problems, found.steps, found.is_healthy) == ((), 40, True)
+    assert {"ExplodingTensor", "VanishingGradient", "GradientNormSpike"} <= set(found.checked)
+    assert str(found).startswith(f"{tmp_path}: no problem in 40 steps")
+
+
+def test_a_nan_explains_every_nan_after_it_and_what_follows(tmp_path: Path) -> None:
+    found = saved(tmp_path, layer1=(20, with_nan), layer2=(21, with_nan), layer0=(25, with_nan))
+    (problem,) = found.problems
+    assert (problem.rule, problem.step, problem.tensor) == ("ExplodingTensor", 20, "gradient/layer1")
+    assert problem.tensors == ("gradient/layer2", "gradient/layer0")
+    assert problem.last_step == 39
+    assert "GradientNormSpike at step 20" in problem.explains[0]
+    assert not found.is_healthy
+    assert "First, at step 20: gradient/layer1 holds 1 NaN" in str(found)
+    assert "What to try: look at the inputs" in str(found)
+
+
+def test_a_spike_explains_the_nan_that_soon_follows_it_and_no_other(tmp_path: Path) -> None:
+    def spike(value: Any) -> Any:
+        return value * 1e6
+
+    soon = saved(tmp_path / "soon", layer1=(20, spike), layer2=(25, with_nan))
+    assert [(each.rule, each.step) for each in soon.problems] == [("GradientNormSpike", 20)]
+    assert "ExplodingTensor at step 25, gradient/layer2 holds 1 NaN" in soon.problems[0].explains
+
+    calls = []
+
+    def once(value: Any) -> Any:
+        calls.append(1)
+        return value * 1e6 if len(calls) == 1 else value
+
+    late = saved(tmp_path / "late", layer1=(15, once), layer2=(35, with_nan))
+    assert [(each.rule, each.step) for each in late.problems] == [("GradientNormSpike", 15), ("ExplodingTensor", 35)]
+    assert "First, at step 15" in str(late)
+    assert "Then, at step 35" in str(late)
+
+
+def test_a_rule_without_data_is_said_to_be_unchecked_with_what_to_save(tmp_path: Path) -> None:
+    reasons = {each.rule: each.reason for each in saved(tmp_path).unchecked}
+    assert "include_collections=['losses']" in reasons["LossSpike"]
+    assert "include_collections=['weights']" in reasons["WeightUpdateRatio"]
+    assert "hook.register_optimizer(optimizer)" in reasons["UpdateRatioOutOfRange"]
+    assert "ReplicaDivergence" not in reasons  # one worker has no replicas
+    assert not any(reason.startswith("cannot run") for reason in reasons.values())
+
+
+def test_problems_begin_in_the_order_of_execution(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from sklearn.datasets import load_digits
+
+    import tensortrial.hooks.pytorch as tt
+
+    torch.manual_seed(0)
+    x, y = (torch.tensor(each) for each in load_digits(return_X_y=True))
+    x = (x / 16).float()
+    layers = [
+        torch.nn.Linear(64, 16),
+        torch.nn.Tanh(),
+        torch.nn.Linear(16, 16),
+        torch.nn.Tanh(),
+        torch.nn.Linear(16, 10),
+    ]
+    model, loss_of = torch.nn.Sequential(*layers), torch.nn.CrossEntropyLoss()
+    hook = tt.Hook(
+        tmp_path,
+        save_all=True,
+        save_config=tt.SaveConfig(save_interval=1),
+        reduction_config=tt.ReductionConfig(norms=["l2"], abs_reductions=["mean"]),
+    )
+    hook.register_module(model)
+    hook.register_loss(loss_of)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(20):
+        if step == 12:
+            with torch.no_grad():
+                model[2].weight[3, 4] = torch.nan
+        rows = slice(step * 64, step * 64 + 64)
+        optimizer.zero_grad()
+        loss_of(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+    hook.close()
+
+    (problem,) = [each for each in tensortrial.diagnose(tmp_path).problems if not each.is_note]
+    assert (problem.step, problem.tensor) == (12, "Sequential_2.weight")
+    assert problem.order is not None
+    assert problem.tensors[:3] == ("2_output_0", "3_input_0", "3_output_0")
+    assert "CrossEntropyLoss_output_0" in problem.tensors
+
+
+def test_a_run_that_is_still_written_is_diagnosed_so_far(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for _ in range(3):
+        job.step({"w": np.array([1.0, np.nan])}, statistics=COUNTS)
+    job.flush()
+    found = tensortrial.diagnose(tensortrial.create_trial(tmp_path))
+    assert [(each.rule, each.step, each.last_step) for each in found.problems] == [("ExplodingTensor", 0, 2)]
+    assert not list(tmp_path.glob("findings/*"))
+    job.close()
+
+
+def test_a_run_without_a_step_and_no_run_at_all(tmp_path: Path) -> None:
+    Job(tmp_path / "empty").close()
+    found = tensortrial.diagnose(tmp_path / "empty")
+    assert (found.steps, found.problems) == (0, ())
+    with pytest.raises(RunNotFound):
+        tensortrial.diagnose(tmp_path / "none")
+
+
+def test_workers_of_data_parallel_training_are_compared(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path, f"worker_{number}", 2) for number in range(2)]
+    for step in range(5):
+        for number, job in enumerate(jobs):
+            value = np.ones(4) + (1e-12 if number and step >= 3 else 0)
+            job.step(
+                {"w": value},
+                raw=False,
+                digest=True,
+                statistics=("l2", "nan_count", "inf_count"),
+                collections=("weights",),
+            )
+    for job in jobs:
+        job.close()
+    found = tensortrial.diagnose(tmp_path)
+    assert [(each.rule, each.step, each.worker) for each in found.problems] == [("ReplicaDivergence", 3, "worker_1")]
+
+
+def test_the_command_prints_the_diagnosis_and_its_status(tmp_path: Path) -> None:
+    pytest.importorskip("click")
+    from click.testing import CliRunner
+
+    from tensortrial.cli.commands import main
+
+    saved(tmp_path / "good")
+    saved(tmp_path / "bad\x1b[31m", layer1=(20, with_nan))
+    good = CliRunner().invoke(main, ["diagnose", str(tmp_path / "good")])
+    assert (good.exit_code, "no problem in 40 steps" in good.output) == (0, True)
+    bad = CliRunner().invoke(main, ["diagnose", str(tmp_path / "bad\x1b[31m")])
+    assert bad.exit_code == 1
+    assert "\x1b" not in bad.output
+    document = json.loads(CliRunner().invoke(main, ["diagnose", "--json", str(tmp_path / "bad\x1b[31m")]).output)
+    assert document["problems"][0]["tensor"] == "gradient/layer1"
+    assert document["text"].endswith(document["unchecked"][-1]["reason"])
+    missing = CliRunner().invoke(main, ["diagnose", str(tmp_path / "none")])
+    assert missing.exit_code == 2
