@@ -28,20 +28,31 @@ def drawn_of(column: pa.ChunkedArray, names: Sequence[str], step: Integers, save
     for row, (value, name) in enumerate(zip(column.to_pylist(), names, strict=True)):
         if value is None or step[row] < 0:
             continue
-        edges, counts = _edges(value), value["values"] or []
+        if (counted := edges_and_counts(value)) is not None:
+            yield Drawn(name, int(step[row]), int(saved_at[row]), *counted)
+
+
+def edges_and_counts(value: Mapping[str, Any]) -> tuple[list[float], list[int]] | None:
+    """Return the edges and the counts of a histogram; None if it is none."""
+    counts = value.get("values") or []
+    try:
+        edges = _edges(value, len(counts))
         if len(edges) == len(counts) + 1 > 1 and all(_is_count(count) for count in counts):
-            yield Drawn(name, int(step[row]), int(saved_at[row]), edges, [int(count) for count in counts])
+            return edges, [int(count) for count in counts]
+    except (TypeError, ValueError, KeyError, OverflowError):
+        pass
+    return None
 
 
-def _edges(value: Mapping[str, Any]) -> list[float]:
+def _edges(value: Mapping[str, Any], length: int) -> list[float]:
     edges = value.get("bins") or value.get("edges")
     if edges:
         return [float(edge) for edge in edges]
     packed = value.get("packedBins")
-    if not packed:
+    if not packed or packed["count"] != length:
         return []
     # Bins of equal width, by the first edge, the width and the number of bins.
-    return [float(edge) for edge in packed["min"] + packed["size"] * np.arange(packed["count"] + 1)]
+    return [float(edge) for edge in packed["min"] + packed["size"] * np.arange(length + 1)]
 
 
 def _is_count(value: Any) -> bool:

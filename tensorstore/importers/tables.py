@@ -56,10 +56,23 @@ def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
 def read_table(storage: Storage, path: str) -> pa.Table:
     """Return a table. Raises CorruptFile for a file that is neither CSV with a header nor Parquet."""
     data, url = storage.read(path), f"{storage.url}/{path}"
+    if not path.lower().endswith(".parquet"):
+        return csv_of(data, url)
     try:
-        table = pq.read_table(pa.BufferReader(data)) if path.lower().endswith(".parquet") else _read_csv(data, url)
+        return _checked(pq.read_table(pa.BufferReader(data)), url)
     except (pa.ArrowException, OSError) as exc:
         raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
+
+
+def csv_of(data: bytes, url: str) -> pa.Table:
+    """Return the table in the text of a CSV file. Raises CorruptFile, which names `url`, if it is none."""
+    try:
+        return _checked(_read_csv(data, url), url)
+    except (pa.ArrowException, OSError) as exc:
+        raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
+
+
+def _checked(table: pa.Table, url: str) -> pa.Table:
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")

@@ -1,80 +1,38 @@
-"""The import of what Weights & Biases exports.
-
-That is the history of a run, in Parquet or CSV, and the CSV of a chart.
-
-from tensortrial.importers.wandb import import_runs
-
-import_runs("run-abc123-history:v0", "runs/abc123")
-"""
+"""What Weights & Biases exports: the history of a run, in Parquet or CSV, and the CSV of a chart."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
-from ..errors import CorruptFile
-from ..storage.open import Storage, open_storage
-from .metrics import Points, Report, import_points, joined, log
-from .tables import find_tables, points_of_columns, read_table, steps_of, times_of, url_below
+from ...errors import CorruptFile
+from ...storage.open import Storage, open_storage
+from ..metrics import Points, Report, import_points, joined
+from ..tables import find_tables, points_of_columns, read_table, steps_of, times_of, url_below
+from ..tracked_runs import ImportOptions
 
 _STEP, _TIME = "_step", "_timestamp"
 _BOUNDS = ("__MIN", "__MAX")
 
 
-def import_runs(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    metadata: Mapping[str, Any] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    progress: bool = True,
-    report: Report = log,
-) -> list[str]:
-    """Import W&B's export at `source`, a file or a folder.
-
-    - The history of a run, with its columns `_step` and `_timestamp`: the Parquet files of its artifact `…-history`, or
-      `run.history()` as CSV. The files of one folder are one run, made at `target`; those of folders below it are
-      runs in folders of `target` with the same names.
-    - The CSV of a chart, with a column `RUN - METRIC` for each of several runs: each becomes a run in a folder of
-      `target`. Its columns with the smallest and the largest value of a point are left out.
-
-    Everything but numbers and histograms, such as media, is left out and passed to `report`. Calling it again continues
-    an interrupted import, or adds later steps.
-
-    Args:
-        source: A file or a folder, as a path or a URL.
-        target: Where the runs go.
-        metadata: Metadata of the runs.
-        storage_options: The options of the storage of source and target.
-        progress: Show a progress bar on a terminal.
-        report: Receives a sentence about each thing that was left out. By default it is logged.
-
-    Returns:
-        The paths of the imported runs.
-
-    Raises:
-        RunNotFound: The source is missing.
-        CorruptFile: The source is not an export of W&B.
-        RunExists: A target holds another run.
-    """
-    storage, paths = find_tables(source, storage_options)
+def import_exports(source: str | os.PathLike[str], options: ImportOptions) -> list[str]:
+    """Import an export, a file or a folder, and return the paths of its runs."""
+    storage, paths = find_tables(source, options.storage_options)
     runs: dict[str, list[Points]] = {}
     for path in paths:
-        for run, points in _points(storage, path, report).items():
+        for run, points in _points(storage, path, options.report).items():
             runs.setdefault(run, []).append(points)
     if not any(len(points) for parts in runs.values() for points in parts):
         raise CorruptFile(storage.url, "this export of W&B has no number that could be imported")
     return [
         import_points(
-            joined(parts, metadata),
+            joined(parts, options.metadata),
             url_below(storage.url, run),
             "wandb",
-            open_storage(url_below(target, run), storage_options),
-            progress,
-            report,
+            open_storage(url_below(options.target, run), options.storage_options),
+            options.progress,
+            options.report,
         )
         for run, parts in runs.items()
     ]

@@ -1,0 +1,109 @@
+"""JSON and YAML of other programs, which nothing trusts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import CorruptFile, MissingExtra
+
+_PYTHON = "tag:yaml.org,2002:python/"
+_MOST_PARTS = 1_000_000
+_DEEPEST = 64
+
+
+def json_of(text: bytes | str, path: str) -> Any:
+    """Return what a JSON text says. Raises CorruptFile, which names `path`, if it is not JSON."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise CorruptFile(path, f"this is not JSON: {exc}") from exc
+    if _depth(found) > _DEEPEST:
+        raise CorruptFile(path, f"its values are nested more than {_DEEPEST} deep")
+    return found
+
+
+def yaml_of(text: bytes, path: str) -> dict[str, Any]:
+    """Return the mapping that a YAML text holds; an empty one for an empty text.
+
+    No object is made of it: tuples become lists, and other objects of Python their names.
+
+    Raises:
+        CorruptFile: It is not YAML, or not a mapping, or its references repeat it without end.
+        MissingExtra: PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ImportError as exc:
+        raise MissingExtra("PyYAML", "yaml", f"reading {path}") from exc
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Reads plain values only."""
+
+    Loader.add_multi_constructor(_PYTHON, _plain)
+    try:
+        found = yaml.load(text, Loader)  # a SafeLoader
+        _check_size(found)
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as exc:
+        raise CorruptFile(path, f"this is not YAML: {exc}") from exc
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise CorruptFile(path, f"it must hold a mapping, and holds {type(found).__name__}")
+    if _depth(found) > _DEEPEST:
+        raise CorruptFile(path, f"its values are nested more than {_DEEPEST} deep")
+    return found
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level and depth <= _DEEPEST:
+        inner = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [each for part in inner for each in part]
+        depth += bool(inner)
+    return depth
+
+
+def _plain(loader: Any, suffix: str, node: Any) -> Any:
+    if suffix == "tuple":
+        return loader.construct_sequence(node, deep=True)
+    return suffix
+
+
+def _check_size(value: Any) -> None:
+    """Raise ValueError if the value, written out with what its references repeat, is large or endless."""
+    sizes: dict[int, int | None] = {}
+
+    def size(part: Any) -> int:
+        if not isinstance(part, dict | list):
+            return 1
+        if id(part) in sizes:
+            known = sizes[id(part)]
+            if known is None:
+                raise ValueError("it contains itself")
+            return known
+        sizes[id(part)] = None
+        total = 1 + sum(size(each) for each in (part.values() if isinstance(part, dict) else part))
+        if total > _MOST_PARTS:
+            raise ValueError(f"its references repeat more than {_MOST_PARTS} values")
+        sizes[id(part)] = total
+        return total
+
+    size(value)
+
+
+def text_of(value: Any) -> str | None:
+    """Return a value that must be a text, with what Unicode lacks replaced; None if it is none, or empty."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None
+
+
+def clean(value: Any) -> Any:
+    """Return a value of JSON with every text as UTF-8 can hold it."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {clean(str(key)): clean(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(each) for each in value]
+    return value

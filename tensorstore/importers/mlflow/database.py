@@ -1,0 +1,108 @@
+"""MLflow's store in SQLite."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from ...errors import ConfigurationError, RunNotFound
+from ...storage.open import open_storage
+from ..metrics import Points, Report
+from ..sqlite import Database, local_file
+from ..tracked_runs import TrackedRun
+from .run import Logged, MLflowRun, with_artifacts
+
+_TABLES = {
+    "experiments": ("experiment_id", "name"),
+    "runs": ("run_uuid", "experiment_id", "status", "start_time", "end_time", "lifecycle_stage", "artifact_uri"),
+    "metrics": ("run_uuid", "key", "value", "timestamp", "step", "is_nan"),
+    "params": ("run_uuid", "key", "value"),
+    "tags": ("run_uuid", "key", "value"),
+}
+# SQLite has no infinity for MLflow: it stores the largest number.
+_INFINITY = 1.7976931348623157e308
+
+
+def runs_of_database(source: str, artifacts: bool, report: Report) -> Iterator[TrackedRun]:
+    """Yield the runs in an SQLite file. Raises RunNotFound if it has none, CorruptFile if it is not one of MLflow's."""
+    database = Database(local_file(source), "a store of MLflow", _TABLES)
+    try:
+        yield from _runs(database, artifacts, report)
+    finally:
+        database.close()
+
+
+def _runs(database: Database, artifacts: bool, report: Report) -> Iterator[TrackedRun]:
+    name = "r.name" if "name" in database.columns["runs"] else "NULL"
+    rows = list(
+        database.rows(
+            f"SELECT r.run_uuid, e.name, {name}, r.status, r.start_time, r.end_time, r.artifact_uri, r.lifecycle_stage "
+            "FROM runs r LEFT JOIN experiments e USING (experiment_id) ORDER BY r.start_time, r.run_uuid"
+        )
+    )
+    if not rows:
+        raise RunNotFound(database.path, "this store of MLflow has no run")
+    for run_id, experiment, run_name, status, started_at, ended_at, artifact_uri, stage in rows:
+        source = f"{database.path}/{run_id}"
+        if stage == "deleted":
+            report(f"{source}: this run, because it was deleted")
+            continue
+        run = MLflowRun(str(run_id), str(experiment or ""), run_name, status, started_at, ended_at)
+        folder = _local(artifact_uri) if artifacts else None
+        read = partial(_read, database, run, source, folder, report)
+        yield TrackedRun((run.experiment, run.run_id), source, read)
+
+
+def _read(database: Database, run: MLflowRun, source: str, artifacts: str | None, report: Report) -> Points:
+    numbers = database.rows(
+        "SELECT timestamp, key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid",
+        run.run_id,
+    )
+    logged = [
+        Logged(_whole(time), str(key), step, float("nan") if is_nan else _infinite(value))
+        for time, key, step, value, is_nan in numbers
+    ]
+    whole = MLflowRun(
+        run.run_id,
+        run.experiment,
+        run.name or _texts(database, "tags", run).get("mlflow.runName"),
+        run.status,
+        run.started_at,
+        run.ended_at,
+        _texts(database, "params", run),
+        _texts(database, "tags", run),
+    )
+    points = whole.points(logged, source, report)
+    if artifacts is None:
+        return points
+    try:
+        return with_artifacts(points, open_storage(artifacts, follow_links=True), report)
+    except ConfigurationError as exc:
+        report(f"{source}: its artifacts: {exc}")
+        return points
+
+
+def _texts(database: Database, table: str, run: MLflowRun) -> dict[str, str]:
+    rows = database.rows(f"SELECT key, value FROM {table} WHERE run_uuid = ?", run.run_id)
+    return {str(key): str(value) for key, value in rows}
+
+
+def _whole(time: Any) -> int:
+    return time if isinstance(time, int) else 0
+
+
+def _infinite(value: Any) -> Any:
+    if isinstance(value, float) and abs(value) == _INFINITY:
+        return value * 10
+    return value
+
+
+def _local(uri: Any) -> str | None:
+    """Return the folder of artifacts, if it is a path or a file URI."""
+    text = str(uri or "")
+    if text.startswith("file://"):
+        return unquote(text.removeprefix("file://"))
+    return text if os.path.isabs(text) else None

@@ -1,0 +1,101 @@
+"""What both stores of MLflow keep about a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from ...errors import CorruptFile
+from ...storage.open import Storage
+from ..metrics import Points, Report, joined
+from ..point_list import PointList
+from ..tables import KINDS, column_like, points_of_columns, read_table, steps_of, times_of
+
+_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+_LATEST = 8_000_000_000_000  # milliseconds; a time after 2200 is garbage
+
+
+class Logged(NamedTuple):
+    """A number that a run logged."""
+
+    time: int
+    """Milliseconds since 1970, UTC."""
+    name: str
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class MLflowRun:
+    """A run of MLflow."""
+
+    run_id: str
+    experiment: str
+    name: str | None = None
+    status: Any = None
+    """A name, or its number."""
+    started_at: Any = None
+    """Milliseconds since 1970, UTC."""
+    ended_at: Any = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def points(self, logged: Iterable[Logged], path: str, report: Report) -> Points:
+        """Return what it logged, with its metadata."""
+        found = PointList(path, report)
+        # Each metric has a file of its own: of two numbers of a step, the one that was logged later counts.
+        for number in sorted(logged, key=lambda number: number.time):
+            found.add(number.name, number.step, number.value, _nanoseconds(number.time))
+        return found.points({**self.params, "mlflow": self._about()})
+
+    def _about(self) -> dict[str, Any]:
+        about = {
+            "run_id": self.run_id,
+            "experiment": self.experiment,
+            "run_name": self.name,
+            "status": _STATUS.get(self.status, self.status),
+            "started_at": _time(self.started_at),
+            "ended_at": _time(self.ended_at),
+            "tags": dict(self.tags),
+        }
+        return {key: value for key, value in about.items() if value not in (None, {})}
+
+
+def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
+    """Return the points together with those of the tables in a folder of artifacts."""
+    parts = [points]
+    for path in sorted(_below(storage, "", depth=8)):
+        url = f"{storage.url}/{path}"
+        try:
+            table = read_table(storage, path)
+            step, time = column_like(table, ("step", "global_step", "epoch")), column_like(table, ("timestamp",))
+            if step is None:
+                report(f"{url}: this table, because it has no column step, global_step or epoch")
+                continue
+            names = {column: f"{path}/{column}" for column in table.column_names if column not in (step, time)}
+            times = times_of(table[time] if time else None, len(table))
+            parts.append(points_of_columns(table, names, steps_of(table[step], url), times, url, report))
+        except CorruptFile as exc:
+            report(str(exc))
+    return joined(parts)
+
+
+def _below(storage: Storage, folder: str, depth: int) -> Iterable[str]:
+    for name in storage.list(folder):
+        path = f"{folder}/{name}" if folder else name
+        if name.lower().endswith(KINDS):
+            yield path
+        elif depth:
+            yield from _below(storage, path, depth - 1)
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return milliseconds * 1_000_000 if 0 < milliseconds < _LATEST else 0
+
+
+def _time(milliseconds: Any) -> str | None:
+    if not isinstance(milliseconds, int) or not 0 < milliseconds < _LATEST:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()

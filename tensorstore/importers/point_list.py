@@ -1,0 +1,151 @@
+"""The points of one run, as a reader finds them: one number at a time, of which not every one can be kept."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .documents import clean
+from .histograms import edges_and_counts
+from .metrics import Drawn, Points, Report
+
+# A run numbers its folders with twelve digits.
+_STEPS_END = 10**12
+_HISTOGRAMS = {"histogram", "trackio.histogram"}
+
+
+class PointList:
+    """Collects the points of one run in the order in which they were logged.
+
+    Args:
+        path: Where they come from, for messages.
+        report: Receives a sentence about each kind of thing that is left out.
+    """
+
+    def __init__(self, path: str, report: Report) -> None:
+        self._path, self._report = path, report
+        self._names: dict[str, int | None] = {}
+        self._usable = 0
+        self._name, self._step, self._saved_at = array("q"), array("q"), array("q")
+        self._value = array("d")
+        self._drawn: list[Drawn] = []
+        self._others = Counter[str]()
+        self._stepless = Counter[str]()
+
+    def add(self, name: str, step: Any, value: Any, saved_at: int = 0) -> None:
+        """Add a value.
+
+        Args:
+            name: Its name.
+            step: Its step, which must be a whole number from 0 to 1e12.
+            value: A number. Anything else is left out and reported.
+            saved_at: Nanoseconds since 1970, UTC; 0 if unknown.
+        """
+        number = _number(value)
+        if number is None:
+            self._others[name] += 1
+            return
+        index = self._index(name)
+        if index is None:
+            return
+        if not _is_step(step):
+            self._stepless[str(step)[:40]] += 1
+            return
+        self._name.append(index)
+        self._step.append(int(step))
+        self._value.append(number)
+        self._saved_at.append(saved_at)
+
+    def add_nested(
+        self, values: Mapping[str, Any], step: Any, saved_at: int = 0, ignored: frozenset[str] = frozenset()
+    ) -> None:
+        """Add the values of a step, of which some may be mappings: `{"a": {"b": 1}}` is `a.b`, or a histogram."""
+        for name, value in _flat(values):
+            if name in ignored:
+                continue
+            if isinstance(value, Mapping):
+                self._add_drawn(name, step, value, saved_at)
+            else:
+                self.add(name, step, value, saved_at)
+
+    def points(self, metadata: Mapping[str, Any]) -> Points:
+        """Return the points with the metadata of their run, and report what was left out."""
+        self._report_left_out()
+        names = [clean(name) for name, index in self._names.items() if index is not None]
+        points = Points(
+            names,
+            np.array(self._name, np.int64),
+            np.array(self._step, np.int64),
+            np.array(self._value, np.float64),
+            np.array(self._saved_at, np.int64),
+            clean(metadata),
+            self._drawn,
+        )
+        if superseded := _superseded(points):
+            self._report(f"{self._path}: {superseded} numbers, because later ones have the same name and step")
+        return points
+
+    def _index(self, name: str) -> int | None:
+        if name not in self._names:
+            usable = bool(name) and clean(name) == name
+            if not usable:
+                self._report(f"{self._path}: the values of {name!r}, which cannot be the name of a tensor")
+            self._names[name] = self._usable if usable else None
+            self._usable += usable
+        return self._names[name]
+
+    def _add_drawn(self, name: str, step: Any, value: Mapping[str, Any], saved_at: int) -> None:
+        counted = edges_and_counts(value) if value.get("_type") in _HISTOGRAMS else None
+        if counted is None or not name or clean(name) != name:
+            self._others[name] += 1
+        elif not _is_step(step):
+            self._stepless[str(step)[:40]] += 1
+        else:
+            self._drawn.append(Drawn(name, int(step), saved_at, *counted))
+
+    def _report_left_out(self) -> None:
+        if self._others:
+            some = ", ".join(map(repr, list(self._others)[:3])) + (", …" if len(self._others) > 3 else "")
+            self._report(f"{self._path}: {self._others.total()} values that are no numbers, of {some}")
+        if self._stepless:
+            first = next(iter(self._stepless))
+            count = self._stepless.total()
+            self._report(f"{self._path}: {count} values whose step is no whole number from 0 to 1e12, such as {first}")
+
+
+def _flat(values: Mapping[str, Any], depth: int = 16) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and "_type" not in value and depth:
+            for inner, each in _flat(value, depth - 1):
+                yield f"{key}.{inner}", each
+        else:
+            yield key, value
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    return None
+
+
+def _is_step(step: Any) -> bool:
+    return isinstance(step, int | float) and math.isfinite(step) and step == int(step) and 0 <= step < _STEPS_END
+
+
+def _superseded(points: Points) -> int:
+    """Return how many numbers differ from a later one of the same name and step."""
+    order = np.lexsort((points.name, points.step))
+    step, name, value = points.step[order], points.name[order], points.value[order]
+    same = (step[1:] == step[:-1]) & (name[1:] == name[:-1])
+    changed = (value[1:] != value[:-1]) & ~(np.isnan(value[1:]) & np.isnan(value[:-1]))
+    return int(np.count_nonzero(same & changed))

@@ -1,0 +1,103 @@
+"""SQLite files of other programs, which may be damaged or hostile, or be written to at this moment."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import ConfigurationError, CorruptFile, RunNotFound, StorageError
+
+_MAGIC = b"SQLite format 3\0"
+ENDINGS = (".db", ".sqlite", ".sqlite3")
+
+
+def local_file(source: str | os.PathLike[str]) -> Path:
+    """Return the path of an SQLite file. Raises ConfigurationError for a URL, RunNotFound if it is missing."""
+    text = os.fspath(source)
+    if "://" in text:
+        raise ConfigurationError(f"an SQLite file can be read from a disk only: copy {text} to one")
+    path = Path(text).absolute()
+    if not path.is_file():
+        raise RunNotFound(str(path), "there is no such file")
+    return path
+
+
+def is_sqlite(source: str | os.PathLike[str]) -> bool:
+    """Return whether a path is meant as that of an SQLite file: by its name, or by what the file begins with."""
+    text = os.fspath(source)
+    if text.lower().endswith(ENDINGS):
+        return True
+    try:
+        with open(text, "rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+class Database:
+    """An SQLite file, opened to read.
+
+    Args:
+        path: The file.
+        kind: What it should be, for messages.
+        tables: The columns that are needed, by table.
+
+    Raises:
+        CorruptFile: It is not an SQLite file, or lacks a table or a column.
+        StorageError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path, kind: str, tables: Mapping[str, Sequence[str]]) -> None:
+        self.path = str(path)
+        with self._errors():
+            with path.open("rb") as file:
+                head = file.read(len(_MAGIC))
+            if head != _MAGIC:
+                raise CorruptFile(self.path, "this is not an SQLite file")
+            # Read-only. A writer in between does not disturb: each statement reads one state.
+            self._connection = sqlite3.connect(f"file:{quote(self.path)}?mode=ro", uri=True, timeout=10)
+            self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            self._connection.execute("PRAGMA cell_size_check = ON")
+            self.columns = self._columns()
+        for table, columns in tables.items():
+            missing = [column for column in columns if column not in self.columns.get(table, ())]
+            if missing:
+                self.close()
+                what = f"the column {missing[0]!r} of the table" if table in self.columns else "the table"
+                raise CorruptFile(self.path, f"this is not {kind}: it lacks {what} {table!r}")
+
+    def rows(self, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a SELECT. Raises CorruptFile where the file is damaged."""
+        with self._errors():
+            yield from self._connection.execute(sql, parameters)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _columns(self) -> dict[str, list[str]]:
+        # Real tables only: a view would run whatever the file says.
+        tables = self._connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        ).fetchall()
+        info = "SELECT name FROM pragma_table_info(?)"
+        return {name: [column for (column,) in self._connection.execute(info, (name,))] for (name,) in tables}
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as exc:
+            raise StorageError(
+                self.path, f"SQLite cannot read it: {exc}; if another program uses it, try again"
+            ) from exc
+        except (sqlite3.Error, OverflowError) as exc:
+            raise CorruptFile(self.path, f"SQLite cannot read it: {exc}") from exc
+        except OSError as exc:
+            raise StorageError(self.path, f"it cannot be read: {exc.strerror}") from exc

@@ -1,0 +1,89 @@
+"""The runs that an experiment tracker kept, each on its way into a run of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import CorruptFile
+from ..format.schema import checked_metadata
+from ..storage.open import open_storage
+from .metrics import Points, Report, import_points
+
+_LONGEST = 200  # bytes of a folder's name, of the 255 that file systems allow
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run in the store of a tracker."""
+
+    folders: tuple[str, ...]
+    """Its names from the outermost, such as project and run, which name its folders below the target.
+
+    None if it goes to the target itself.
+    """
+    source: str
+    """What identifies it, for messages and for a later import of the same run."""
+    read: Callable[[], Points]
+    """Reads it. Raises CorruptFile."""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What every importer of a tracker's runs accepts."""
+
+    target: str | os.PathLike[str]
+    metadata: Mapping[str, Any] | None
+    storage_options: Mapping[str, Any] | None
+    progress: bool
+    report: Report
+
+
+def import_tracked(runs: Iterable[TrackedRun], tool: str, options: ImportOptions) -> list[str]:
+    """Import runs one after another, and return their paths.
+
+    A run that cannot be read, or has no number, is reported, and does not keep others from being imported.
+
+    Raises:
+        CorruptFile: There is no number in any of them.
+        RunExists: A target holds another run.
+    """
+    extra = checked_metadata(options.metadata)
+    made, damage = list[str](), list[CorruptFile]()
+    for run in runs:
+        try:
+            points = run.read()
+            if not len(points):
+                raise CorruptFile(run.source, "this run has no number that could be imported")
+        except CorruptFile as exc:
+            damage.append(exc)
+            if len(damage) > 1 or made:
+                options.report(str(exc))
+            continue
+        if damage and not made:
+            options.report(str(damage[0]))
+        points = replace(points, metadata={**checked_metadata(points.metadata), **extra})
+        target = open_storage(_below(options.target, run.folders), options.storage_options)
+        made.append(import_points(points, run.source, tool, target, options.progress, options.report))
+    if damage and not made:
+        raise damage[0]
+    return made
+
+
+def _below(target: str | os.PathLike[str], folders: Iterable[str]) -> str:
+    return "/".join([os.fspath(target).rstrip("/"), *map(folder_name, folders)])
+
+
+def folder_name(name: str) -> str:
+    """Return a name as that of one folder: nothing in it leads elsewhere, and no two names have one folder."""
+    quoted = quote(name.encode("utf-8", "surrogateescape"), safe=" =,+@~()") or "%"
+    if quoted.startswith("."):
+        quoted = "%2E" + quoted[1:]
+    if len(quoted) > _LONGEST:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        quoted = f"{quoted[: _LONGEST - 20].rstrip('%')}-{digest}"
+    return quoted

@@ -1,0 +1,7 @@
+"""The import of Weights & Biases: what it exports, and the .wandb files of its runs."""
+
+from __future__ import annotations
+
+from .job import import_runs
+
+__all__ = ["import_runs"]

@@ -1,0 +1,115 @@
+"""The messages in .wandb files that tell what a run logged, as protocol buffers of wandb_internal.proto."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ...errors import CorruptFile
+from ...tfevents.wire import Value, fields, message, signed
+from ..documents import json_of
+
+# Fields of Record.
+HISTORY, CONFIG, STATS, RUN, EXIT = 2, 5, 7, 17, 18
+_RUN_TEXTS = {1: "run_id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 8: "name", 9: "notes", 13: "host"}
+_RUN_CONFIG, _RUN_TAG, _RUN_STARTED_AT = 4, 10, 17
+_LATEST = 8e9  # seconds; a time after 2200 is garbage
+
+
+def history_of(body: memoryview, path: str) -> tuple[dict[str, Any], int | None]:
+    """Return the values of a history message, nested as they were logged, and its step if it has one."""
+    values: dict[str, Any] = {}
+    step = None
+    for field, value in fields(body):
+        if field == 1:
+            _put(values, *_item(message(value), path))
+        elif field == 2:
+            step = next((_int(number) for inner, number in fields(message(value)) if inner == 1), 0)
+    return values, step
+
+
+def update_config(config: dict[str, Any], body: memoryview, path: str) -> None:
+    """Apply a message that changes the configuration."""
+    for field, value in fields(body):
+        if field in (1, 2):
+            keys, found = _item(message(value), path)
+            if field == 1:
+                _put(config, keys, found)
+            elif keys:
+                config.pop(keys[0], None)
+
+
+def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a run's message says about it, and its configuration."""
+    about: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    for field, value in fields(body):
+        if field in _RUN_TEXTS:
+            about[_RUN_TEXTS[field]] = _text(value)
+        elif field == _RUN_TAG:
+            about.setdefault("tags", []).append(_text(value))
+        elif field == _RUN_CONFIG:
+            update_config(config, message(value), path)
+        elif field == _RUN_STARTED_AT:
+            seconds = next((_int(number) for inner, number in fields(message(value)) if inner == 1), 0)
+            if 0 < seconds < _LATEST:
+                about["started_at"] = datetime.fromtimestamp(seconds, UTC).isoformat()
+    return about, config
+
+
+def exit_code_of(body: memoryview) -> int:
+    """Return the exit code of a run."""
+    return next((_int(value) for field, value in fields(body) if field == 1), 0)
+
+
+def _item(body: memoryview, path: str) -> tuple[list[str], Any]:
+    """Return the keys of a value, from the outermost, and the value."""
+    key, nested, found = "", list[str](), None
+    for field, value in fields(body):
+        if field == 1:
+            key = _text(value)
+        elif field == 2:
+            nested.append(_text(value))
+        elif field in (8, 16):
+            found = json_of(_text(value), path)
+        elif field == 4:
+            found = bool(value)
+        elif field == 5:
+            # An sint64: the lowest bit is the sign.
+            number = value if isinstance(value, int) else 0
+            found = (number >> 1) ^ -(number & 1)
+        elif field == 6:
+            found = _double(value)
+        elif field == 7:
+            found = _text(value)
+    return nested or [key], found
+
+
+def _put(values: dict[str, Any], keys: list[str], found: Any) -> None:
+    for key in keys[:-1]:
+        inner = values.get(key)
+        if not isinstance(inner, dict):
+            inner = values[key] = {}
+        values = inner
+    last = keys[-1]
+    if isinstance(found, Mapping) and isinstance(values.get(last), dict):
+        values[last].update(found)
+    else:
+        values[last] = found
+
+
+def _text(value: Value) -> str:
+    return str(message(value), "utf-8", "replace")
+
+
+def _int(value: Value) -> int:
+    if not isinstance(value, int):
+        raise CorruptFile("", "a number is missing in a message")
+    return signed(value)
+
+
+def _double(value: Value) -> float:
+    (number,) = struct.unpack("<d", message(value))
+    return float(number)

@@ -1,0 +1,127 @@
+"""The runs in .wandb files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...errors import CorruptFile, RunNotFound
+from ...storage.open import Storage, open_storage
+from ...tfevents.wire import fields, message
+from ..metrics import Points, Report
+from ..point_list import PointList
+from ..tracked_runs import TrackedRun
+from . import messages
+from .log_file import records
+
+_ENDING = ".wandb"
+_LATEST_LINK = "latest-run"
+_IGNORED = frozenset({"_step", "_timestamp"})
+_LATEST = 8e9  # seconds; a time after 2200 is garbage
+_SHOWN = 3
+
+
+def find_runs(
+    source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, report: Report
+) -> list[TrackedRun]:
+    """Return the runs of a .wandb file, or of a folder of them; none for another file or folder."""
+    text = os.fspath(source).rstrip("/")
+    folder, _, name = text.rpartition("/")
+    if name.lower().endswith(_ENDING):
+        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options, follow_links=True)
+        if name not in storage.list(""):
+            raise RunNotFound(text, "there is no such file")
+        return [_run((), storage, [name], report)]
+    storage = open_storage(text, storage_options, follow_links=True)
+    runs: dict[str, list[str]] = {}
+    for path in sorted(_below(storage, "", depth=3)):
+        run_id = path.rpartition("/")[2][: -len(_ENDING)].removeprefix("run-")
+        runs.setdefault(run_id, []).append(path)
+    alone = len(runs) == 1 and all("/" not in path for paths in runs.values() for path in paths)
+    return [_run(() if alone else (run_id,), storage, paths, report) for run_id, paths in runs.items()]
+
+
+def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
+    for name in storage.list(folder):
+        path = f"{folder}/{name}" if folder else name
+        if name.lower().endswith(_ENDING):
+            yield path
+        elif depth and name != _LATEST_LINK and not name.startswith("."):
+            yield from _below(storage, path, depth - 1)
+
+
+def _run(folders: tuple[str, ...], storage: Storage, paths: Sequence[str], report: Report) -> TrackedRun:
+    source = f"{storage.url}/{paths[0]}"
+    return TrackedRun(folders, source, partial(_read, storage, paths, source, report))
+
+
+def _read(storage: Storage, paths: Sequence[str], source: str, report: Report) -> Points:
+    reader = _RunReader(source, report)
+    damage: CorruptFile | None = None
+    for path in paths:
+        try:
+            reader.read(storage.read(path), f"{storage.url}/{path}")
+        except CorruptFile as exc:
+            if len(paths) == 1:
+                raise
+            damage = exc
+            report(str(exc))
+    points = reader.points()
+    if damage is not None and not len(points):
+        raise damage
+    return points
+
+
+class _RunReader:
+    """Reads the files of one run, from the oldest."""
+
+    def __init__(self, source: str, report: Report) -> None:
+        self._source, self._report = source, report
+        self._points = PointList(source, report)
+        self._about: dict[str, Any] = {}
+        self._config: dict[str, Any] = {}
+        self._stats = 0
+
+    def read(self, data: bytes, url: str) -> None:
+        """Read a file. What is damaged in it is reported."""
+        damage = list[str]()
+        for record in records(data, url, damage.append):
+            try:
+                for field, body in fields(record):
+                    if not isinstance(body, int):
+                        self._take(field, message(body), url)
+            except (ValueError, RecursionError) as exc:  # a CorruptFile is one
+                damage.append(str(exc))
+        if damage:
+            more = f", and {len(damage) - _SHOWN} more" if len(damage) > _SHOWN else ""
+            self._report(f"{url}: {'; '.join(damage[:_SHOWN])}{more}")
+
+    def points(self) -> Points:
+        """Return what was logged, with the configuration."""
+        if self._stats:
+            self._report(f"{self._source}: {self._stats} records of the machine's load")
+        config = {key: value for key, value in self._config.items() if key != "_wandb"}
+        about = {key: value for key, value in self._about.items() if value not in ("", [])}
+        return self._points.points({**config, "wandb": about})
+
+    def _take(self, field: int, body: memoryview, url: str) -> None:
+        if field == messages.HISTORY:
+            self._log(*messages.history_of(body, url))
+        elif field == messages.RUN:
+            about, config = messages.run_of(body, url)
+            self._about.update(about)
+            self._config.update(config)
+        elif field == messages.CONFIG:
+            messages.update_config(self._config, body, url)
+        elif field == messages.EXIT:
+            self._about["exit_code"] = messages.exit_code_of(body)
+        elif field == messages.STATS:
+            self._stats += 1
+
+    def _log(self, values: Mapping[str, Any], step: int | None) -> None:
+        time = values.get("_timestamp")
+        known = isinstance(time, int | float) and 0 < time < _LATEST
+        saved_at = round(float(time or 0) * 1e6) * 1000 if known else 0
+        self._points.add_nested(values, values.get("_step", step), saved_at, _IGNORED)
