@@ -198,7 +198,7 @@ def open_target(url: str, options: Mapping[str, Any]) -> Target:
         near = difflib.get_close_matches(scheme, _TARGETS, 1) or sorted(_TARGETS)
         raise ExportError(shown(url), f"unknown target: the URL of a target begins with {_or(near)}")
     module, name = _TARGETS[scheme]
-    kind: Callable[..., Target] = getattr(import_module(f".{module}", __package__), name)
+    kind: Callable[..., Target] = getattr(import_module(f".targets.{module}", __package__), name)
     _check_options(scheme, kind, options)
     return kind(url, **options)
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from support.export_conformance import ExportConformance, write_run, write_step
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, ExportError
-from tensortrial.exports import delta
+from tensortrial.exports.targets import delta
 
 
 class TestDelta(ExportConformance):

@@ -19,8 +19,8 @@ from support.runs import Job
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.json_text import as_json
-from tensortrial.exports.parquet_file import write_parquet
 from tensortrial.exports.tables import SCHEMAS, encoded
+from tensortrial.exports.targets.parquet_file import write_parquet
 
 
 class FolderConformance(ExportConformance):

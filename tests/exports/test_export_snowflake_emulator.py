@@ -89,9 +89,9 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     dbapi.connect = lambda **settings: Connection(tmp_path / "emulator", **settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "adbc_driver_manager", manager)
     monkeypatch.setitem(sys.modules, "adbc_driver_snowflake", driver)
-    monkeypatch.delitem(sys.modules, "tensortrial.exports.snowflake", raising=False)
+    monkeypatch.delitem(sys.modules, "tensortrial.exports.targets.snowflake", raising=False)
     yield
-    sys.modules.pop("tensortrial.exports.snowflake", None)
+    sys.modules.pop("tensortrial.exports.targets.snowflake", None)
 
 
 @pytest.mark.usefixtures("driver")

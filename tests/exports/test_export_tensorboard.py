@@ -17,7 +17,7 @@ from support.export_conformance import SLOWLY, write_run, write_step
 from support.runs import Job
 from tensortrial import modes
 from tensortrial.errors import ConfigurationError, ExportError
-from tensortrial.exports import tensorboard
+from tensortrial.exports.targets import tensorboard
 from tensortrial.storage.open import open_storage
 
 

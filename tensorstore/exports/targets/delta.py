@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
-from .batches import ahead
-from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
+from ...errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
+from ..batches import ahead
+from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
 
 try:
     from deltalake import ColumnProperties, CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake

@@ -9,13 +9,13 @@ from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
 
-from ..errors import ExportError, MissingExtra
-from ..statistics.definitions import STATISTICS
-from . import urls
-from .batches import ahead, gathered
-from .json_text import as_json
+from ...errors import ExportError, MissingExtra
+from ...statistics.definitions import STATISTICS
+from .. import urls
+from ..batches import ahead, gathered
+from ..json_text import as_json
+from ..target import LEDGER, Part, shown
 from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, with_parameters
-from .target import LEDGER, Part, shown
 
 try:
     import adbc_driver_manager

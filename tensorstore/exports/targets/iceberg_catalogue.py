@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ExportError, MissingExtra
-from . import urls
-from .target import shown
+from ...errors import ExportError, MissingExtra
+from .. import urls
+from ..target import shown
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ..errors import ExportError, MissingExtra, TableMismatch
-from . import urls
+from ...errors import ExportError, MissingExtra, TableMismatch
+from .. import urls
+from ..tables import GROWING, SCHEMAS, encoded
+from ..target import Held, Part, Position, Target, differences, shown
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
-from .tables import GROWING, SCHEMAS, encoded
-from .target import Held, Part, Position, Target, differences, shown
 
 try:
     import sqlalchemy.exc

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from ..errors import TableMismatch
-from .target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
+from ...errors import TableMismatch
+from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
 
 _HELD = """
 select identity, table_name, worker, max(last_step) from {ledger} where run = $run

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import ExportError
+from ...errors import ExportError
+from ..tables import encoded
 from .folder import Folder
 from .parquet_file import write_parquet
-from .tables import encoded
 
 _TAIL_BYTES = 64 << 10
 

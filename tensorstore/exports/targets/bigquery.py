@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import ConfigurationError, ExportError, MissingExtra
-from ..statistics.definitions import STATISTICS
+from ...errors import ConfigurationError, ExportError, MissingExtra
+from ...statistics.definitions import STATISTICS
+from ..target import LEDGER, Part
 from .sql_target import (
     KEY,
     LAST_STEP,
@@ -26,7 +27,6 @@ from .sql_target import (
     parameters_of,
     with_parameters,
 )
-from .target import LEDGER, Part
 
 try:
     from google.api_core.exceptions import GoogleAPIError, NotFound

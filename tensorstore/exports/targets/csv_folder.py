@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from ..errors import ConfigurationError
-from .batches import ahead
+from ...errors import ConfigurationError
+from ..batches import ahead
+from ..json_text import as_json, is_nested
 from .folder import Folder
-from .json_text import as_json, is_nested
 
 
 class CSVFolder(Folder):

@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ..errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
-from ..format.schema import path_component
-from ..storage.open import Storage, canonical_url, open_storage, translated
-from .tables import GROWING
-from .target import LEDGER, Held, Part, Position, Target, differences
+from ...errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
+from ...format.schema import path_component
+from ...storage.open import Storage, canonical_url, open_storage, translated
+from ..tables import GROWING
+from ..target import LEDGER, Held, Part, Position, Target, differences
 
 
 def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "exports") -> Storage:

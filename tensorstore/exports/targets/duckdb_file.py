@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from tensortrial.queries import load_view
 
-from ..errors import ConfigurationError, ExportError
+from ...errors import ConfigurationError, ExportError
+from ..target import LEDGER, Part
 from .sql_target import SQLTarget, ledger_table
-from .target import LEDGER, Part
 
 
 class DuckDBFile(SQLTarget):

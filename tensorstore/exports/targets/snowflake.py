@@ -12,10 +12,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
-from ..errors import ConfigurationError, ExportError, MissingExtra
-from ..statistics.definitions import STATISTICS
-from .batches import gathered
-from .json_text import as_json, is_nested
+from ...errors import ConfigurationError, ExportError, MissingExtra
+from ...statistics.definitions import STATISTICS
+from ..batches import gathered
+from ..json_text import as_json, is_nested
+from ..target import LEDGER, Part
 from .sql_target import (
     IS_PART,
     KEY,
@@ -27,7 +28,6 @@ from .sql_target import (
     parameters_of,
     with_parameters,
 )
-from .target import LEDGER, Part
 
 try:
     import adbc_driver_manager

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..format.arrow_arrays import bounded
-from .batches import ROWS, ahead, gathered
+from ...format.arrow_arrays import bounded
+from ..batches import ROWS, ahead, gathered
 
 _LIST_ITEMS = ".list.element"
 """What follows the name of a list in the path of the column with its items."""

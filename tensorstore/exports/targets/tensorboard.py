@@ -14,16 +14,16 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ..errors import ExportError, StorageError
-from ..format.schema import path_component
-from ..mode import ModeKeys
-from ..statistics.definitions import STATISTICS
-from ..storage.open import Sink, Storage
-from ..tfevents.summary import event, first_event, shown
-from ..tfevents.tfrecord import framed
+from ...errors import ExportError, StorageError
+from ...format.schema import path_component
+from ...mode import ModeKeys
+from ...statistics.definitions import STATISTICS
+from ...storage.open import Sink, Storage
+from ...tfevents.summary import event, first_event, shown
+from ...tfevents.tfrecord import framed
+from ..tables import SCHEMAS
+from ..target import Held, Part, Position, Target
 from .folder import open_folder
-from .tables import SCHEMAS
-from .target import Held, Part, Position, Target
 
 _LEDGER = "exported.json"
 _NO_RUNS = {_LEDGER, *(mode.name.lower() for mode in ModeKeys)}
