@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -88,20 +90,12 @@ class Grid:
             return self
         before = self.start % factor
         after = -(before + self.columns) % factor
-        folds: tuple[tuple[Any, float], ...] = (
-            (np.min, np.inf),
-            (np.max, -np.inf),
-            (np.sum, 0),
-            (np.sum, 0),
-            (np.sum, 0),
-        )
-        arrays = [
-            fold(
-                np.pad(each, ((0, 0), (before, after)), constant_values=none).reshape(len(self.names), -1, factor),
-                axis=2,
-            )
-            for each, (fold, none) in zip(self.arrays, folds, strict=True)
-        ]
+        folds = ((np.minimum, np.inf), (np.maximum, -np.inf), (np.add, 0), (np.add, 0), (np.add, 0))
+        arrays = []
+        for each, (fold, none) in zip(self.arrays, folds, strict=True):
+            padded = np.pad(each, ((0, 0), (before, after)), constant_values=none)
+            # Of few long strides, in a fifth of the time of a reduction over short rows.
+            arrays.append(reduce(fold, (padded[:, i::factor] for i in range(factor))))
         return Grid(self.names, width, self.start // factor, *arrays)
 
     def cut(self, first: int, end: int) -> Grid:
@@ -130,6 +124,12 @@ class Grid:
             for sums, added in zip(whole.arrays[2:], part.arrays[2:], strict=True):
                 sums[at] += added
         return whole
+
+    def renamed(self, names: Mapping[str, str]) -> Grid:
+        """Return the rows that have a new name, under it."""
+        rows = [row for row, name in enumerate(self.names) if name in names]
+        kept = [names[self.names[row]] for row in rows]
+        return Grid(kept, self.width, self.start, *(each[rows] for each in self.arrays))
 
     def ordered(self, names: list[str]) -> Grid:
         """Return the grid with its rows in the order of these names; those that it lacks are left out."""

@@ -45,14 +45,14 @@ def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str
 
 
 def _statistics_at(run: OpenRun, name: str, mode: str, step: int) -> list[str]:
-    if not run.statistics:
+    if not run.row_statistics:
         return []
-    counts = ", ".join(f"count({run.expression(each)})" for each in run.statistics)
+    counts = ", ".join(f"count({run.expression(each)})" for each in run.row_statistics)
     rows = run.trial.sql(
         f"select {counts} from tensors where {_OF_TENSOR} and {_step(mode)} = $step",
         {"name": name, "mode": mode, "worker": "", "step": step},
     ).fetchall()
-    return [each for each, count in zip(run.statistics, rows[0], strict=True) if count]
+    return [each for each, count in zip(run.row_statistics, rows[0], strict=True) if count]
 
 
 def series(
@@ -65,7 +65,7 @@ def series(
     points: int,
 ) -> dict[str, Any]:
     """Return statistics of a tensor over steps: least, largest and mean value of each range of steps."""
-    chosen = [each for each in statistics if each in run.statistics]
+    chosen = [each for each in statistics if each in run.row_statistics]
     first, end = run.bounded(mode, bounds)
     width = width_for(end - first, min(points, _MOST_POINTS))
     columns = ", ".join(_columns_of(i) for i in range(len(chosen)))

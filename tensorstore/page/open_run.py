@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import numpy as np
 
 from ..errors import ConfigurationError
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
-from ..read.catalogue import parquet_files
+from ..read.catalogue.catalogue import parquet_files
 from ..read.trial import Trial, run_reader_of
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import expression as derived_expression
 from .grid import Grid
+from .index_query import query_files
+from .kept_tiles import kept_tiles
 from .steps import ModeSteps, mode_steps, modes_of
 from .tiles import Choice, Tiles
 
@@ -21,8 +26,44 @@ _T = TypeVar("_T")
 
 VALUE = "value"
 """The name of the statistic that is the value of a tensor of one element."""
-# Besides the saved statistics: what is made of them, and the SQL for it.
-_MADE = {VALUE: "scalar", "zero_fraction": "zero_count / nullif(list_product(shape), 0)"}
+ZERO_FRACTION = "zero_fraction"
+DIGEST_CHANGED = "digest_changed"
+"""1 at a step whose value has other bits than at the saved step before, else 0."""
+UPDATE_RATIO = "update_ratio"
+"""The norm of what a step changes, divided by that of the parameter, as the hook of PyTorch saves it."""
+GRADIENT_RATIO = "gradient_ratio"
+"""The norm of the gradient, divided by that of its parameter."""
+# Besides the saved statistics: what is made of one row, and the SQL for it.
+_MADE = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape), 0)"}
+_UPDATE_RATIOS = "update_ratio/"
+_CHANGED = """(
+    select *, (digest <> lag(digest) over (partition by name, worker{mode} order by global_step))::double as changed
+    from tensors where digest is not null
+)"""
+_GRADIENTS = """(
+    select weights.*, gradients.norm / nullif(weights.norm, 0) as ratio
+    from (select *, {norm} as norm from tensors) as weights
+    join (
+        select
+            worker, global_step, {norm} as norm,
+            coalesce(parameter, case when starts_with(name, 'gradient/') then name[10:] end) as weight
+        from tensors
+    ) as gradients
+        on gradients.weight = weights.name and gradients.worker = weights.worker
+        and gradients.global_step = weights.global_step
+)"""
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """What the first and one of the last steps say of all tensors."""
+
+    names: list[str]
+    """In the order of execution as far as it was saved."""
+    statistics: list[str]
+    """Saved, or made of saved ones."""
+    lean: frozenset[str]
+    """Statistics that are saved themselves wherever they can be had."""
 
 
 class OpenRun:
@@ -33,7 +74,10 @@ class OpenRun:
         self._reader = run_reader_of(trial)
         self._lock = threading.Lock()
         self._kept: dict[Any, tuple[int, Any]] = {}
-        self.tiles = Tiles(self._reader.storage, lambda: self._reader.catalogue.index_files())
+        storage = self._reader.storage
+        self.tiles = Tiles(
+            storage, self._reader.catalogue, lambda: self.names, kept_tiles(trial.info.id or storage.url)
+        )
         self.new_findings: list[dict[str, Any]] = []
         """What rules found that were run from the page; the run itself is not written to."""
 
@@ -88,17 +132,22 @@ class OpenRun:
     @property
     def names(self) -> list[str]:
         """The names of all tensors, in the order of execution as far as it was saved."""
-        return self.kept("names", self._names)
+        return self._outer.names
 
-    def _names(self) -> list[str]:
-        known = [name for name, _ in self._tensors()]
-        first, last = self._outer_steps()
-        rows = self.trial.sql(
-            'select name, min("order") as place from tensors where global_step in ($first, $last) group by name',
-            {"first": first, "last": last},
-        ).fetchall()
-        places = {name: place for name, place in rows if place is not None}
-        return sorted(known, key=lambda name: (name not in places, places.get(name, 0)))
+    @property
+    def statistics(self) -> list[str]:
+        """The statistics that were saved, or follow from saved ones, of the first or the last steps."""
+        return self._outer.statistics
+
+    @property
+    def row_statistics(self) -> list[str]:
+        """Those of `statistics` that are made of one row: `expression` has the SQL for them."""
+        return [each for each in self.statistics if each in STATISTICS or each in _MADE]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all files of the run."""
+        return self.kept("nbytes", lambda: sum(file.nbytes for file in self._reader.storage.walk()))
 
     @property
     def collections(self) -> dict[str, list[str]]:
@@ -108,27 +157,52 @@ class OpenRun:
     def _tensors(self) -> list[tuple[str, Any]]:
         return self._reader.tensors(ModeKeys.GLOBAL)
 
-    def _outer_steps(self) -> tuple[int, int]:
-        steps = self.steps("GLOBAL")
-        # The newest step may be incomplete: a few steps before, all workers have been.
-        return (steps.first, int(steps.steps[-min(len(steps.steps), 8)])) if len(steps.steps) else (0, 0)
-
     @property
-    def statistics(self) -> list[str]:
-        """The statistics that were saved, or follow from saved ones, of the first or the last steps."""
-        return self.kept("statistics", self._statistics)
+    def _outer(self) -> _Outer:
+        return self.kept("outer", self._read_outer)
 
-    def _statistics(self) -> list[str]:
-        names = [*STATISTICS, *_MADE]
-        counts = ", ".join(f'count({self.expression(name)}) as "{name}"' for name in names)
-        first, last = self._outer_steps()
-        rows = self.trial.sql(
-            f"select {counts} from tensors where global_step in ($first, $last)", {"first": first, "last": last}
-        ).fetchall()
-        return [name for name, count in zip(names, rows[0], strict=True) if count]
+    def _read_outer(self) -> _Outer:
+        names = [name for name, _ in self._tensors()]
+        steps = self.steps("GLOBAL")
+        if not len(steps.steps):
+            return _Outer(names, [], frozenset())
+        # The newest step may be incomplete: a few steps before, all workers have been.
+        outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
+        catalogue = self._reader.catalogue
+        paths = [path for step in outer for path in catalogue.paths_between("GLOBAL", step, step + 1)]
+        made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
+        columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
+        found = query_files(
+            self._reader.storage,
+            catalogue.readable_index(list(dict.fromkeys(paths))),
+            f'select name, min("order"), count(digest), {", ".join(columns)} from tensors '
+            "where global_step in ($first, $last) group by name",
+            {"first": outer[0], "last": outer[1]},
+        )
+        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        places = {row[0]: row[1] for row in rows if row[1] is not None}
+        counts = np.array([row[2:] for row in rows], np.int64).reshape(len(rows), -1).sum(axis=0)
+        derived, saved = (
+            dict(zip(made, counts[1:], strict=False)),
+            dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),
+        )
+        statistics = [name for name, count in derived.items() if count]
+        statistics += self._made_of_several(names, {row[0] for row in rows}, derived, bool(counts[0]), len(steps.steps))
+        lean = frozenset(name for name, count in saved.items() if count == derived[name])
+        return _Outer(sorted(names, key=lambda name: (name not in places, places.get(name, 0))), statistics, lean)
+
+    def _made_of_several(
+        self, names: list[str], seen: set[str], counts: Mapping[str, int], has_digests: bool, steps: int
+    ) -> list[str]:
+        """Return the statistics that are made of several rows."""
+        known = set(names)
+        ratios = any(name.startswith(_UPDATE_RATIOS) for name in names)
+        gradients = counts["l2"] and any(f"gradient/{name}" in known for name in seen)
+        made = {UPDATE_RATIO: ratios, GRADIENT_RATIO: gradients, DIGEST_CHANGED: has_digests and steps > 1}
+        return [name for name, exists in made.items() if exists]
 
     def expression(self, statistic: str) -> str:
-        """Return SQL over the view `tensors` for a statistic."""
+        """Return SQL over the view `tensors` for one of `row_statistics`."""
         return _MADE.get(statistic) or derived_expression(statistic)
 
     def grid(self, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int) -> Grid:
@@ -148,9 +222,26 @@ class OpenRun:
             known = ", ".join(self.statistics)
             raise ConfigurationError(f"unknown statistic {statistic!r}; the statistics of {self.name} are: {known}")
         first, end = self.bounded(mode, bounds)
-        choice = Choice(self._lean_expression(statistic), mode, worker)
         last = max(self.steps(mode).end - 1, 0)
-        return self.tiles.grid(choice, first, end, columns, last).ordered(self.names)
+        grid = self.tiles.grid(self._choice(statistic, mode, worker), first, end, columns, last)
+        if statistic == UPDATE_RATIO:
+            grid = grid.renamed(
+                {name: name.removeprefix(_UPDATE_RATIOS) for name in grid.names if name.startswith(_UPDATE_RATIOS)}
+            )
+        return grid.ordered(self.names)
+
+    def _choice(self, statistic: str, mode: str, worker: str) -> Choice:
+        if statistic in (VALUE, UPDATE_RATIO):
+            return Choice("scalar", mode, worker, "scalar")
+        if statistic == DIGEST_CHANGED:
+            of_mode = "" if mode == "GLOBAL" else ", mode"
+            return Choice("changed", mode, worker, "digest", True, _CHANGED.format(mode=of_mode))
+        if statistic == GRADIENT_RATIO:
+            return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=derived_expression("l2")))
+        if statistic in self._outer.lean:
+            # To derive it, other columns would be read.
+            return Choice(f'"{statistic}"', mode, worker, statistic)
+        return Choice(self.expression(statistic), mode, worker)
 
     def bounded(self, mode: str, bounds: tuple[int | None, int | None]) -> tuple[int, int]:
         """Return the first step and the step after the last one of a range, as far as the mode has steps."""
@@ -158,19 +249,3 @@ class OpenRun:
         first = steps.first if bounds[0] is None else max(bounds[0], 0)
         end = steps.end if bounds[1] is None else min(bounds[1], steps.end)
         return first, max(end, first + 1)
-
-    def _lean_expression(self, statistic: str) -> str:
-        """Return the saved column where all tensors have it: to derive it, other columns would be read."""
-        if statistic in _MADE:
-            return _MADE[statistic]
-
-        def lean() -> bool:
-            first, last = self._outer_steps()
-            derived = derived_expression(statistic)
-            rows = self.trial.sql(
-                f'select count("{statistic}"), count({derived}) from tensors where global_step in ($first, $last)',
-                {"first": first, "last": last},
-            ).fetchall()
-            return bool(rows[0][0] == rows[0][1])
-
-        return f'"{statistic}"' if self.kept(("lean", statistic), lean) else derived_expression(statistic)

@@ -32,7 +32,6 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
         "findings": int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(run.new_findings),
-        "nbytes": None,
         "started": int(utc(run.info.created_at).replace(tzinfo=UTC).timestamp() * 1000),
         "framework": run.info.framework,
         "metadata": dict(run.info.metadata),

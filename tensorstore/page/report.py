@@ -19,7 +19,10 @@ from .routes import Answers
 
 STATIC = Path(__file__).resolve().parent / "static"
 _MOST_BYTES = 4_500_000
-_MOST_TENSORS = 48
+# Each tensor is read by itself: fewer of a run with more than so many rows.
+_MOST_TENSORS, _FEWEST_TENSORS, _ROWS = 48, 8, 20_000_000
+# Steps of a tensor that can be chosen.
+_MOST_STEPS = 1_000
 _COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
 # As the view of scalars requests them: static/views/scalars.js.
 _MOST_RUNS, _MOST_PANELS = 16, 24
@@ -61,12 +64,21 @@ def write_report(runs: list[OpenRun], opened: Runs, path: str | Path) -> int:
             answer = answers.answer(request, {**given, **_resolution()})
         except TensorTrialError:
             continue  # a damaged file, or a tensor without what is requested
+        if request == "tensor":
+            answer = {**answer, "steps": _some(answer["steps"])}
         size += len(dump(answer))
         if size > _MOST_BYTES and held:
             break
         held[_address(request, given)] = answer
     Path(path).write_text(_html(held), encoding="utf-8", errors="replace")
     return sum(len(answers.findings({"run": run.name})) for run in runs)
+
+
+def _some(steps: list[int]) -> list[int]:
+    """Return steps that are evenly distributed, the first and the last among them."""
+    if len(steps) <= _MOST_STEPS:
+        return steps
+    return [steps[i * (len(steps) - 1) // (_MOST_STEPS - 1)] for i in range(_MOST_STEPS)]
 
 
 def _resolution() -> dict[str, str]:
@@ -78,6 +90,7 @@ def _requests(answers: Answers) -> Iterator[Addressed]:
     """Yield the requests that a reader of the report can make, the most important first."""
     runs = answers.runs
     yield "info", {}
+    yield "sizes", {}
     yield "rules", {}
     yield "queries", {}
     for run in runs:
@@ -116,7 +129,7 @@ def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
     """Yield the requests about single tensors: that which is shown first, those of findings, then others."""
     found = answers.findings({"run": run.name})
     steps = {(each["tensor"], each["mode"]): each["step"] for each in found[::-1] if each["tensor"] is not None}
-    names = list(dict.fromkeys([*run.names[:1], *(name for name, _ in steps), *run.names]))[:_MOST_TENSORS]
+    names = list(dict.fromkeys([*run.names[:1], *(name for name, _ in steps), *run.names]))[: _tensors_of(run)]
     for name in names:
         for mode in run.modes:
             at = {"run": run.name, "name": name, "mode": mode}
@@ -127,6 +140,12 @@ def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
             wanted = {steps.get((name, mode)), known[-1] if known else None} - {None}
             for step in sorted(each for each in wanted if each is not None):
                 yield "value", {**at, "step": str(step)}
+
+
+def _tensors_of(run: OpenRun) -> int:
+    """Return of how many tensors of a run the report holds the series."""
+    rows = len(run.names) * len(run.steps(ModeKeys.GLOBAL.name).steps)
+    return max(_FEWEST_TENSORS, min(_MOST_TENSORS, _MOST_TENSORS * _ROWS // max(rows, 1)))
 
 
 def _address(request: str, given: dict[str, str]) -> str:

@@ -52,6 +52,10 @@ class Answers:
             described = list(pool.map(overview.describe_run, self.runs))
         return {"runs": described, "damaged": [f"{path}: {error}" for path, error in self._damaged.items()]}
 
+    def sizes(self, _: Parameters) -> dict[str, int]:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            return dict(zip(self._runs, pool.map(lambda run: run.nbytes, self.runs), strict=True))
+
     def names(self, given: Parameters) -> list[str]:
         return self._run(given).names
 
@@ -102,7 +106,8 @@ class Answers:
         return many_runs.scalars(self._several(given), _texts(given, "names"), _integer(given, "points", 500))
 
     def difference(self, given: Parameters) -> dict[str, Any]:
-        return difference(self._named(_text(given, "a")), self._named(_text(given, "b")))
+        rtol, atol = _number(given, "rtol"), _number(given, "atol")
+        return difference(self._named(_text(given, "a")), self._named(_text(given, "b")), rtol, atol)
 
     def queries(self, _: Parameters) -> list[dict[str, Any]]:
         return many_runs.list_named()
@@ -135,6 +140,7 @@ class Answers:
 
 _ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
     "info": Answers.info,
+    "sizes": Answers.sizes,
     "names": Answers.names,
     "tiles": Answers.tiles,
     "tensor": Answers.tensor,
@@ -165,6 +171,14 @@ def _integer(given: Parameters, name: str, default: int | None = None) -> int:
         return int(text)
     except ValueError:
         raise ConfigurationError(f"{name} must be a whole number, got {text!r}") from None
+
+
+def _number(given: Parameters, name: str) -> float | None:
+    text = given.get(name, "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ConfigurationError(f"{name} must be a number such as 1e-5, got {text!r}") from None
 
 
 def _bounds(given: Parameters) -> tuple[int | None, int | None]:

@@ -6,11 +6,14 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Self
 
 from ..errors import ConfigurationError, MissingExtra
-from ..read.runs import RunLocations, Runs, open_runs
+from ..read.runs import RunLocations, Runs
+from .notebook import notebook_bundle
 from .open_run import OpenRun
+from .opening import open_trials
 from .routes import Answers
 from .security import Guard
 
@@ -25,9 +28,11 @@ class Page:
         host: The address to listen on.
         port: The port; 0 for a free one.
         token: The secret in the address; a random one if None, "" for none.
+        storage_options: Options for fsspec.
 
     Attributes:
         url: The address, with the token in it.
+        damaged: What could not be opened, by its path, and why.
     """
 
     def __init__(
@@ -37,20 +42,25 @@ class Page:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         _check_extra()
         import uvicorn
 
         from .app import make_app
 
-        opened = runs if isinstance(runs, Runs) else open_runs(runs)
         token = secrets.token_urlsafe(16) if token is None else token
-        self.runs = [OpenRun(opened.trial(name)) for name in opened.names]
         self._socket = _listen(host, port)
+        try:
+            trials, self.damaged = open_trials(runs, storage_options)
+        except BaseException:
+            self._socket.close()
+            raise
+        self.runs = [OpenRun(trial) for trial in trials]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}/{token + '/' if token else ''}"
         names = {socket.gethostname(), socket.getfqdn()} if shown != host else set[str]()
-        app = Guard(make_app(Answers(self.runs, opened.damaged)), token, host, names)
+        app = Guard(make_app(Answers(self.runs, self.damaged)), token, host, names)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
@@ -90,8 +100,8 @@ class Page:
     def __repr__(self) -> str:
         return f"Page({self.url!r})"
 
-    def _repr_html_(self) -> str:
-        return f'<iframe src="{self.url}" title="tensortrial" width="100%" height="720" style="border:0"></iframe>'
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return notebook_bundle(self.url, [run.trial for run in self.runs])
 
 
 def page(runs: Runs | RunLocations, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> Page:
@@ -104,7 +114,7 @@ def page(runs: Runs | RunLocations, *, host: str = "127.0.0.1", port: int = 0, t
         token: The secret in the address; a random one if None. "" lets everybody read who reaches the address.
 
     Returns:
-        The page, which a notebook shows in a frame. `url` is its address.
+        The page, whose address is `url`. A notebook shows it in a frame, or as a picture where it cannot be reached.
 
     Raises:
         RunNotFound: No run can be opened.

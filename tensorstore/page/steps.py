@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..mode import ModeKeys
+from ..read.steps.workers import natural
 from ..read.trial import Trial
-from ..read.workers import natural
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -83,5 +83,5 @@ def mode_steps(trial: Trial, mode: str) -> ModeSteps:
 def modes_of(trial: Trial) -> list[str]:
     """Return the modes that have steps, training first."""
     order = [ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL]
-    saved = set(trial.modes())
-    return [mode.name for mode in order if mode in saved]
+    saved = {name for (name,) in trial.sql("select distinct mode from steps").fetchall()}
+    return [mode.name for mode in order if mode.name in saved]

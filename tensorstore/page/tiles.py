@@ -8,21 +8,29 @@ so a single outlier is in the largest or the least value of its column at every 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from ..engines.base import MissingFile, RunFile
-from ..engines.duckdb import DuckDBEngine
-from ..read.views import FILES_OF_TENSORS, Views
+from ..engines.base import MissingFile
+from ..errors import TensorTrialError
+from ..format.verified_files import verified_files
 from ..storage.open import Storage
+from .fold import Column, Fold
 from .grid import Grid
+from .index_query import query_files
+from .kept_tiles import KeptTiles
 
 # A mode has at most this many columns at its finest kept zoom level; a step each, where there are fewer.
-_MOST_COLUMNS = 2048
+_MOST_COLUMNS, _FEWEST_COLUMNS = 2048, 256
+# The cells of one statistic in memory, of 40 bytes each, unless there are very many tensors.
+_MOST_CELLS = 1 << 20
 # Bytes of tiles in memory.
 _KEPT_BYTES = 512 << 20
+# What took longer is kept on disk.
+_KEPT_SECONDS = 0.25
 _ATTEMPTS = 3
 
 
@@ -31,10 +39,36 @@ class Choice:
     """What tiles are of."""
 
     expression: str
-    """SQL over the view `tensors`."""
+    """SQL over the rows of `source`."""
     mode: str
     worker: str = ""
     """All workers if empty."""
+    column: str = ""
+    """The column of the index that `expression` is, if it is nothing but one."""
+    changes: bool = False
+    """Whether the value is 1 where a cell of `column` differs from the one before, else 0."""
+    source: str = "tensors"
+    """The view `tensors`, or a subquery over it with the same columns and more."""
+
+
+class IndexSource(Protocol):
+    """The index files of a run."""
+
+    def index_paths(self) -> list[str]: ...
+
+    def paths_between(self, mode: str, first: int, end: int) -> list[str]: ...
+
+    def readable_index(self, paths: Sequence[str]) -> list[str]: ...
+
+
+@dataclass
+class _Whole:
+    """The tiles of a whole mode."""
+
+    grid: Grid
+    files: frozenset[str] = frozenset()
+    last: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The newest cell of each tensor and worker, where changes are counted."""
 
 
 class Tiles:
@@ -42,15 +76,18 @@ class Tiles:
 
     Args:
         storage: The run.
-        list_files: Returns the index files that can be read.
+        index: Its index files.
+        names: Returns the names of its tensors.
         kept: Tiles of earlier processes, where there are any.
     """
 
-    def __init__(self, storage: Storage, list_files: Callable[[], Sequence[RunFile]], kept: Any = None) -> None:
-        self._storage, self._list_files, self._kept = storage, list_files, kept
+    def __init__(
+        self, storage: Storage, index: IndexSource, names: Callable[[], list[str]], kept: KeptTiles | None = None
+    ) -> None:
+        self._storage, self._index, self._names, self._kept = storage, index, names, kept
         self._lock = threading.Lock()
-        self._whole: dict[Choice, tuple[frozenset[str], Grid]] = {}
-        self._zoomed: OrderedDict[tuple[Any, ...], Grid] = OrderedDict()
+        self._whole: OrderedDict[Choice, _Whole] = OrderedDict()
+        self._zoomed: OrderedDict[Hashable, Grid] = OrderedDict()
 
     def grid(self, choice: Choice, first: int, end: int, columns: int, last: int) -> Grid:
         """Return the tiles of the steps first <= step < end.
@@ -65,67 +102,109 @@ class Tiles:
         Returns:
             The tiles; their first column may begin before `first`.
         """
+        names = self._names()
         width = width_for(end - first, columns)
+        finest = min(_MOST_COLUMNS, max(_FEWEST_COLUMNS, _MOST_CELLS // max(len(names), 1)))
         with self._lock:
-            if width >= (kept := width_for(last + 1, _MOST_COLUMNS)):
-                return self._of_mode(choice, kept).coarser(width).cut(first, end)
-            files = self._list_files()
-            start = first - first % width
-            key = (choice, start, end, width, frozenset(file.path for file in files))
-            if key not in self._zoomed:
-                self._zoomed[key] = self._computed(choice, width, files, (start, end))
-                self._forget()
-            self._zoomed.move_to_end(key)
-            return self._zoomed[key]
+            if width >= (kept := width_for(last + 1, finest)):
+                return self._of_mode(choice, kept, last, names).coarser(width).cut(first, end)
+            return self._of_steps(choice, width, first - first % width, end)
 
-    def _of_mode(self, choice: Choice, width: int) -> Grid:
+    def _of_mode(self, choice: Choice, width: int, last: int, names: list[str]) -> Grid:
         """Return the tiles of a whole mode, of which only new files are read."""
         for attempt in range(_ATTEMPTS):
-            files = self._list_files()
-            paths = frozenset(file.path for file in files)
-            known, grid = self._whole.get(choice) or self._from_disk(choice, width, paths)
-            if not known <= paths:  # compacted
-                known, grid = frozenset(), Grid.empty(width)
-            new = [file for file in files if file.path not in known]
+            paths = self._index.index_paths()
+            whole = self._whole.get(choice) or self._from_disk(choice, width, paths)
+            if not whole.files <= set(paths):  # compacted
+                whole = _Whole(Grid.empty(width))
             try:
+                new = self._index.readable_index([path for path in paths if path not in whole.files])
                 if new:
-                    grid = grid.coarser(width).joined(self._computed(choice, width, new))
-                    self._whole[choice] = paths, grid
-                    self._to_disk(choice, paths, grid, len(new))
-                return grid.coarser(width)
-            except MissingFile:
+                    begun = time.perf_counter()
+                    whole = self._grown(whole, choice, width, new, last, names)
+                    if time.perf_counter() - begun > _KEPT_SECONDS:
+                        self._to_disk(choice, whole)
+            except (MissingFile, FileNotFoundError):
                 if attempt == _ATTEMPTS - 1:
                     raise
+                continue
+            self._whole[choice] = whole
+            self._whole.move_to_end(choice)
+            self._forget()
+            return whole.grid.coarser(width)
         raise AssertionError("unreachable")
 
-    def _from_disk(self, choice: Choice, width: int, paths: frozenset[str]) -> tuple[frozenset[str], Grid]:
-        found = self._kept.load(choice, paths) if self._kept else None
-        if found is None or found[1].width > width:
-            return frozenset(), Grid.empty(width)
-        return found  # type: ignore[no-any-return]
+    def _grown(
+        self, whole: _Whole, choice: Choice, width: int, new: Sequence[str], last: int, names: list[str]
+    ) -> _Whole:
+        """Return tiles with the rows of new files."""
+        if choice.column:
+            fold = Fold(
+                Column(choice.column, choice.mode, choice.worker, width, choice.changes), names, last, whole.last
+            )
+            fold.add_files(self._storage, new)
+            found, newest = fold.grid(), fold.last
+        else:
+            found, newest = self._queried(choice, width, new, (0, 2**62)), whole.last
+        return _Whole(whole.grid.coarser(width).joined(found), whole.files.union(new), newest)
 
-    def _to_disk(self, choice: Choice, paths: frozenset[str], grid: Grid, num_new: int) -> None:
-        if self._kept:
-            self._kept.save(choice, paths, grid, num_new)
+    def _of_steps(self, choice: Choice, width: int, start: int, end: int) -> Grid:
+        """Return the tiles of some steps, finer than those of the whole mode."""
+        for attempt in range(_ATTEMPTS):
+            # A change is one against the step before, which is found among as many steps again.
+            since = max(0, 2 * start - end) if choice.changes else start
+            paths = self._index.paths_between(choice.mode, since, end)
+            key = (choice, start, end, width, frozenset(paths))
+            if key in self._zoomed:
+                break
+            try:
+                readable = self._index.readable_index(paths)
+                self._zoomed[key] = self._queried(choice, width, readable, (start, end))
+            except (MissingFile, FileNotFoundError):
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            self._forget()
+            break
+        self._zoomed.move_to_end(key)
+        return self._zoomed[key]
+
+    def _from_disk(self, choice: Choice, width: int, paths: Sequence[str]) -> _Whole:
+        if self._kept and not choice.changes:
+            found = self._kept.load(repr(choice), self._checksums(paths))
+            if found is not None and found[1].width <= width:
+                return _Whole(found[1], found[0])
+        return _Whole(Grid.empty(width))
+
+    def _to_disk(self, choice: Choice, whole: _Whole) -> None:
+        files = self._checksums(sorted(whole.files)) if self._kept and not choice.changes else {}
+        if self._kept and len(files) == len(whole.files):
+            self._kept.save(repr(choice), files, whole.grid)
+
+    def _checksums(self, paths: Sequence[str]) -> dict[str, int]:
+        """Return the checksums of those files that have one and can be read."""
+        verified, found = verified_files(self._storage), dict[str, int]()
+        for path in paths:
+            try:
+                checksum = verified.checksum(path)
+            except (FileNotFoundError, TensorTrialError):
+                continue
+            if checksum is not None:
+                found[path] = checksum
+        return found
 
     def _forget(self) -> None:
         while len(self._zoomed) > 1 and sum(grid.nbytes for grid in self._zoomed.values()) > _KEPT_BYTES:
             self._zoomed.popitem(last=False)
+        while len(self._whole) > 1 and sum(whole.grid.nbytes for whole in self._whole.values()) > _KEPT_BYTES:
+            self._whole.popitem(last=False)
 
-    def _computed(
-        self, choice: Choice, width: int, files: Sequence[RunFile], steps: tuple[int, int] | None = None
-    ) -> Grid:
-        if not files:
+    def _queried(self, choice: Choice, width: int, paths: Sequence[str], steps: tuple[int, int]) -> Grid:
+        """Return the tiles of some steps by a query."""
+        if not paths:
             return Grid.empty(width)
-        database = DuckDBEngine().connect([self._storage])
-        try:
-            views = Views(database)
-            views.add_files(FILES_OF_TENSORS, lambda: 0, lambda: files)
-            first, end = steps or (0, 2**62)
-            values = {"mode": choice.mode, "worker": choice.worker, "width": width, "first": first, "end": end}
-            return Grid.from_rows(views.sql(_query(choice), values).to_arrow_table(), width)
-        finally:
-            database.close()
+        values = {"mode": choice.mode, "worker": choice.worker, "width": width, "first": steps[0], "end": steps[1]}
+        return Grid.from_rows(query_files(self._storage, paths, _query(choice), values), width)
 
 
 def width_for(steps: int, columns: int) -> int:
@@ -142,7 +221,7 @@ def _query(choice: Choice) -> str:
             sum(value) {finite} as total, count(*) {finite} as finite, count(*) as valued
         from (
             select name, {step} as step, {choice.expression} as value
-            from tensors
+            from {choice.source}
             where ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)
                 and {step} >= $first and {step} < $end
         )

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.browser import CHROMIUM, ROOT, in_python, picture, ready, serving, show, text
 from support.plain_hook import Hook
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 
-playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("torch")
-CHROMIUM = os.environ.get("TENSORTRIAL_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ROOT / "build" / "page"  # screenshots, to be looked at
-SECONDS = 60
 BROKEN = "MLP_blocks.2.linear.weight"  # of the layer whose learning rate explodes
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202e<script>document.title='owned'</script>"
 VIEWS = ["overview", "tensor", "scalars", "runs", "difference", "availability", "findings", "sql"]
@@ -60,99 +53,6 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def both(faulty: Path, healthy: Path) -> Iterator[str]:
     with serving(faulty, healthy) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def tab(chromium: Any) -> Iterator[Any]:
-    """A page of 1280 pixels, on which no error may occur."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light")
-    page = context.new_page()
-    page.set_default_timeout(SECONDS * 1000)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    # What the browser logs for a query that the server refuses, and for a server that ends before the tab.
-    expected = re.compile("status of 400|net::ERR_")
-    page.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))
-    yield page
-    context.close()
-    assert not [error for error in errors if not expected.search(error)]
-
-
-def in_python(program: str, path: Path) -> None:
-    """Run a program in a process of its own."""
-    paths = os.pathsep.join([*filter(None, map(os.path.abspath, sys.path)), str(path)])
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@contextmanager
-def serving(*runs: Path) -> Iterator[str]:
-    """Serve runs by the command, and yield the URL that it prints."""
-    paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
-    command = [sys.executable, "-m", "tensortrial", "page", *map(str, runs), "--no-browser"]
-    process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    try:
-        yield printed_url(process)
-    finally:
-        process.terminate()
-        process.wait(timeout=SECONDS)
-        assert process.stdout
-        process.stdout.close()
-
-
-def printed_url(process: subprocess.Popen[str]) -> str:
-    """Return the URL that a server prints."""
-    assert process.stdout
-    said = ""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        if not select.select([process.stdout], [], [], 1)[0]:
-            continue
-        line = process.stdout.readline()
-        said += line
-        if found := re.search(r"http://\S+", line):
-            return found.group()
-        if not line:
-            break
-    raise AssertionError(f"no URL was printed: {said}")
-
-
-def show(tab: Any, url: str, fragment: str = "") -> None:
-    """Open a state of the page, and wait for it."""
-    tab.goto("about:blank")
-    tab.goto(f"{url.split('#')[0]}#{fragment}")
-    tab.wait_for_selector("main[data-ready]")
-
-
-def ready(tab: Any, action: Any) -> None:
-    """Do something, and wait until the view has answered it."""
-    before = tab.locator("main").get_attribute("data-ready")
-    action()
-    tab.wait_for_function("before => document.querySelector('main').dataset.ready !== before", arg=before)
-
-
-def picture(tab: Any, name: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    tab.wait_for_timeout(150)  # the canvas draws at the next frame
-    tab.screenshot(path=PICTURES / f"{name}.png")
-
-
-def text(tab: Any, selector: str = "main") -> str:
-    return str(tab.locator(selector).first.inner_text())
 
 
 def rows_of_heat_map(tab: Any) -> list[str]:

@@ -16,8 +16,10 @@ import pytest
 
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
+from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
 from tensortrial.page import Page, page
+from tensortrial.page.app import STATIC
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'\n\u202e\ud7ff</script>%00../日本"
 
@@ -98,6 +100,15 @@ def test_no_file_outside_of_the_folder_is_served(served: Page) -> None:
         assert httpx.get(served.url + path).status_code in (403, 404)
 
 
+def test_the_pages_own_modules_are_small_and_need_no_build(served: Page) -> None:
+    modules = [path for path in STATIC.rglob("*.js") if path.parent.name != "vendor"]
+    for path in modules:
+        response = httpx.get(f"{served.url}static/{path.relative_to(STATIC).as_posix()}")
+        assert response.content == path.read_bytes()
+    assert len(modules) > 20
+    assert sum(path.stat().st_size for path in modules) < 150_000
+
+
 # What is answered.
 
 
@@ -130,14 +141,27 @@ def test_a_series_has_nan_where_the_value_is(served: Page) -> None:
     assert value["nonfinite"] == 1
 
 
-def test_the_difference_of_two_runs_begins_with_the_first_one(served: Page) -> None:
+def test_the_difference_of_two_runs_is_that_of_compare(served: Page, folder: Path) -> None:
     answer = fetch(served, "difference", a="left", b="right")
     first, *rest = answer["rows"]
     assert first["first"]
-    assert (first["step"], first["name"]) == (0, "gradient/net.w")
+    expected = compare(folder / "left", folder / "right")
+    assert expected.first is not None
+    assert (first["step"], first["name"]) == (0, expected.first.difference.name)
+    assert first["what"] == str(expected.first.difference)
     assert not any(row["first"] for row in rest)
-    assert "step 0" in answer["sentence"]
-    assert fetch(served, "difference", a="left", b="left")["rows"] == []
+    assert len(rest) == len(expected.differences) - 1
+    assert answer["sentence"] == expected.sentence
+    assert any(line.startswith("only left has 1 worker: worker_1") for line in answer["lines"])
+    assert fetch(served, "difference", a="left", b="left")["same"]
+
+
+def test_the_difference_of_two_runs_has_a_tolerance(served: Page) -> None:
+    exact = {row["name"] for row in fetch(served, "difference", a="left", b="right")["rows"]}
+    within = {row["name"] for row in fetch(served, "difference", a="left", b="right", rtol=2.0, atol="1e3")["rows"]}
+    assert within < exact
+    response = httpx.get(f"{served.url}api/difference", params={"a": "left", "b": "right", "rtol": "some"})
+    assert "rtol must be a number such as 1e-5, got 'some'" in response.json()["error"]
 
 
 def test_availability_counts_steps_by_worker(served: Page) -> None:

@@ -40,6 +40,20 @@ def test_a_report_holds_the_answers_and_needs_no_network(tmp_path: Path) -> None
     assert answers["api/series?run=right&name=net.w&mode=TRAIN"]["steps"] == list(range(9))
 
 
+def test_a_report_of_a_long_run_holds_some_steps_of_each_tensor(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(3000):
+            job.step({"a": np.full(1, float(step)), "b": np.ones(1)}, TRAIN, raw=False, statistics=("l2",))
+    path = tmp_path / "report.html"
+    assert CliRunner().invoke(main, ["report", str(tmp_path / "run"), "--output", str(path)]).exit_code == 0
+    answers = embedded(path.read_text())
+    steps = answers["api/tensor?run=run&name=b&mode=TRAIN"]["steps"]
+    assert len(steps) == 1000
+    assert (steps[0], steps[-1]) == (0, 2999)
+    # No step is left out of the series.
+    assert max(answers["api/series?run=run&name=a&mode=TRAIN"]["statistics"][0]["max"]) == 2999
+
+
 def test_no_name_of_a_tensor_ends_the_answers(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
     step = job.begin(TRAIN)

@@ -1,74 +1,16 @@
 /** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
 
-/** @typedef {{mode: string, first: number, last: number, steps: number}} ModeSteps first and last are steps of the mode */
-/**
- * @typedef {object} Run
- * @property {string} name
- * @property {string} path
- * @property {boolean} ended
- * @property {number} steps
- * @property {string[]} workers
- * @property {ModeSteps[]} modes
- * @property {string[]} statistics that were saved for at least one tensor
- * @property {string[]} collections
- * @property {number} findings how many
- * @property {number | null} nbytes
- * @property {number | null} started milliseconds since 1970
- * @property {string} framework
- * @property {Record<string, any>} metadata
- */
-/** @typedef {{runs: Run[], damaged: string[], frozen: boolean}} Info frozen: a report, which answers nothing new */
-/**
- * @typedef {object} Tiles one statistic of all tensors; arrays go row after row, a row being a tensor
- * @property {string[]} names in execution order
- * @property {string[][]} collections of each tensor
- * @property {number[]} starts the first step of each column
- * @property {number} end the step after the last
- * @property {Float32Array} min
- * @property {Float32Array} max
- * @property {Float32Array} mean
- * @property {Uint32Array} count of steps with a finite value
- * @property {Uint32Array} nonfinite count of steps with NaN or an infinity
- * @property {boolean[]} missing of each column, whether a step of it is missing
- */
-/** @typedef {{statistic: string, min: (number | null)[], max: (number | null)[], mean: (number | null)[], nonfinite: number}} Statistic */
-/** @typedef {{steps: number[], statistics: Statistic[]}} Series */
-/** @typedef {{dtype: string, shape: number[] | null, nbytes: number | null, collections: string[], statistics: string[], steps: number[]}} TensorAbout */
-/** @typedef {{value: number, index: number[]} | null} Extreme */
-/**
- * @typedef {object} Value a slice of two dimensions of a raw value
- * @property {number[]} shape of the whole tensor
- * @property {string} dtype
- * @property {number} total elements of the whole tensor
- * @property {number} rows
- * @property {number} columns
- * @property {number[]} values row after row, NaN and infinities as they are
- * @property {[number, number]} axes the two dimensions
- * @property {number[]} index the place in each dimension
- * @property {number} rowStride
- * @property {number} columnStride
- * @property {{edges: number[], counts: number[]} | null} histogram of the whole tensor
- * @property {{min: Extreme, max: Extreme, nan: number[] | null, nanCount: number} | null} extremes of the whole tensor
- */
-/**
- * @typedef {object} Finding
- * @property {string} rule
- * @property {number} step of the mode
- * @property {string | null} mode
- * @property {string | null} worker
- * @property {string | null} tensor
- * @property {number | null} observed
- * @property {number | null} threshold
- * @property {string} sentence
- * @property {boolean} failed the rule itself could not run
- * @property {number | null} foundAt milliseconds since 1970
- */
-/** @typedef {{run: string, name: string, mode: string, steps: number[], globals: number[], times: number[], min: (number|null)[], max: (number|null)[], mean: (number|null)[], nonfinite: number}} Curve */
-/** @typedef {{name: string, last: number, ended: boolean, savedAt: number | null, saved: number[], missing: number[]}} WorkerSteps */
-/** @typedef {{starts: number[], end: number, workers: WorkerSteps[], sentence: string, damaged: string[]}} Availability */
-/** @typedef {{name: string, mode: string, step: number | null, differing: number | null, what: string, left: number | null, right: number | null, first: boolean}} DifferenceRow */
-/** @typedef {{name: string, about: string, sql: string, parameters: {name: string, type: string, value: string | null, about: string}[]}} NamedQuery */
-/** @typedef {{columns: string[], rows: any[][], more: boolean}} Answer */
+/** @typedef {import("../answers").Info} Info */
+/** @typedef {import("../answers").Tiles} Tiles */
+/** @typedef {import("../answers").TensorAbout} TensorAbout */
+/** @typedef {import("../answers").Series} Series */
+/** @typedef {import("../answers").Value} Value */
+/** @typedef {import("../answers").Finding} Finding */
+/** @typedef {import("../answers").Curve} Curve */
+/** @typedef {import("../answers").Availability} Availability */
+/** @typedef {import("../answers").DifferenceRow} DifferenceRow */
+/** @typedef {import("../answers").NamedQuery} NamedQuery */
+/** @typedef {import("../answers").Answer} Answer */
 
 /**
  * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
@@ -184,6 +126,14 @@ async function unpack(packed, cells) {
   return { max, min, mean, count, nonfinite };
 }
 
+/**
+ * Return how many bytes the files of each run have.
+ * @returns {Promise<Record<string, number>>}
+ */
+export function loadSizes() {
+  return fetchJson("sizes");
+}
+
 /** @type {Map<string, Promise<string[]>>} */
 const namesOfRuns = new Map();
 
@@ -282,12 +232,12 @@ export function loadAvailability(query) {
 }
 
 /**
- * @param {string} a
- * @param {string} b
- * @returns {Promise<{sentence: string, rows: DifferenceRow[], agreeing: number}>}
+ * @param {{a: string, b: string, rtol?: string, atol?: string}} query without tolerances, bits are compared
+ * @returns {Promise<{sentence: string, lastAgreeing: string | null, lines: string[], rows: DifferenceRow[], more: number, same: boolean}>}
  */
-export function loadDifference(a, b) {
-  return fetchJson("difference", { a, b });
+export async function loadDifference(query) {
+  const found = await fetchJson("difference", query);
+  return { ...found, rows: found.rows.map((/** @type {any} */ row) => ({ ...row, maxAbs: numberOf(row.maxAbs) })) };
 }
 
 /** @returns {Promise<NamedQuery[]>} */
@@ -320,11 +270,24 @@ export function runSql(run, sql) {
  */
 export function listen(on) {
   if (embedded) return;
-  const events = new EventSource("api/events");
-  events.onopen = () => on.connected(true);
-  events.onerror = () => on.connected(false);
-  events.onmessage = () => {
+  let lost = false;
+  const grown = () => {
     namesOfRuns.clear();
     on.grown();
   };
+  const connect = () => {
+    const events = new EventSource("api/events");
+    events.onopen = () => {
+      on.connected(true);
+      if (lost) grown(); // what came while a laptop slept, or the server was away
+      lost = false;
+    };
+    events.onerror = () => {
+      lost = true;
+      on.connected(false);
+      if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000); // the browser has given up
+    };
+    events.onmessage = grown;
+  };
+  connect();
 }

@@ -18,7 +18,7 @@ import { tensor } from "./views/tensor.js";
 /**
  * What a view gets from the page. `fail` shows an error in place of the view.
  * @typedef {object} Page
- * @property {import("./api.js").Info} info
+ * @property {import("../answers").Info} info
  * @property {(error: unknown) => void} fail
  */
 /**

@@ -4,13 +4,13 @@
 export const STATISTICS = /** @type {Record<string, string>} */ ({
   l2: "L2 norm", l1: "L1 norm", mean: "mean", std: "standard deviation", variance: "variance", min: "minimum", max: "maximum",
   abs_mean: "mean |x|", abs_max: "largest |x|", abs_min: "smallest |x|", abs_std: "std of |x|", abs_l2: "L2 norm of |x|", abs_l1: "L1 norm of |x|",
-  abs_variance: "variance of |x|", nan_count: "NaN count", inf_count: "infinity count", zero_count: "zero count", zero_fraction: "share of zeros", update_ratio: "update / weight",
-  digest_changed: "changed bits", value: "value of scalars",
+  abs_variance: "variance of |x|", nan_count: "NaN count", inf_count: "infinity count", zero_count: "zero count", rms: "RMS", subnormal_count: "subnormal count", saturated_count: "saturated count",
+  zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since the step before", value: "value of scalars",
 });
 
 /**
  * Return the run that the state names, by default the first.
- * @param {import("./api.js").Info} info
+ * @param {import("../answers").Info} info
  * @param {import("./state.js").State} now
  */
 export function chosenRun(info, now) {
@@ -19,7 +19,7 @@ export function chosenRun(info, now) {
 
 /**
  * Return the statistic, mode and worker that the state names, or the defaults.
- * @param {import("./api.js").Run} run
+ * @param {import("../answers").Run} run
  * @param {import("./state.js").State} now
  */
 export function choose(run, now) {

@@ -35,11 +35,11 @@ export async function valuePanels(body, at, now) {
   }
   if (!value.shape.length || value.total === 1) return; // the chart of its values says all
   body.append(imagePanel(`Value at step ${count(at.step)}`, value));
-  const gradient = `gradient/${at.name}`;
   const names = await loadTensorNames(at.run);
-  if (names.includes(gradient)) {
-    const slope = await unlessMissing(loadValue({ ...at, name: gradient, axes, index }));
-    if (slope && !(slope instanceof NotInReport)) body.append(imagePanel(`Its gradient at step ${count(at.step)}`, slope));
+  for (const [prefix, title] of [["gradient/", "Its gradient"], ["update/", "Its update"]]) {
+    if (!names.includes(prefix + at.name)) continue;
+    const found = await unlessMissing(loadValue({ ...at, name: prefix + at.name, axes, index }));
+    if (found && !(found instanceof NotInReport)) body.append(imagePanel(`${title} at step ${count(at.step)}`, found));
   }
   const before = (await loadTensor({ run: at.run, name: at.name, mode: at.mode, worker: at.worker })).steps.filter((step) => step < at.step).pop();
   if (before === undefined || at.name.startsWith("gradient/")) return;
@@ -52,7 +52,7 @@ export async function valuePanels(body, at, now) {
 
 /**
  * @param {string} title
- * @param {import("./api.js").Value} value
+ * @param {import("../answers").Value} value
  */
 function imagePanel(title, value) {
   const { rows, columns, values } = value;
@@ -88,7 +88,7 @@ function imagePanel(title, value) {
  * @param {number} columns
  * @param {number[]} values row after row
  * @param {import("./colors.js").Scale} scale
- * @param {import("./api.js").Value} about
+ * @param {import("../answers").Value} about
  */
 function picture(rows, columns, values, scale, about) {
   const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements` });
@@ -113,7 +113,7 @@ function picture(rows, columns, values, scale, about) {
 
 /**
  * Return what chooses the two dimensions that are seen and the place in the others.
- * @param {import("./api.js").Value} value
+ * @param {import("../answers").Value} value
  */
 function slicer(value) {
   const dimensions = value.shape.map((length, axis) => ({ value: String(axis), text: `${axis} (${length})` }));

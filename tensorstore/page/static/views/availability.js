@@ -15,7 +15,7 @@ export function availability(root, page) {
   stage.style.flex = "0 0 auto";
   const body = h("div", {});
   root.append(tools, stage, body);
-  /** @type {import("../api.js").Availability | null} */
+  /** @type {import("../../answers").Availability | null} */
   let loaded = null;
   const map = new Heatmap(stage, { open: () => {}, move: () => {}, hover: (cell, x, y) => {
     if (!cell || !loaded) {

@@ -22,26 +22,61 @@ export function difference(root, page) {
     const a = runs.find((run) => run.name === now.a)?.name ?? runs[0].name;
     const b = runs.find((run) => run.name === now.b && run.name !== a)?.name ?? runs.find((run) => run.name !== a)?.name ?? "";
     fill(tools, select("first run", names, a, (name) => go({ a: name, b })), select("second run", names, b, (name) => go({ a, b: name })),
-      h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"));
+      h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
+      tolerance("rtol", now.rtol), tolerance("atol", now.atol),
+      h("span", { class: "quiet" }, now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
     fill(body, h("p", { class: "message" }, "Comparing …"));
-    const found = await loadDifference(a, b);
-    fill(body, h("p", { class: "summary" }, printable(found.sentence)),
+    const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
+    const [first] = found.rows;
+    fill(body,
+      h("p", { class: "summary" }, printable(found.sentence)),
+      first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", h("a", { class: "name", href: place(a, { ...first, name: found.lastAgreeing }) }, printable(found.lastAgreeing))),
+      ...found.lines.map((line) => h("p", { class: "quiet" }, printable(line))),
       table({
-        rows: found.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, { replace: true }), empty: "Nothing differs.",
+        rows: found.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, { replace: true }), empty: "No tensor that both have differs.",
         attributes: (row) => ({ class: row.first && "first" }),
         columns: [
           { title: "", cell: (row) => row.first ? h("span", { class: "bad", title: "The first difference" }, "first ▸") : "" },
-          { title: "tensor", key: (row) => row.name, cell: (row) => h("a", { class: "name", href: link({ view: "tensor", run: a, name: row.name, step: row.step }) }, printable(row.name)) },
+          { title: "tensor", key: (row) => row.name, cell: (row) => h("a", { class: "name", href: place(row.kind === "only b" ? b : a, row) }, printable(row.name)) },
           { title: "mode", key: (row) => row.mode, cell: (row) => row.mode },
-          { title: "first differs at step", number: true, key: (row) => row.step, cell: (row) => row.step === null ? "" : count(row.step) },
-          { title: "steps that differ", number: true, key: (row) => row.differing, cell: (row) => row.differing === null ? "" : count(row.differing) },
-          { title: "what differs", key: (row) => row.what, cell: (row) => printable(row.what) },
-          { title: printable(a), number: true, cell: (row) => number(row.left) },
-          { title: printable(b), number: true, cell: (row) => number(row.right) },
+          { title: "worker", key: (row) => row.worker, cell: (row) => printable(row.worker) },
+          { title: "first differs at step", number: true, key: (row) => row.step, cell: (row) => count(row.step) },
+          { title: "what differs", key: (row) => row.what, cell: (row) => printable(named(row.what, a, b)) },
+          { title: "largest |a − b|", number: true, key: (row) => row.maxAbs, cell: (row) => number(row.maxAbs) },
+          { title: "elements that differ", number: true, key: (row) => row.elements, cell: (row) => row.elements === null ? "" : count(row.elements) },
         ],
       }),
-      found.agreeing ? h("p", { class: "quiet" }, `${counted(found.agreeing, "tensor")} agree at all common steps.`) : "");
+      found.more > 0 && h("p", { class: "quiet" }, `and ${counted(found.more, "tensor")} more that differ`));
+  }
+
+  /**
+   * @param {string} name
+   * @param {string | undefined} value
+   */
+  function tolerance(name, value) {
+    const box = h("input", { type: "text", inputmode: "decimal", value: value ?? "", placeholder: "0", "aria-label": name, onchange: () => go({ [name]: box.value.trim() }) });
+    box.style.width = "5em";
+    return h("label", { class: "field" }, h("span", {}, name), box);
   }
 
   return { show, grow: () => {} };
+}
+
+/**
+ * Return the link to a tensor of a run at a step.
+ * @param {string} run
+ * @param {import("../../answers").DifferenceRow} row
+ */
+function place(run, { name, mode, step }) {
+  return link({ view: "tensor", run, name, mode, step });
+}
+
+/**
+ * Say the names of the runs instead of a and b.
+ * @param {string} what
+ * @param {string} a
+ * @param {string} b
+ */
+function named(what, a, b) {
+  return what === "only a has it at this step" ? `only ${a} has it at this step` : what === "only b has it at this step" ? `only ${b} has it at this step` : what;
 }

@@ -38,7 +38,7 @@ export function findings(root, page) {
     await drawRules(run);
   }
 
-  /** @param {import("../api.js").Run} run */
+  /** @param {import("../../answers").Run} run */
   async function drawRules(run) {
     const rules = await loadRules();
     if (!rules.length) return;
@@ -66,8 +66,8 @@ export function findings(root, page) {
 
 /**
  * Return the link to a finding in the overview, with as many steps before as after.
- * @param {import("../api.js").Run} run
- * @param {import("../api.js").Finding} finding
+ * @param {import("../../answers").Run} run
+ * @param {import("../../answers").Finding} finding
  */
 function around(run, finding) {
   const mode = run.modes.find((each) => each.mode === finding.mode) ?? run.modes[0];

@@ -1,5 +1,6 @@
 /** Runs: all of them as a table, two of which can be compared. */
 
+import { loadSizes, unlessMissing } from "../api.js";
 import { fill, h, table, textbox } from "../dom.js";
 import { count, printable, size, time } from "../format.js";
 import { go, link } from "../state.js";
@@ -9,9 +10,20 @@ export function runs(root, page) {
   const tools = h("div", { class: "tools" });
   const body = h("div", {});
   root.append(tools, body);
+  /** @type {Record<string, number>} */
+  let sizes = {};
 
   /** @param {import("../state.js").State} now */
-  function show(now) {
+  async function show(now) {
+    drawTable(now);
+    const found = await unlessMissing(loadSizes());
+    if (found instanceof Error) return;
+    sizes = found;
+    drawTable(now);
+  }
+
+  /** @param {import("../state.js").State} now */
+  function drawTable(now) {
     const wanted = (now.rq ?? "").toLowerCase();
     const picked = [now.a, now.b].filter((name) => page.info.runs.some((run) => run.name === name));
     const box = tools.querySelector("input");
@@ -31,13 +43,13 @@ export function runs(root, page) {
         { title: "run", key: (run) => run.name, cell: (run) => h("a", { class: "name", href: link({ view: null, run: run.name, name: null, step: null, from: null, to: null }) }, printable(run.name)) },
         { title: "state", key: (run) => String(run.ended), cell: (run) => run.ended ? "ended" : h("span", { class: "status live" }, "open") },
         { title: "steps", number: true, key: (run) => run.steps, cell: (run) => count(run.steps) },
-        { title: "size", number: true, key: (run) => run.nbytes, cell: (run) => size(run.nbytes) },
+        { title: "size of its files", number: true, key: (run) => sizes[run.name], cell: (run) => size(sizes[run.name]) },
         { title: "workers", number: true, key: (run) => run.workers.length, cell: (run) => run.workers.length },
         { title: "findings", number: true, key: (run) => run.findings, cell: (run) => run.findings ? h("a", { class: "bad", href: link({ view: "findings", run: run.name }) }, run.findings) : "0" },
         { title: "started", key: (run) => run.started, cell: (run) => time(run.started) },
         { title: "framework", key: (run) => run.framework, cell: (run) => printable(run.framework) },
-        ...keys.map((key) => ({ title: printable(key), key: (/** @type {import("../api.js").Run} */ run) => run.metadata[key],
-          cell: (/** @type {import("../api.js").Run} */ run) => run.metadata[key] === undefined ? "" : printable(typeof run.metadata[key] === "string" ? run.metadata[key] : JSON.stringify(run.metadata[key])) })),
+        ...keys.map((key) => ({ title: printable(key), key: (/** @type {import("../../answers").Run} */ run) => run.metadata[key],
+          cell: (/** @type {import("../../answers").Run} */ run) => run.metadata[key] === undefined ? "" : printable(typeof run.metadata[key] === "string" ? run.metadata[key] : JSON.stringify(run.metadata[key])) })),
       ],
     }));
     if (page.info.damaged.length) {

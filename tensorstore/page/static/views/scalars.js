@@ -73,7 +73,7 @@ export function scalars(root, page) {
 
   /**
    * @param {string} name
-   * @param {import("../api.js").Curve[]} curves
+   * @param {import("../../answers").Curve[]} curves
    * @param {string[]} chosen
    * @param {import("../state.js").State} now
    */
@@ -116,15 +116,15 @@ export function scalars(root, page) {
   }
 
   /**
-   * @param {import("../api.js").Curve[]} curves
+   * @param {import("../../answers").Curve[]} curves
    * @param {string[]} chosen
    * @param {import("../state.js").State} now
    */
   function drawTable(curves, chosen, now) {
     const { box, body: inside } = panel("Last and best values", "over the whole run", true);
     body.append(box);
-    const low = (/** @type {import("../api.js").Curve} */ curve) => Math.min(...finite(curve.min));
-    const high = (/** @type {import("../api.js").Curve} */ curve) => Math.max(...finite(curve.max));
+    const low = (/** @type {import("../../answers").Curve} */ curve) => Math.min(...finite(curve.min));
+    const high = (/** @type {import("../../answers").Curve} */ curve) => Math.max(...finite(curve.max));
     inside.append(table({
       rows: curves.filter((curve) => curve.steps.length), sort: now.sort ?? "", onsort: (sort) => go({ sort }, { replace: true }),
       columns: [
@@ -159,7 +159,7 @@ function swatch(text, color) {
 
 /**
  * Return the runs to draw: those that the state names, or the first few.
- * @param {import("../api.js").Info} info
+ * @param {import("../../answers").Info} info
  * @param {import("../state.js").State} now
  */
 function chosenRuns(info, now) {

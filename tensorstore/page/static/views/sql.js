@@ -16,7 +16,7 @@ export function sql(root, page) {
   const actions = h("div", { class: "tools" });
   const body = h("div", {});
   root.append(tools, box, actions, body);
-  /** @type {import("../api.js").NamedQuery[]} */
+  /** @type {import("../../answers").NamedQuery[]} */
   let queries = [];
 
   box.addEventListener("keydown", (event) => {
@@ -44,7 +44,7 @@ export function sql(root, page) {
   }
 
   /**
-   * @param {import("../api.js").NamedQuery | undefined} named
+   * @param {import("../../answers").NamedQuery | undefined} named
    * @param {import("../state.js").State} now
    */
   function drawTools(named, now) {
@@ -72,7 +72,7 @@ export function sql(root, page) {
   }
 
   /**
-   * @param {import("../api.js").Answer} answer
+   * @param {import("../../answers").Answer} answer
    * @param {import("../state.js").State} now
    */
   function drawAnswer(answer, now) {
@@ -91,7 +91,7 @@ export function sql(root, page) {
 
   /**
    * @param {HTMLElement} plot
-   * @param {import("../api.js").Answer} answer
+   * @param {import("../../answers").Answer} answer
    * @param {string[]} plottable
    * @param {import("../state.js").State} now
    */

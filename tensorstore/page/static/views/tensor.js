@@ -1,6 +1,6 @@
 /** Tensor: one tensor over steps, its distribution, and its value at a step. */
 
-import { loadHistograms, loadSeries, loadTensor, loadTensorNames } from "../api.js";
+import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
 import { AXES, axisOf, draw, panel } from "../chart.js";
 import { STATISTICS, choose, chosenRun } from "../choice.js";
 import { fill, h, select, steadily } from "../dom.js";
@@ -10,6 +10,8 @@ import { go, link } from "../state.js";
 import { valuePanels } from "../value.js";
 
 const RIDGES = 24;
+/** What a tensor's name may have before it, and what that is. */
+const RELATED = /** @type {Record<string, string>} */ ({ "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" });
 const QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95];
 
 /** @type {import("../app.js").ViewMaker} */
@@ -51,7 +53,7 @@ export function tensor(root, page) {
   }
 
   /**
-   * @param {import("../api.js").Series} series
+   * @param {import("../../answers").Series} series
    * @param {import("../ridgeline.js").Histogram[]} histograms
    * @param {{statistic: string}} choice
    * @param {number | null} step
@@ -64,25 +66,46 @@ export function tensor(root, page) {
     const first = saved.filter(({ statistic }) => statistic === choice.statistic || statistic === "value");
     const others = saved.filter((each) => !first.includes(each));
     for (const each of first) drawSeries(series, each, step, now, true);
+    await drawRelated(query, first[0]?.statistic ?? "l2", step, now);
     if (step !== null) await valuePanels(body, { ...query, step }, now);
     drawHistograms(histograms, step, now);
     for (const each of others) drawSeries(series, each, step, now, false);
   }
 
   /**
-   * @param {import("../api.js").Series} series
-   * @param {import("../api.js").Statistic} one
+   * Draw the same statistic of the tensor's gradient and of its update, as far as they were saved.
+   * @param {{run: string, name: string, mode: string, worker: string}} query
+   * @param {string} statistic
+   * @param {number | null} step
+   * @param {import("../state.js").State} now
+   */
+  async function drawRelated(query, statistic, step, now) {
+    const names = await loadTensorNames(query.run);
+    for (const [prefix, title] of Object.entries(RELATED)) {
+      const name = prefix + query.name;
+      if (!names.includes(name)) continue;
+      const found = await unlessMissing(loadSeries({ ...query, name, from: now.from ? Number(now.from) : null, to: now.to ? Number(now.to) : null, statistics: [statistic, "value"], points: 500 }));
+      if (found instanceof Error) continue;
+      const saved = found.statistics.find((each) => each.mean.some((value) => value !== null));
+      if (saved) drawSeries(found, saved, step, now, false, title);
+    }
+  }
+
+  /**
+   * @param {import("../../answers").Series} series
+   * @param {import("../../answers").Statistic} one
    * @param {number | null} step
    * @param {import("../state.js").State} now
    * @param {boolean} wide
+   * @param {string} [of] what else it is a statistic of
    */
-  function drawSeries(series, one, step, now, wide) {
+  function drawSeries(series, one, step, now, wide, of = "") {
     const last = one.mean.length - 1;
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
-    const { box, body: inside } = panel(STATISTICS[one.statistic] ?? one.statistic,
+    const label = one.statistic === "value" && of ? of : `${STATISTICS[one.statistic] ?? one.statistic}${of && ` of ${of}`}`;
+    const { box, body: inside } = panel(label,
       last < 0 ? "" : `last ${number(one.mean[last])}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
     body.append(box);
-    const label = STATISTICS[one.statistic] ?? one.statistic;
     draw(inside, {
       x: series.steps, unit: "step", mark: step, logY: axisOf(now), height: wide ? 210 : 150,
       lines: banded
@@ -118,11 +141,11 @@ export function tensor(root, page) {
   }
 
   /**
-   * @param {import("../api.js").Run} run
+   * @param {import("../../answers").Run} run
    * @param {string[]} names
    * @param {string} name
    * @param {ReturnType<typeof choose>} choice
-   * @param {import("../api.js").TensorAbout} about
+   * @param {import("../../answers").TensorAbout} about
    * @param {number | null} step
    * @param {import("../state.js").State} now
    */

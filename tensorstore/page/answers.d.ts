@@ -1,0 +1,175 @@
+/** What the server answers, as static/api.js passes it to the views. Nothing of this is served. */
+
+export interface ModeSteps {
+  mode: string;
+  /** first and last are steps of the mode */
+  first: number;
+  last: number;
+  steps: number;
+}
+
+export interface Run {
+  name: string;
+  path: string;
+  ended: boolean;
+  steps: number;
+  workers: string[];
+  modes: ModeSteps[];
+  /** that were saved for at least one tensor */
+  statistics: string[];
+  collections: string[];
+  /** how many */
+  findings: number;
+  /** milliseconds since 1970 */
+  started: number | null;
+  framework: string;
+  metadata: Record<string, any>;
+}
+
+export interface Info {
+  runs: Run[];
+  damaged: string[];
+  /** a report, which answers nothing new */
+  frozen: boolean;
+}
+
+/** One statistic of all tensors. Arrays go row after row, a row being a tensor. */
+export interface Tiles {
+  /** in execution order */
+  names: string[];
+  /** of each tensor */
+  collections: string[][];
+  /** the first step of each column */
+  starts: number[];
+  /** the step after the last */
+  end: number;
+  min: Float32Array;
+  max: Float32Array;
+  mean: Float32Array;
+  /** of steps with a finite value */
+  count: Uint32Array;
+  /** of steps with NaN or an infinity */
+  nonfinite: Uint32Array;
+  /** of each column, whether a step of it is missing */
+  missing: boolean[];
+}
+
+export interface Statistic {
+  statistic: string;
+  min: (number | null)[];
+  max: (number | null)[];
+  mean: (number | null)[];
+  nonfinite: number;
+}
+
+export interface Series {
+  steps: number[];
+  statistics: Statistic[];
+}
+
+export interface TensorAbout {
+  dtype: string;
+  shape: number[] | null;
+  nbytes: number | null;
+  collections: string[];
+  statistics: string[];
+  steps: number[];
+}
+
+export type Extreme = { value: number; index: number[] } | null;
+
+/** A slice of two dimensions of a raw value. */
+export interface Value {
+  /** of the whole tensor */
+  shape: number[];
+  dtype: string;
+  /** elements of the whole tensor */
+  total: number;
+  rows: number;
+  columns: number;
+  /** row after row, NaN and infinities as they are */
+  values: number[];
+  /** the two dimensions */
+  axes: [number, number];
+  /** the place in each dimension */
+  index: number[];
+  rowStride: number;
+  columnStride: number;
+  /** of the whole tensor */
+  histogram: { edges: number[]; counts: number[] } | null;
+  /** of the whole tensor */
+  extremes: { min: Extreme; max: Extreme; nan: number[] | null; nanCount: number } | null;
+}
+
+export interface Finding {
+  rule: string;
+  /** of the mode */
+  step: number;
+  mode: string | null;
+  worker: string | null;
+  tensor: string | null;
+  observed: number | null;
+  threshold: number | null;
+  sentence: string;
+  /** the rule itself could not run */
+  failed: boolean;
+  /** milliseconds since 1970 */
+  foundAt: number | null;
+}
+
+export interface Curve {
+  run: string;
+  name: string;
+  mode: string;
+  steps: number[];
+  globals: number[];
+  times: number[];
+  min: (number | null)[];
+  max: (number | null)[];
+  mean: (number | null)[];
+  nonfinite: number;
+}
+
+export interface WorkerSteps {
+  name: string;
+  last: number;
+  ended: boolean;
+  savedAt: number | null;
+  saved: number[];
+  missing: number[];
+}
+
+export interface Availability {
+  starts: number[];
+  end: number;
+  workers: WorkerSteps[];
+  sentence: string;
+  damaged: string[];
+}
+
+/** The first difference of one tensor. `kind` is value, statistics, dtype, shape, only a, only b or unreadable. */
+export interface DifferenceRow {
+  name: string;
+  mode: string;
+  worker: string;
+  step: number;
+  kind: string;
+  what: string;
+  maxAbs: number | null;
+  ulps: string | null;
+  elements: number | null;
+  first: boolean;
+}
+
+export interface NamedQuery {
+  name: string;
+  about: string;
+  sql: string;
+  parameters: { name: string; type: string; value: string | null; about: string }[];
+}
+
+export interface Answer {
+  columns: string[];
+  rows: any[][];
+  more: boolean;
+}

@@ -1,0 +1,252 @@
+"""Tiles that are reduced from index files without SQL, against the same by SQL and by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.runs import EPOCH, EVAL, TRAIN, Job
+from tensortrial.errors import CorruptFile
+from tensortrial.format.record import Plan, Record
+from tensortrial.maintenance.compaction import compact
+from tensortrial.mode import ModeKeys
+from tensortrial.page.fold import Column, Fold
+from tensortrial.page.grid import Grid
+from tensortrial.page.tiles import Choice, Tiles, width_for
+from tensortrial.read.opening import create_trial
+from tensortrial.read.trial import run_reader_of
+
+NAMES = ["a", "b", "c", "d"]
+STEPS = 130
+
+
+def value_of(name: str, worker: int, step: int) -> float:
+    if (name, step) == ("b", 7):
+        return np.nan
+    if (name, step) == ("c", 50):
+        return -np.inf
+    return float(NAMES.index(name) * 1000 + 10 * (37 * step % 101) + worker)  # in no order
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two workers with several files, whose first half is compacted; the last tensor is saved at every third step."""
+    out = tmp_path_factory.mktemp("fold") / "run"
+    jobs = [Job(out, f"worker_{i}", 2) for i in range(2)]
+    for number in range(STEPS):
+        for worker, job in enumerate(jobs):
+            step = job.begin(EVAL if number % 5 == 4 else TRAIN)
+            names = NAMES if number % 3 == 0 else NAMES[:-1]
+            values = {name: np.array([value_of(name, worker, number)]) for name in names}
+            records = [Record(Plan(name, (), True, (), digest=True), value, EPOCH) for name, value in values.items()]
+            job.writer.put(step, records, closes=True)
+            if number % 40 == 39:
+                job.writer.flush()
+        if number == 79:
+            for job in jobs:
+                job.writer.flush()
+            compact(out, grace=0)
+    for job in jobs:
+        job.close()
+    return out
+
+
+def by_hand(mode: str, worker: str, width: int) -> dict[tuple[str, int], list[float]]:
+    cells: dict[tuple[str, int], list[float]] = {}
+    counts = dict.fromkeys(["TRAIN", "EVAL", "GLOBAL"], 0)
+    for number in range(STEPS):
+        of_step = "EVAL" if number % 5 == 4 else "TRAIN"
+        at = number if mode == "GLOBAL" else counts[of_step]
+        counts[of_step] += 1
+        if mode not in ("GLOBAL", of_step):
+            continue
+        for each in range(2):
+            if worker in ("", f"worker_{each}"):
+                for name in NAMES if number % 3 == 0 else NAMES[:-1]:
+                    cells.setdefault((name, at // width), []).append(value_of(name, each, number))
+    return cells
+
+
+def check(grid: Grid, expected: dict[tuple[str, int], list[float]]) -> None:
+    found = 0
+    for row, name in enumerate(grid.names):
+        for column in range(grid.columns):
+            values = np.array(expected.get((name, grid.start + column), []))
+            finite = values[np.isfinite(values)]
+            at = row, column
+            assert (grid.finite[at], grid.nonfinite[at]) == (len(finite), len(values) - len(finite))
+            assert grid.total[at] == pytest.approx(finite.sum())
+            assert grid.least[at] == (finite.min() if len(finite) else np.inf)
+            assert grid.most[at] == (finite.max() if len(finite) else -np.inf)
+            found += len(values) > 0
+    assert found == len(expected)
+
+
+@pytest.mark.parametrize("names", [[], NAMES, ["other", *NAMES[::-1]]])
+@pytest.mark.parametrize(
+    ("mode", "worker"), [("TRAIN", ""), ("EVAL", "worker_1"), ("GLOBAL", ""), ("GLOBAL", "worker_0")]
+)
+@pytest.mark.parametrize("width", [1, 8, 256])
+def test_a_fold_has_the_values_of_every_step(run: Path, mode: str, worker: str, width: int, names: list[str]) -> None:
+    reader = run_reader_of(create_trial(run))
+    for last in (0, STEPS, 10 * STEPS):
+        fold = Fold(Column("scalar", mode, worker, width), names, last)
+        fold.add_files(reader.storage, reader.catalogue.index_paths())
+        check(fold.grid(), by_hand(mode, worker, width))
+
+
+def test_files_in_any_order_and_one_by_one_are_folded_alike(run: Path) -> None:
+    reader = run_reader_of(create_trial(run))
+    fold = Fold(Column("scalar", "GLOBAL", "", 4))
+    for path in reversed(reader.catalogue.index_paths()):
+        fold.add_files(reader.storage, [path])
+    check(fold.grid(), by_hand("GLOBAL", "", 4))
+
+
+def test_a_query_has_the_same_tiles(run: Path) -> None:
+    reader = run_reader_of(create_trial(run))
+    for choice in (Choice("scalar", "TRAIN", "", "scalar"), Choice("scalar + 0", "TRAIN")):
+        grid = Tiles(reader.storage, reader.catalogue, lambda: NAMES).grid(choice, 0, STEPS, 30, STEPS)
+        assert grid.width == width_for(STEPS, 30)
+        check(grid, by_hand("TRAIN", "", grid.width))
+
+
+def test_a_column_that_no_row_has_is_an_empty_grid(run: Path) -> None:
+    reader = run_reader_of(create_trial(run))
+    fold = Fold(Column("l2", "GLOBAL", "", 1), NAMES, STEPS)
+    fold.add_files(reader.storage, reader.catalogue.index_paths())
+    assert fold.grid().names == []
+    assert fold.grid().columns == 0
+
+
+def test_a_damaged_file_is_named(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run, tmp_path / "copy")
+    reader = run_reader_of(create_trial(tmp_path / "copy"))
+    (path, *_) = reader.catalogue.index_paths()
+    file = tmp_path / "copy" / path
+    data = bytearray(file.read_bytes())
+    data[200] ^= 255
+    file.write_bytes(data)
+    with pytest.raises(CorruptFile, match=path):
+        Fold(Column("scalar", "GLOBAL", "", 1)).add_files(reader.storage, [path])
+
+
+# Changes of digests.
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two workers; `still` changes at steps 10 and 30 of the second one only, `moving` at every step."""
+    out = tmp_path_factory.mktemp("changing") / "run"
+    jobs = [Job(out, f"worker_{i}", 2) for i in range(2)]
+    for number in range(40):
+        for worker, job in enumerate(jobs):
+            step = job.begin(TRAIN)
+            still = float((number >= 10) + (number >= 30)) * worker
+            values = {"still": np.array([still, 1.0]), "moving": np.array([number, 1.0])}
+            records = [Record(Plan(name, (), True, (), digest=True), value, EPOCH) for name, value in values.items()]
+            job.writer.put(step, records, closes=True)
+            if number % 10 == 9:
+                job.writer.flush()
+    for job in jobs:
+        job.close()
+    return out
+
+
+def changes(grid: Grid, name: str) -> dict[int, tuple[float, int]]:
+    row = grid.names.index(name)
+    return {
+        step: (float(total), int(count))
+        for step, total, count in zip(grid.starts, grid.total[row], grid.finite[row], strict=True)
+        if total
+    }
+
+
+def opened(run: Path) -> Any:
+    from tensortrial.page.open_run import OpenRun
+
+    return OpenRun(create_trial(run))
+
+
+def test_changed_bits_are_counted_by_worker_across_files(changing: Path) -> None:
+    grid = opened(changing).grid("digest_changed", "TRAIN", "", (None, None), 100)
+    assert changes(grid, "still") == {10: (1, 2), 30: (1, 2)}
+    assert changes(grid, "moving") == dict.fromkeys(range(1, 40), (2, 2))
+    first = opened(changing).grid("digest_changed", "TRAIN", "worker_0", (None, None), 100)
+    assert changes(first, "still") == {}
+
+
+def test_changed_bits_of_some_steps_are_those_of_the_whole_run(changing: Path) -> None:
+    run = opened(changing)
+    tiles = run.tiles
+    whole = run.grid("digest_changed", "TRAIN", "", (None, None), 100)
+    # As if the run were so long that a zoom reads its files again.
+    choice = run._choice("digest_changed", "TRAIN", "")
+    part = tiles._of_steps(choice, 1, 25, 35)
+    assert changes(part, "still") == {30: (1, 2)}
+    assert changes(part, "moving") == {
+        step: count for step, count in changes(whole, "moving").items() if 25 <= step < 35
+    }
+
+
+def test_changed_bits_of_a_run_that_grows_are_those_of_the_whole_run(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    seen = None
+    for number in range(6):
+        job.step({"x": np.array([number // 3, 1.0])}, TRAIN, digest=True)
+        job.flush()
+        if number == 1:
+            run = opened(tmp_path / "run")
+        if number >= 1:
+            run.refresh()
+            seen = run.grid("digest_changed", "TRAIN", "", (None, None), 100)
+    assert seen is not None
+    assert changes(seen, "x") == {3: (1, 1)}
+    assert seen.finite.sum() == 5
+    job.close()
+
+
+def test_update_ratios_are_rows_of_their_parameters(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    for number in range(3):
+        job.step({"w": np.ones(3), "update_ratio/w": 0.25 * number, "loss": 1.0}, TRAIN, statistics=("l2",))
+    job.close()
+    run = opened(tmp_path / "run")
+    assert "update_ratio" in run.statistics
+    grid = run.grid("update_ratio", "TRAIN", "", (None, None), 100)
+    assert grid.names == ["w"]
+    assert grid.most.tolist() == [[0.0, 0.25, 0.5]]
+
+
+def test_gradients_are_divided_by_their_parameters(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    for number in range(3):
+        values = {
+            "w": np.full(4, 2.0),
+            "gradient/w": np.full(4, float(number)),
+            "b": np.zeros(2),
+            "gradient/b": np.ones(2),
+        }
+        job.step(values, TRAIN, statistics=("l2",), raw=False)
+    job.close()
+    run = opened(tmp_path / "run")
+    grid = run.grid("gradient_ratio", "TRAIN", "", (None, None), 100)
+    assert grid.names == ["w"]  # b is zero
+    assert grid.most.tolist() == [[0.0, 0.5, 1.0]]
+    assert "update_ratio" not in run.statistics
+
+
+def test_a_statistic_is_saved_or_follows_from_saved_ones(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    for _ in range(2):
+        job.put(step := job.begin(TRAIN), {"x": np.ones(4)}, statistics=("l2",))
+        job.put(step, {"y": np.ones(4)}, closes=True, statistics=("abs_l2",))
+    job.close()
+    grid = opened(tmp_path / "run").grid("l2", ModeKeys.TRAIN.name, "", (None, None), 100)
+    assert grid.names == ["x", "y"]
+    assert grid.most.tolist() == [[2.0, 2.0], [2.0, 2.0]]

@@ -1,0 +1,213 @@
+"""Tiles that are kept on disk between two servers of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.runs import TRAIN, Job
+from tensortrial.errors import ConfigurationError
+from tensortrial.maintenance.compaction import compact
+from tensortrial.page import kept_tiles as module
+from tensortrial.page import tiles as tiles_module
+from tensortrial.page.fold import Fold
+from tensortrial.page.grid import Grid
+from tensortrial.page.kept_tiles import KeptTiles, kept_tiles
+from tensortrial.page.open_run import OpenRun
+from tensortrial.read.opening import create_trial
+
+FILES = {"index/a.parquet": 2**63 + 5, "index/b.parquet": 7}
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for tiles, in which even those of a small run are kept."""
+    monkeypatch.setenv("TENSORTRIAL_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setattr(tiles_module, "_KEPT_SECONDS", -1.0)
+    return tmp_path / "kept"
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The index files whose rows are read."""
+    paths: list[str] = []
+    add_files = Fold.add_files
+
+    def noted(self: Fold, storage: Any, new: Any) -> None:
+        paths.extend(new)
+        add_files(self, storage, new)
+
+    monkeypatch.setattr(Fold, "add_files", noted)
+    return paths
+
+
+def write(out: Path, steps: int, scale: float = 1.0) -> None:
+    job = Job(out)
+    for number in range(steps):
+        job.step({"x": np.array([scale * number])}, TRAIN)
+        job.flush()
+    job.close()
+
+
+def values(out: Path) -> list[float]:
+    with create_trial(out) as trial:
+        grid = OpenRun(trial).grid("value", "TRAIN", "", (None, None), 100)
+    return grid.most[0].tolist()  # type: ignore[no-any-return]
+
+
+def grid_of(value: float, rows: int = 2) -> Grid:
+    grid = Grid.empty(4, [f"näme {i}\n" for i in range(rows)], 3, 5)
+    for each in grid.arrays:
+        each[:] = value
+    return grid
+
+
+def test_a_second_server_reads_no_row_again(tmp_path: Path, kept: Path, read: list[str]) -> None:
+    write(tmp_path / "run", 4)
+    before = sorted(tmp_path.joinpath("run").rglob("*"))
+    assert values(tmp_path / "run") == [0, 1, 2, 3]
+    assert len(read) == 4
+    read.clear()
+    assert values(tmp_path / "run") == [0, 1, 2, 3]
+    assert read == []
+    assert sorted(tmp_path.joinpath("run").rglob("*")) == before
+    assert [path.suffix for path in kept.iterdir()] == [".tiles"]
+
+
+def test_a_run_that_has_grown_is_read_from_where_it_was_kept(tmp_path: Path, kept: Path, read: list[str]) -> None:
+    job = Job(tmp_path / "run")
+    for number in range(3):
+        job.step({"x": np.array([float(number)])}, TRAIN)
+        job.flush()
+    assert values(tmp_path / "run") == [0, 1, 2]
+    job.step({"x": np.array([9.0])}, TRAIN)
+    job.close()
+    read.clear()
+    assert values(tmp_path / "run") == [0, 1, 2, 9]
+    assert len(read) == 1
+
+
+def test_another_run_at_the_same_path_is_read(tmp_path: Path, kept: Path, read: list[str]) -> None:
+    write(tmp_path / "run", 3)
+    assert values(tmp_path / "run") == [0, 1, 2]
+    shutil.rmtree(tmp_path / "run")
+    write(tmp_path / "run", 3, scale=10)
+    assert values(tmp_path / "run") == [0, 10, 20]
+
+
+def test_a_copy_that_went_on_by_itself_is_read(tmp_path: Path, kept: Path) -> None:
+    write(tmp_path / "run", 2)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    for folder, value in (("run", 5.0), ("copy", 6.0)):
+        job = Job(tmp_path / folder, resume=True)
+        job.step({"x": np.array([value])}, TRAIN)
+        job.close()
+        assert values(tmp_path / folder) == [0, 1, value]
+    assert values(tmp_path / "run") == [0, 1, 5]
+
+
+def test_a_run_that_was_compacted_is_read_again(tmp_path: Path, kept: Path, read: list[str]) -> None:
+    write(tmp_path / "run", 4)
+    values(tmp_path / "run")
+    compact(tmp_path / "run", grace=0)
+    read.clear()
+    assert values(tmp_path / "run") == [0, 1, 2, 3]
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "foreign", "folder"])
+def test_damaged_tiles_are_made_again(tmp_path: Path, kept: Path, read: list[str], damage: str) -> None:
+    write(tmp_path / "run", 3)
+    values(tmp_path / "run")
+    (file,) = kept.iterdir()
+    data = file.read_bytes()
+    if damage == "folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        flipped = bytearray(data)
+        flipped[-20] ^= 1  # of the last array
+        contents = {"truncated": data[:-9], "flipped": bytes(flipped), "empty": b"", "foreign": b"PK" * 400}
+        file.write_bytes(contents[damage])
+    read.clear()
+    assert values(tmp_path / "run") == [0, 1, 2]
+    assert len(read) == 3
+    if damage != "folder":
+        assert file.read_bytes() == data
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TENSORTRIAL_CACHE", str(tmp_path / "file" / "kept"))
+    write(tmp_path / "run", 3)
+    assert values(tmp_path / "run") == [0, 1, 2]
+
+
+def test_the_least_recently_used_tiles_are_removed(tmp_path: Path) -> None:
+    size = len(b"".join(module._encoded(FILES, grid_of(1))))
+    kept = KeptTiles(tmp_path / "kept", 3 * size + 10, "run")
+    for i, key in enumerate("abc"):
+        kept.save(key, FILES, grid_of(i))
+        os.utime(kept._path(key), (1000 + i, 1000 + i))
+    assert kept.load("a", FILES) is not None  # used last
+    kept.save("d", FILES, grid_of(3))
+    assert [key for key in "abcd" if kept.load(key, FILES)] == ["a", "c", "d"]
+
+
+def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:
+    kept = KeptTiles(tmp_path, 10**9, "run")
+    saved = grid_of(2.0)
+    saved.least[:] = np.inf
+    kept.save("key", FILES, saved)
+    found = kept.load("key", {**FILES, "index/c.parquet": 1})
+    assert found is not None
+    paths, grid = found
+    assert paths == set(FILES)
+    assert (grid.names, grid.width, grid.start) == (saved.names, saved.width, saved.start)
+    assert all(np.array_equal(a, b) for a, b in zip(grid.arrays, saved.arrays, strict=True))
+    assert kept.load("other", FILES) is None
+    assert kept.load("key", {**FILES, "index/b.parquet": 8}) is None
+    assert kept.load("key", {"index/a.parquet": FILES["index/a.parquet"]}) is None
+    assert KeptTiles(tmp_path, 10**9, "another").load("key", FILES) is None
+
+
+def test_two_servers_at_once_leave_whole_tiles(tmp_path: Path) -> None:
+    found: list[bool] = []
+
+    def work(value: float) -> None:
+        kept = KeptTiles(tmp_path, 10**9, "run")
+        for _ in range(40):
+            kept.save("key", FILES, grid_of(value, 300))
+            loaded = kept.load("key", FILES)
+            found.append(loaded is not None and len({each.flat[0] for each in loaded[1].arrays[:3]}) == 1)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in (1.0, 2.0, 3.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 120
+    assert [path.suffix for path in tmp_path.iterdir()] == [".tiles"]
+
+
+def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORTRIAL_CACHE", "off")
+    assert kept_tiles("run") is None
+    monkeypatch.delenv("TENSORTRIAL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    chosen = kept_tiles("run")
+    assert chosen is not None
+    assert chosen._folder == tmp_path / "tensortrial" / "tiles"
+    monkeypatch.setenv("TENSORTRIAL_CACHE_MB", "2 GB")
+    with pytest.raises(
+        ConfigurationError, match="TENSORTRIAL_CACHE_MB must be a whole number of megabytes, got '2 GB'"
+    ):
+        kept_tiles("run")

@@ -1,0 +1,305 @@
+"""Where the runs of a page are, and what happens to them while it is open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from support.runs import EVAL, TRAIN, Job
+from support.servers import ObjectStore
+from tensortrial.errors import ConfigurationError, RunNotFound
+from tensortrial.maintenance.compaction import compact
+from tensortrial.page import Page, page
+
+TILES = {"run": "run", "statistic": "l2", "mode": "TRAIN"}
+LONG = "x" * 5000
+NAMES = [
+    "<b>a</b>",
+    "a\nb",
+    "</script>",
+    "\u202e\x00",
+    LONG,
+    "../../etc",
+    "日本",
+    "a'; drop table tensors",
+    "$name",
+    "%s",
+]
+REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_names", "rules", "queries"]
+
+
+def write(out: Any, steps: int = 3, *, close: bool = True, names: tuple[str, ...] = ("w",), **options: Any) -> Job:
+    job = Job(out, **options)
+    for number in range(steps):
+        job.step({name: np.full(4, number + 1.0) for name in names} | {"loss": 1.0}, TRAIN, statistics=("l2", "mean"))
+        job.flush()
+    if close:
+        job.close()
+    return job
+
+
+def get(served: Page, path: str, **parameters: Any) -> httpx.Response:
+    return httpx.get(f"{served.url}api/{path}", params=parameters, timeout=60)
+
+
+def fetch(served: Page, path: str, **parameters: Any) -> Any:
+    response = get(served, path, **parameters)
+    assert response.status_code == 200, response.text
+    return json.loads(response.text, parse_constant=pytest.fail)
+
+
+def answered(served: Page, run: str = "run") -> dict[str, int]:
+    """Return the status of every request that a view makes by itself."""
+    given = {**TILES, "run": run, "runs": json.dumps([run]), "columns": 50}
+    return {path: get(served, path, **given).status_code for path in REQUESTS}
+
+
+# Where they are.
+
+
+def test_a_folder_and_a_pattern_show_the_runs_below_them(tmp_path: Path) -> None:
+    for name in ("lr=1", "lr=2", "other"):
+        write(tmp_path / "runs" / name)
+    with page(tmp_path / "runs") as served:
+        assert [run["name"] for run in fetch(served, "info")["runs"]] == ["lr=1", "lr=2", "other"]
+        assert set(fetch(served, "sizes")) == {"lr=1", "lr=2", "other"}
+    with page([str(tmp_path / "runs" / "lr=*"), tmp_path / "runs" / "lr=1"]) as served:
+        assert [run["name"] for run in fetch(served, "info")["runs"]] == ["lr=1", "lr=2"]
+
+
+def test_the_size_of_a_run_is_that_of_its_files(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    expected = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file())
+    with page(tmp_path / "run") as served:
+        assert fetch(served, "sizes") == {"run": expected}
+
+
+@pytest.mark.s3
+def test_runs_in_an_object_store_are_shown(moto_s3: ObjectStore) -> None:
+    url = f"{moto_s3.new_bucket()}/runs"
+    write(f"{url}/run", storage_options=moto_s3.storage_options)
+    with Page(url, storage_options=moto_s3.storage_options).start() as served:
+        assert set(answered(served).values()) == {200}
+        assert fetch(served, "tiles", **TILES)["starts"] == [0, 1, 2]
+        assert fetch(served, "value", run="run", name="w", mode="TRAIN", step=1)["values"] == [2.0] * 4
+
+
+def test_fifty_runs_are_listed(tmp_path: Path) -> None:
+    for number in range(50):
+        write(tmp_path / f"run-{number:02}", 1)
+    with page(tmp_path) as served:
+        assert len(fetch(served, "info")["runs"]) == 50
+        names = json.dumps([f"run-{number:02}" for number in range(50)])
+        assert len(fetch(served, "scalars", runs=names, names='["loss"]')) == 50
+
+
+def test_what_cannot_be_opened_is_named_next_to_the_others(tmp_path: Path) -> None:
+    write(tmp_path / "whole")
+    write(tmp_path / "torn")
+    (tmp_path / "torn" / "run.json").write_text("{")
+    with page(tmp_path) as served:
+        info = fetch(served, "info")
+        assert [run["name"] for run in info["runs"]] == ["whole"]
+        assert "torn" in info["damaged"][0]
+
+
+@pytest.mark.parametrize("place", ["nothing", "empty"])
+def test_a_place_without_runs_is_an_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunNotFound, match=place):
+        page(tmp_path / place)
+
+
+def test_an_empty_list_of_runs_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="the list is empty"):
+        page([])
+
+
+# What is in them.
+
+
+def test_a_run_without_a_step_is_shown_and_followed(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    with page(tmp_path / "run") as served:
+        (run,) = fetch(served, "info")["runs"]
+        assert (run["steps"], run["modes"], run["statistics"]) == (0, [], [])
+        statuses = answered(served)
+        assert statuses.pop("tiles") == 400  # there is no statistic; the page does not ask for one
+        assert set(statuses.values()) == {200}
+        job.step({"w": np.ones(3)}, TRAIN, statistics=("l2",))
+        job.flush()
+        (run,) = fetch(served, "info")["runs"]
+        assert run["steps"] == 1
+        assert fetch(served, "tiles", **TILES)["names"] == ["w"]
+    job.close()
+
+
+def test_names_that_are_markup_sql_or_very_long_are_answered(tmp_path: Path) -> None:
+    write(tmp_path / "run", names=tuple(NAMES))
+    with page(tmp_path / "run") as served:
+        assert set(answered(served).values()) == {200}
+        assert set(fetch(served, "tiles", **TILES)["names"]) == set(NAMES)
+        for name in NAMES:
+            at = {"run": "run", "name": name, "mode": "TRAIN"}
+            assert fetch(served, "tensor", **at)["steps"] == [0, 1, 2]
+            assert fetch(served, "series", statistics="l2", **at)["statistics"][0]["mean"] == [2.0, 4.0, 6.0]
+            assert fetch(served, "value", step=0, **at)["values"] == [1.0] * 4
+
+
+def test_a_run_of_nan_and_infinity_is_answered(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    for value in (np.nan, np.inf, -np.inf):
+        job.step(
+            {"w": np.full(4, value), "loss": value}, TRAIN, statistics=("l2", "mean", "std", "min"), histogram=True
+        )
+    job.close()
+    with page(tmp_path / "run") as served:
+        assert set(answered(served).values()) == {200}
+        at = {"run": "run", "name": "w", "mode": "TRAIN"}
+        assert fetch(served, "value", step=1, **at)["values"] == ["Infinity"] * 4
+        assert fetch(served, "value", step=0, **at)["extremes"]["nanCount"] == 4
+        series = fetch(served, "series", statistics="l2", **at)["statistics"][0]
+        assert series["nonfinite"] == 3
+        assert isinstance(fetch(served, "histograms", **at), list)
+        assert fetch(served, "scalars", runs='["run"]', names='["loss"]')[0]["nonfinite"] == 3
+
+
+# What happens to them.
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Job, Page]]:
+    """A run of five steps that is still open, and its page, which has shown it."""
+    job = write(tmp_path / "run", 5, close=False)
+    with page(tmp_path / "run") as served:
+        assert set(answered(served).values()) == {200}
+        yield job, served
+
+
+def test_a_run_that_is_deleted_is_an_error_that_names_it(tmp_path: Path, watched: tuple[Job, Page]) -> None:
+    job, served = watched
+    job.close()
+    shutil.rmtree(tmp_path / "run")
+    assert set(answered(served).values()) <= {200, 400}
+    response = get(served, "value", run="run", name="w", mode="TRAIN", step=1)
+    assert response.status_code in (200, 400)
+    if response.status_code == 400:
+        assert response.json()["error"]
+
+
+def test_a_run_that_is_compacted_has_the_same_tiles(tmp_path: Path, watched: tuple[Job, Page]) -> None:
+    job, served = watched
+    before = fetch(served, "tiles", **TILES)
+    job.close()
+    compact(tmp_path / "run", grace=0)
+    assert fetch(served, "tiles", **TILES) == before
+    zoomed = fetch(served, "tiles", **TILES, **{"from": 1, "to": 3})
+    assert zoomed["starts"] == [1, 2, 3]
+    assert fetch(served, "value", run="run", name="w", mode="TRAIN", step=1)["values"] == [2.0] * 4
+
+
+def test_a_worker_that_has_died_is_named_as_late(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path / "run", f"worker_{number}", 2) for number in range(2)]
+    for number in range(6):
+        for job in jobs[: 2 if number < 3 else 1]:
+            job.step({"w": np.ones(3)}, TRAIN, statistics=("l2",))
+            job.flush()
+    with page(tmp_path / "run") as served:
+        answer = fetch(served, "availability", run="run", mode="TRAIN", columns=50)
+        assert [worker["last"] for worker in answer["workers"]] == [5, 2]
+        assert "worker_1" in answer["sentence"]
+    for job in jobs:
+        job.close()
+
+
+def test_two_tabs_are_told_of_each_step_and_one_may_leave(watched: tuple[Job, Page]) -> None:
+    job, served = watched
+    with httpx.stream("GET", f"{served.url}api/events", timeout=30) as first:
+        left = first.iter_lines()
+        next(left)
+        with httpx.stream("GET", f"{served.url}api/events", timeout=30) as second:
+            right = second.iter_lines()
+            next(right)
+            job.step({"w": np.ones(3)}, EVAL)
+            job.flush()
+            assert "data: grown" in right
+        assert "data: grown" in left
+        job.step({"w": np.ones(3)}, EVAL)
+        job.flush()
+        assert "data: grown" in left
+    job.close()
+
+
+def test_many_requests_at_once_are_answered_alike(watched: tuple[Job, Page]) -> None:
+    job, served = watched
+    found: list[str] = []
+
+    def request(columns: int) -> None:
+        found.append(get(served, "tiles", **TILES, columns=columns).text)
+
+    threads = [threading.Thread(target=request, args=(100,)) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 12
+    assert len(set(found)) == 1
+    job.close()
+
+
+# The server.
+
+
+def test_a_port_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"port {port}"):
+            page(tmp_path / "run", port=port)
+
+
+def test_a_page_that_cannot_open_its_runs_leaves_the_port_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(RunNotFound):
+        page(tmp_path / "nothing", port=port)
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_on_all_addresses_a_page_is_known_by_each_of_them_and_by_no_domain(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    with page(tmp_path / "run", host="0.0.0.0") as served:
+        assert served.url.startswith("http://127.0.0.1:")
+        port = served.url.split(":")[2].split("/")[0]
+        for host, status in (
+            (f"127.0.0.1:{port}", 200),
+            (f"192.168.1.17:{port}", 200),
+            (f"{socket.gethostname()}:{port}", 200),
+            (f"evil.example:{port}", 403),
+            ("192.168.1.17.evil.example", 403),
+        ):
+            response = httpx.get(f"{served.url}api/info", headers={"Host": host})
+            assert (host, response.status_code) == (host, status)
+        assert httpx.get(f"http://127.0.0.1:{port}/api/info").status_code == 403
+        wrong = {"Host": f"192.168.1.17:{port}", "Origin": f"http://192.168.1.18:{port}"}
+        assert httpx.get(f"{served.url}api/info", headers=wrong).status_code == 403
+
+
+def test_a_token_of_another_length_or_in_another_place_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    with page(tmp_path / "run", token="secret") as served:
+        root = served.url.removesuffix("secret/")
+        assert httpx.get(f"{root}secret/api/info").status_code == 200
+        for path in ("secre/api/info", "secrets/api/info", "api/info?token=secret", "x/secret/api/info", "secret"):
+            assert httpx.get(root + path).status_code == 403
+    with page(tmp_path / "run", token="") as served:
+        assert httpx.get(f"{served.url}api/info").status_code == 200
