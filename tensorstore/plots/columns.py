@@ -1,0 +1,56 @@
+"""Steps as columns: where one begins and ends, and where steps are missing between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .drawing import Floats
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def column_ends(starts: Floats) -> Floats:
+    """Return where each column ends: at the next one, or before it where steps are missing.
+
+    Steps are missing where the distance of two columns is more than 1.5 times the median distance, unless that is so
+    for more than a tenth of them: then there is no regular distance.
+
+    Args:
+        starts: The first steps of the columns, ascending.
+    """
+    if not len(starts):
+        return starts
+    distances = np.diff(starts)
+    usual = float(np.median(distances)) if len(distances) else 1.0
+    wide = distances > 1.5 * usual
+    if len(distances) < 3 or np.count_nonzero(wide) * 10 > len(distances):
+        wide[:] = False
+    return np.append(np.where(wide, starts[:-1] + usual, starts[1:]), starts[-1] + usual)
+
+
+def with_gaps(starts: Floats) -> tuple[Floats, Bools]:
+    """Return the edges of adjacent columns, and which of the columns are saved, not a gap."""
+    ends = column_ends(starts)
+    edges, saved = [starts[0]], list[bool]()
+    for start, end in zip(starts, ends, strict=True):
+        if start > edges[-1]:
+            edges.append(start)
+            saved.append(False)
+        edges.append(end)
+        saved.append(True)
+    return np.array(edges, float), np.array(saved, bool)
+
+
+def gaps(starts: Floats, others: Floats) -> list[tuple[float, float]]:
+    """Return the ranges of steps that are missing between the saved ones.
+
+    Args:
+        starts: The saved steps, ascending.
+        others: Steps of other modes, ascending: where one of them is, nothing is missing.
+    """
+    ends = column_ends(starts)[:-1]
+    between = np.searchsorted(others, starts[1:]) > np.searchsorted(others, starts[:-1], side="right")
+    at = np.flatnonzero((ends < starts[1:]) & ~between)
+    return [(float(ends[i]), float(starts[i + 1])) for i in at]

@@ -1,0 +1,118 @@
+"""What all plots share: matplotlib, axes, colours that colour-blind people can tell apart, marks and legends."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingExtra
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+# Okabe and Ito, "Color Universal Design" (2008), without yellow, which white paper hides, and purple, near the mark.
+LINES = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#000000")
+NOT_FINITE = "#E6007E"
+"""As on the page."""
+NOT_SAVED = "#DDDDDD"
+ZERO = "#000000"
+NOT_FINITE_LABEL = "NaN or infinite"
+NOT_SAVED_LABEL = "not saved"
+_LONGEST_NAME = 48
+_MOST_ENTRIES = 24
+
+
+_LARGEST = 1e300
+
+
+def drawable(values: Any) -> Floats:
+    """Return finite values no larger than 1e300: matplotlib computes differences, which would be infinite."""
+    clipped: Floats = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
+    return clipped
+
+
+def require_matplotlib() -> None:
+    """Raise MissingExtra if matplotlib is not installed."""
+    matplotlib("")
+
+
+def matplotlib(module: str) -> Any:
+    """Return a module of matplotlib, imported on first use; "" for the package itself."""
+    try:
+        return importlib.import_module(f"matplotlib.{module}" if module else "matplotlib")
+    except ModuleNotFoundError as exc:
+        raise MissingExtra("matplotlib", "plot", "a plot") from exc
+
+
+def new_axes(ax: Any, width: float, height: float) -> Any:
+    """Return the Axes to draw into: those that were passed, or those of a new figure of so many inches."""
+    if ax is not None:
+        return ax
+    return matplotlib("pyplot").subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def pixels(ax: Any) -> tuple[int, int]:
+    """Return how many pixels wide and high the Axes are, at least 50."""
+    return max(50, int(ax.bbox.width)), max(50, int(ax.bbox.height))
+
+
+def shown(name: str) -> str:
+    """Return a name on one line, without its middle if it is long. Names come from a run, which may be a stranger's."""
+    text = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    half = _LONGEST_NAME // 2
+    return f"{text[:half]}…{text[-half:]}"
+
+
+def set_title(ax: Any, title: str) -> None:
+    """Set the title, in which `$` is a dollar."""
+    ax.set_title(title, loc="left", fontsize="medium", parse_math=False)
+
+
+def add_legend(ax: Any, handles: Sequence[Any], labels: Sequence[str], **options: Any) -> None:
+    """Add a legend outside of the plot; entries after the first 24 are counted."""
+    if not handles:
+        return
+    kept, texts = list(handles[:_MOST_ENTRIES]), [shown(label) for label in labels[:_MOST_ENTRIES]]
+    if len(handles) > _MOST_ENTRIES:
+        kept.append(matplotlib("patches").Patch(visible=False))
+        texts.append(f"and {len(handles) - _MOST_ENTRIES:,} more")
+    # matplotlib leaves out labels that begin with _, and reads $ as mathematics.
+    legend = ax.legend(kept, ["…"] * len(kept), fontsize="small", frameon=False, **options)
+    for entry, text in zip(legend.get_texts(), texts, strict=True):
+        entry.set_parse_math(False)
+        entry.set_text(text)
+
+
+def label_rows(ax: Any, names: Sequence[str], height_inches: float, size: float = 7.0) -> None:
+    """Label rows 0, 1, … at their centres; where the height is too small for all of them, some."""
+    most = max(2, int(height_inches * 72 / (size * 1.25)))
+    stride = -(-len(names) // most)
+    at = range(0, len(names), stride)
+    ax.set_yticks([row + 0.5 for row in at], [shown(names[row]) for row in at], fontsize=size, parse_math=False)
+
+
+def mark_steps(ax: Any, steps: Sequence[float] | Floats) -> Any:
+    """Mark steps with NaN or infinities above the plot. Return the marks, None if there are none."""
+    if not len(steps):
+        return None
+    return ax.plot(
+        steps,
+        np.full(len(steps), 1.0),
+        marker=7,  # a triangle whose tip is down
+        markersize=6,
+        linestyle="none",
+        color=NOT_FINITE,
+        transform=ax.get_xaxis_transform(),
+        clip_on=False,
+        label=NOT_FINITE_LABEL,
+        gid="not finite",
+    )[0]
+
+
+def patch(color: str) -> Any:
+    """Return a rectangle for a legend."""
+    return matplotlib("patches").Patch(facecolor=color, edgecolor="none")

@@ -1,0 +1,148 @@
+"""What a plot shows: names, statistic, mode, worker and steps, checked and as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..errors import ConfigurationError
+from ..mode import ModeKeys
+from ..read.catalogue.views import StepRange, checked_range
+from ..read.trial import Trial
+from ..statistics.definitions import parse_statistic
+from ..statistics.derived import expression
+from ..suggestions import near_names
+
+Names = str | Iterable[str] | None
+
+VALUE = "value"
+ZERO_FRACTION = "zero_fraction"
+_LAST = 2**62
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a run, or of several, that a plot shows."""
+
+    what: str
+    """What the names are, for a title: a collection or patterns."""
+    names: tuple[str, ...]
+    statistic: str
+    mode: ModeKeys
+    worker: str | None
+    first: int
+    end: int
+
+    @property
+    def step_column(self) -> str:
+        """The column that counts the steps of the mode."""
+        return "global_step" if self.mode is ModeKeys.GLOBAL else "mode_step"
+
+    @property
+    def step_label(self) -> str:
+        """The label of an axis of steps."""
+        return "global step" if self.mode is ModeKeys.GLOBAL else f"step of {self.mode.name}"
+
+    @property
+    def value_label(self) -> str:
+        """The label of an axis of values."""
+        return self.statistic.replace("_", " ")
+
+    @property
+    def rows(self) -> str:
+        """A SELECT of the chosen rows: all columns of the view `tensors`, and `step` and `value`."""
+        value = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape), 0)"}.get(self.statistic)
+        return (
+            f"select *, {self.step_column} as step, {value or expression(self.statistic)} as value from tensors "
+            "where list_contains($names, name) and ($mode = 'GLOBAL' or mode = $mode) "
+            f"and ($worker is null or worker = $worker) and {self.step_column} >= $first and {self.step_column} < $end"
+        )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of `rows`."""
+        return {
+            "names": list(self.names),
+            "mode": self.mode.name,
+            "worker": self.worker,
+            "first": self.first,
+            "end": self.end,
+        }
+
+
+def select(
+    trials: Sequence[Trial],
+    names: Names,
+    statistic: str | None,
+    mode: ModeKeys | str,
+    worker: str | None,
+    steps: StepRange | None,
+) -> Selection:
+    """Return what a plot shows of one or several runs. Raises ConfigurationError for what none of them has."""
+    found = list(dict.fromkeys(name for trial in trials for name in _matching(trial, names)))
+    if not found:
+        raise _no_match(trials, names)
+    if worker is not None and not any(worker in trial.workers() for trial in trials):
+        known = ", ".join(dict.fromkeys(each for trial in trials for each in trial.workers()))
+        raise ConfigurationError(f"unknown worker {worker!r}; the workers are: {known}")
+    parsed = statistic if statistic in (None, VALUE, ZERO_FRACTION) else parse_statistic(statistic)
+    first, end = checked_range(_pair(steps)) or (None, None)
+    what = "all tensors" if names is None else names if isinstance(names, str) else ", ".join(names)
+    return Selection(
+        what,
+        tuple(found),
+        parsed or VALUE,
+        ModeKeys.parse(mode),
+        worker,
+        0 if first is None else first,
+        _LAST if end is None else end,
+    )
+
+
+def nothing_saved(chosen: Selection) -> ConfigurationError:
+    """Return the error of a selection of tensors that have no value to plot."""
+    where = "" if chosen.mode is ModeKeys.GLOBAL else f" in mode {chosen.mode.name}"
+    where += "" if chosen.worker is None else f" by worker {chosen.worker}"
+    if (chosen.first, chosen.end) != (0, _LAST):
+        where += f" at steps {chosen.first} <= step < {'…' if chosen.end == _LAST else chosen.end}"
+    missing = "scalar value; pass a statistic, such as 'l2'" if chosen.statistic == VALUE else chosen.statistic
+    return ConfigurationError(f"none of {len(chosen.names)} matching tensors has a saved {missing}{where}")
+
+
+def _pair(steps: StepRange | None) -> StepRange | None:
+    if steps is None:
+        return None
+    try:
+        first, end = steps
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"steps must be a pair (first, end), got {steps!r}") from None
+    return first, end
+
+
+def _matching(trial: Trial, names: Names) -> list[str]:
+    if names is None:
+        return trial.tensor_names()
+    patterns = [names] if isinstance(names, str) else list(names)
+    members = {each for pattern in patterns for each in trial.tensor_names(collection=pattern)}
+    return [
+        name
+        for name in trial.tensor_names()
+        if name in members or name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+
+
+def _no_match(trials: Sequence[Trial], names: Names) -> ConfigurationError:
+    if names is None:
+        return ConfigurationError("no tensor was saved yet")
+    patterns = [names] if isinstance(names, str) else list(names)
+    full = [name for trial in trials for name, each in trial.collections().items() if each.tensor_names]
+    known = list(dict.fromkeys(full)) + [name for trial in trials for name in trial.tensor_names()]
+    near = near_names(patterns[0], known) if patterns else []
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    collections = ", ".join(sorted(set(full)))
+    return ConfigurationError(
+        f"no tensor or collection matches {', '.join(map(repr, patterns))}; {meant}`*` stands for any text; "
+        f"collections with tensors: {collections or 'none'}"
+    )

@@ -1,0 +1,171 @@
+"""`trial.plot`: what can be drawn of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..mode import ModeKeys
+from ..read.catalogue.views import StepRange
+from ..read.trial import Trial
+from .drawing import require_matplotlib
+from .heatmap import draw_heatmap
+from .histograms import draw_histograms
+from .raw_value import draw_raw_value
+from .scalars import draw_scalars
+from .selection import Names, select
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GLOBAL = ModeKeys.GLOBAL
+
+
+class TrialPlots:
+    """Plots of one run. Made by `Trial.plot`.
+
+    Each method draws into `ax`, or into a new figure, and returns the Axes, so that everything can be changed
+    afterwards. Steps between saved ones at which nothing was saved are grey; NaN and infinities are marked.
+
+    Args:
+        trial: The run.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        require_matplotlib()
+        self._trial = trial
+
+    def heatmap(
+        self,
+        names: Names = None,
+        statistic: str = "l2",
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw a statistic of many tensors: a row a tensor, in the order of execution, and a column a step.
+
+        Colours are on a logarithmic scale where the values span more than a factor of 30, and the smallest and largest
+        2 % do not stretch the scale. Where there are more steps than pixels, a column is several steps and shows the
+        value of the largest magnitude, so that no spike is lost.
+
+        Args:
+            names: A collection such as `gradients`, a pattern such as `gradient/*`, or several; None for all tensors.
+            statistic: A saved statistic or one that follows from saved ones, or `zero_fraction`.
+            mode: The mode that steps are counted in.
+            worker: One worker; None for all, of which a cell shows the value of the largest magnitude.
+            steps: Only steps first <= step < end, as a pair; None on a side for no limit.
+            ax: The Axes to draw into; None for a new figure.
+
+        Returns:
+            The Axes.
+
+        Raises:
+            ConfigurationError: No tensor matches, or none has the statistic.
+        """
+        drawn: Axes = draw_heatmap(self._trial, select([self._trial], names, statistic, mode, worker, steps), ax)
+        return drawn
+
+    def scalars(
+        self,
+        names: Names = None,
+        statistic: str | None = None,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        smoothing: float = 0.0,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw scalars, or a statistic of tensors, as lines over steps: a line for each tensor and mode.
+
+        With several workers, and where there are more steps than pixels, a line is the mean, and a band reaches from
+        the smallest to the largest value. The axis is logarithmic where all values are positive and span more than a
+        factor of 100.
+
+        Args:
+            names: A name, a collection such as `losses`, a pattern, or several; None for all tensors that have values.
+            statistic: A statistic such as l2; None for the values of scalars.
+            mode: The mode that steps are counted in; GLOBAL draws all modes over the global step.
+            worker: One worker; None for all.
+            steps: Only steps first <= step < end, as a pair; None on a side for no limit.
+            smoothing: The weight of the past in an exponential mean, from 0 (none) to below 1. The values themselves
+                stay visible behind it.
+            ax: The Axes to draw into; None for a new figure.
+
+        Returns:
+            The Axes.
+
+        Raises:
+            ConfigurationError: No tensor matches, none has values, or `smoothing` is out of range.
+        """
+        chosen = select([self._trial], names, statistic, mode, worker, steps)
+        drawn: Axes = draw_scalars(self._trial, chosen, smoothing, ax)
+        return drawn
+
+    def histograms(
+        self,
+        name: str,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the distribution of a tensor over steps, as ridges from the first step (top) to the last (bottom).
+
+        Saved histograms are drawn; without them, those of raw values, in 60 bins. Of more than 32 steps 32 are drawn,
+        evenly distributed. The height of a ridge is the square root of its density, and each is as high as the others.
+
+        Args:
+            name: The name of the tensor.
+            mode: The mode that steps are counted in.
+            worker: One worker; None for the first one that has a value at a step.
+            steps: Only steps first <= step < end, as a pair; None on a side for no limit.
+            ax: The Axes to draw into; None for a new figure.
+
+        Returns:
+            The Axes.
+
+        Raises:
+            TensorUnavailable: No tensor of this name was saved.
+            ConfigurationError: The tensor has neither histograms nor raw values.
+        """
+        self._trial.tensor(name)
+        drawn: Axes = draw_histograms(self._trial, select([self._trial], [name], None, mode, worker, steps), name, ax)
+        return drawn
+
+    def tensor(
+        self,
+        name: str,
+        step: int | None = None,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the raw value of a tensor at a step: a line for one dimension, an image for more.
+
+        The rows of the image are the first dimension, the columns all others, the last one fastest. Where there are
+        more elements than pixels, a pixel shows the element of the largest magnitude. `scalars` draws the statistics
+        of a tensor over steps.
+
+        Args:
+            name: The name of the tensor.
+            step: The step; None for the last one with a raw value.
+            mode: The mode that the step is counted in.
+            worker: One worker; None for the first one that has the value.
+            ax: The Axes to draw into; None for a new figure.
+
+        Returns:
+            The Axes.
+
+        Raises:
+            TensorUnavailable: No tensor of this name was saved.
+            TensorUnavailableForStep: Only statistics were saved at the step.
+            StepUnavailable: The step was not saved.
+            ConfigurationError: No raw value was saved at any step, or the elements are no numbers.
+        """
+        drawn: Axes = draw_raw_value(self._trial, name, step, ModeKeys.parse(mode), worker, ax)
+        return drawn

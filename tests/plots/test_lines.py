@@ -1,0 +1,135 @@
+"""Lines over steps, of one run and of several."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from support.runs import EVAL, TRAIN, Job
+from tensortrial.errors import ConfigurationError
+
+pytest.importorskip("matplotlib")
+
+
+def line(ax: Any, *key: str) -> Any:
+    """Return the line of a run, tensor and mode."""
+    (found,) = [each for each in ax.lines if each.get_gid() == "\n".join(key)]
+    return found
+
+
+def labels(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_each_mode_of_a_scalar_is_a_line_over_the_global_step(run: Path) -> None:
+    ax = tensortrial.create_trial(run).plot.scalars("loss")
+    assert line(ax, "", "loss", "EVAL").get_xdata().tolist() == [12, 13]
+    assert line(ax, "", "loss", "EVAL").get_ydata().tolist() == [0.5, 0.5]
+    assert labels(ax) == ["loss (TRAIN)", "loss (EVAL)", "not saved"]
+    assert ax.get_xlabel() == "global step"
+    assert ax.get_yscale() == "log"
+
+
+def test_a_line_is_broken_where_a_step_is_missing(run: Path) -> None:
+    ax = tensortrial.create_trial(run).plot.scalars("loss", mode=TRAIN)
+    values = dict(zip(*line(ax, "", "loss", "TRAIN").get_data(), strict=True))
+    assert np.flatnonzero(np.isnan(list(values.values()))).tolist() == [6]
+    assert values[7] == pytest.approx(10**-3.5)
+    assert [each.get_gid() for each in ax.patches] == ["not saved"]
+
+
+def test_steps_of_another_mode_are_no_gap(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(40):
+            job.step({"loss": 1.0}, EVAL if step in (20, 21) else TRAIN)
+    ax = tensortrial.create_trial(tmp_path / "run").plot.scalars("loss")
+    assert len(line(ax, "", "loss", "TRAIN").get_xdata()) == 38
+    assert not ax.patches
+
+
+def test_nan_is_marked_at_its_step(run: Path) -> None:
+    ax = tensortrial.create_trial(run).plot.scalars("gradient/last", "l2", mode=TRAIN)
+    (marks,) = [each for each in ax.lines if each.get_gid() == "not finite"]
+    assert marks.get_xdata().tolist() == [9]
+    assert "NaN or infinite" in labels(ax)
+
+
+def test_a_spike_is_inside_the_band_where_a_point_is_several_steps(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(4000):
+            job.step({"loss": 99.0 if step == 1717 else 1.0})
+    ax = tensortrial.create_trial(tmp_path / "run").plot.scalars("loss")
+    (band,) = ax.collections
+    assert band.get_paths()[0].vertices[:, 1].max() == 99
+    assert len(ax.lines[0].get_xdata()) < 1000
+
+
+def test_smoothing_is_a_mean_of_the_past_and_leaves_the_values_visible(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for value in (1.0, 2.0, float("nan"), 4.0):
+            job.step({"loss": value})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    raw, smooth, _ = trial.plot.scalars("loss", smoothing=0.5).lines
+    np.testing.assert_array_equal(raw.get_ydata(), [1, 2, np.nan, 4])
+    np.testing.assert_allclose(smooth.get_ydata(), [1, 2.5 / 1.5, np.nan, (0.25 + 1 + 4) / 1.75])
+    with pytest.raises(ConfigurationError, match="smoothing must be at least 0 and below 1, got 1"):
+        trial.plot.scalars("loss", smoothing=1)
+
+
+def test_each_run_is_a_colour(tmp_path: Path) -> None:
+    for number in range(3):
+        with Job(tmp_path / f"_lr={number}") as job:
+            for step in range(3):
+                job.step({"loss" if number < 2 else "other": float(number + step)})
+    with tensortrial.open_runs(tmp_path) as runs:
+        ax = runs.plot.scalars("loss")
+    assert labels(ax) == ["_lr=0", "_lr=1"]
+    assert line(ax, "_lr=1", "loss", "GLOBAL").get_ydata().tolist() == [1, 2, 3]
+    assert len({each.get_color() for each in ax.lines}) == 2
+    assert ax.get_title(loc="left") == "2 runs: loss"
+
+
+def test_a_legend_of_many_lines_is_cut(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for _ in range(2):
+            job.step({f"loss_{number}": float(number) for number in range(40)})
+    found = labels(tensortrial.create_trial(tmp_path / "run").plot.scalars("loss_*"))
+    assert found[:2] == ["loss_0", "loss_1"]
+    assert found[-1] == "and 16 more"
+
+
+def test_without_matplotlib_a_plot_names_the_extra(run: Path) -> None:
+    program = """if True:
+        import sys
+        sys.modules["matplotlib"] = None
+        import tensortrial
+        try:
+            tensortrial.create_trial(sys.argv[1]).plot
+        except ImportError as exc:
+            print(exc)
+    """
+    done = subprocess.run([sys.executable, "-c", program, str(run)], capture_output=True, text=True, check=True)
+    assert done.stdout == "a plot needs matplotlib, which is not installed: pip install 'tensortrial[plot]'\n"
+
+
+def test_opening_a_run_does_not_import_matplotlib(run: Path) -> None:
+    program = (
+        "import sys, tensortrial; tensortrial.create_trial(sys.argv[1]).steps(); print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(run)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_values_near_the_largest_float_are_drawn(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for value in (-1.7e308, 1.7e308, 0.0):
+            job.step({"loss": value})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    trial.plot.scalars("loss").figure.canvas.draw()
+    trial.plot.heatmap("loss", "value").figure.canvas.draw()
