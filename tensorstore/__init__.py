@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from .config.collection import Collection, CollectionKeys
     from .config.reduction_config import ReductionConfig
     from .config.save_config import SaveConfig, SaveConfigMode
+    from .diagnosis import Diagnosis, diagnose
     from .exports import Export, export
-    from .hooks.core.environment import environment
+    from .hooks.core.process.environment import environment
     from .hooks.plain import Run
     from .maintenance.compaction import Compaction, compact
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
     from .page import Page, page
-    from .read.late_worker import LateWorker
     from .read.named_queries import NamedQuery, list_queries, query, query_text
     from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
     from .read.runs import Runs, open_runs
-    from .read.step_state import StepState
+    from .read.steps.late_worker import LateWorker
+    from .read.steps.step_state import StepState
     from .read.tensor import Tensor
     from .read.trial import Trial
     from .read.verify import Verification
@@ -42,10 +43,11 @@ _MODULE_OF = {
     "CollectionKeys": "config.collection",
     "Comparison": "comparison",
     "Compaction": "maintenance.compaction",
+    "Diagnosis": "diagnosis",
     "Difference": "comparison",
     "Export": "exports",
     "FirstDifference": "comparison",
-    "LateWorker": "read.late_worker",
+    "LateWorker": "read.steps.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
     "Page": "page",
@@ -55,14 +57,15 @@ _MODULE_OF = {
     "Runs": "read.runs",
     "SaveConfig": "config.save_config",
     "SaveConfigMode": "config.save_config",
-    "StepState": "read.step_state",
+    "StepState": "read.steps.step_state",
     "Tensor": "read.tensor",
     "Trial": "read.trial",
     "Verification": "read.verify",
     "compare": "comparison",
     "compact": "maintenance.compaction",
     "create_trial": "read.opening",
-    "environment": "hooks.core.environment",
+    "diagnose": "diagnosis",
+    "environment": "hooks.core.process.environment",
     "export": "exports",
     "list_queries": "read.named_queries",
     "modes": "mode",
@@ -81,6 +84,7 @@ __all__ = [
     "CollectionKeys",
     "Compaction",
     "Comparison",
+    "Diagnosis",
     "Difference",
     "Export",
     "FirstDifference",
@@ -102,6 +106,7 @@ __all__ = [
     "compact",
     "compare",
     "create_trial",
+    "diagnose",
     "environment",
     "export",
     "list_queries",

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
-from .cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    if sys.argv[1:2] == ["run"]:
+        # Outside of click, which has its own way with what a script raises.
+        from .cli.writing.run import run
+
+        sys.exit(run(sys.argv[2:]))
+    from .cli import main as commands
+
+    commands()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from .. import __version__
 from ..errors import TensorTrialError
-from .compact import compact
-from .compare import compare
 from .console import visible
-from .export import export
-from .follow import follow
-from .imports import imports
-from .info import info
-from .ls import ls
-from .mark_ended import mark_ended
-from .names import names
-from .page import page
-from .query import query
-from .repair import repair
-from .report import report
-from .show import show
-from .sql import sql
-from .steps import steps
-from .verify import verify
-from .watch import watch
+from .reading.compare import compare
+from .reading.diagnose import diagnose
+from .reading.follow import follow
+from .reading.info import info
+from .reading.ls import ls
+from .reading.names import names
+from .reading.page import page
+from .reading.query import query
+from .reading.report import report
+from .reading.show import show
+from .reading.sql import sql
+from .reading.steps import steps
+from .reading.verify import verify
+from .reading.watch import watch
+from .writing.compact import compact
+from .writing.export import export
+from .writing.imports import imports
+from .writing.mark_ended import mark_ended
+from .writing.repair import repair
+from .writing.run import DESCRIPTION, run
 
 # The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
 _INTERRUPTED = 130
@@ -68,6 +71,7 @@ for command in (
     sql,
     query,
     compare,
+    diagnose,
     watch,
     page,
     mark_ended,
@@ -79,3 +83,16 @@ for command in (
     export,
 ):
     main.add_command(command)
+
+
+# For the list of commands, and for callers in Python: `__main__` runs it without click.
+@main.command(
+    "run",
+    help=f"\b\n{DESCRIPTION}",
+    short_help="Run a training script unchanged, and save tensors of it.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _run(arguments: tuple[str, ...]) -> None:
+    sys.exit(run(arguments))

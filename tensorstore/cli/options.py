@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 
 import click
 
@@ -14,13 +16,15 @@ from ..read.opening import create_trial
 from ..read.runs import Runs, open_runs
 from ..read.trial import Trial
 from ..storage.open import Storage, open_storage
+from ..suggestions import near_names
+from .completion import complete_run
 from .console import print_line
 
 _MOST_FOLDERS = 100
 
 _MODES = click.Choice([mode.name for mode in ModeKeys], case_sensitive=False)
 
-run_argument = click.argument("run")
+run_argument = click.argument("run", shell_complete=complete_run)
 long_storage_option = click.option(
     "--storage-option",
     "storage_options",
@@ -93,8 +97,19 @@ def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
             reason = (
                 "this command takes one run, not a pattern; `tensortrial ls` lists what matches" if is_pattern else ""
             )
-            raise RunNotFound(exc.path, reason or "no run was found here") from exc
+            raise RunNotFound(exc.path, reason or f"no run was found here{_meant(run)}") from exc
         raise
+
+
+def _meant(run: str) -> str:
+    """Return the runs next to a path that is mistyped, as a clause."""
+    place, name = Path(run).parent, Path(run).name
+    try:
+        siblings = [path.name for path in islice(place.iterdir(), _MOST_FOLDERS) if (path / RUN_FILE).is_file()]
+    except OSError:
+        return ""  # a URL, or a folder that does not exist
+    near = near_names(name, siblings)
+    return f"; did you mean {str(place / near[0])!r}?" if near else ""
 
 
 def _runs_below(storage: Storage) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .options import open_trial, run_argument, storage_option
+from ..options import open_trial, run_argument, storage_option
 
 
 @click.command("mark-ended")

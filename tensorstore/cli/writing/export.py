@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import click
 
-from ..exports import export as export_runs
-from ..exports.tables import DEFAULT, SCHEMAS
-from .argument_order import runs_and_target
-from .options import count_of, parse_options, report_skipped, storage_option
+from ...exports import export as export_runs
+from ...exports.tables import DEFAULT, SCHEMAS
+from ..argument_order import runs_and_target
+from ..completion import complete_run
+from ..options import count_of, parse_options, report_skipped, storage_option
 
 
 class _Since(click.ParamType[int | datetime]):
@@ -28,7 +29,7 @@ class _Since(click.ParamType[int | datetime]):
 
 
 @click.command()
-@click.argument("arguments", metavar="RUN... TARGET", nargs=-1, required=True)
+@click.argument("arguments", metavar="RUN... TARGET", nargs=-1, required=True, shell_complete=complete_run)
 @click.option(
     "--table",
     "tables",

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from .console import print_line, print_name
-from .options import parse_options, storage_option
+from ..completion import complete_run
+from ..console import print_line, print_name
+from ..options import parse_options, storage_option
 
 
 @click.group("import")
@@ -17,8 +18,8 @@ def imports() -> None:
 
 
 @imports.command("smdebug")
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_run)
+@click.argument("target", shell_complete=complete_run)
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
 def import_smdebug(source: str, target: str, progress: bool, storage_options: tuple[str, ...]) -> None:
@@ -28,7 +29,7 @@ def import_smdebug(source: str, target: str, progress: bool, storage_options: tu
     After an interruption, run the command again: it continues.
     """
     # Imported here, because no other command needs what writes runs.
-    from ..importers.smdebug import import_run
+    from ...importers.smdebug import import_run
 
     options = parse_options(storage_options)
     path = import_run(
@@ -58,8 +59,8 @@ _progress = click.option(
 
 
 @imports.command("csv")
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_run)
+@click.argument("target", shell_complete=complete_run)
 @click.option("--step", metavar="COLUMN", help="The column of steps. [default: one named step, iteration, epoch, …]")
 @click.option("--time", metavar="COLUMN", help="The column of times. [default: one named timestamp, time, …]")
 @click.option("--name", metavar="COLUMN", help="The column of names, if each row has one number.")
@@ -79,7 +80,7 @@ def import_csv(
     \b
     tensortrial import csv log.csv runs/old --step iteration --metadata lr=0.1
     """
-    from ..importers.csv import import_run
+    from ...importers.csv import import_run
 
     path = import_run(
         source,
@@ -92,28 +93,105 @@ def import_csv(
     print_name(path)
 
 
-@imports.command("wandb")
+@imports.command("mlflow")
 @click.argument("source")
 @click.argument("target")
+@click.option("--artifacts", is_flag=True, help="Import also tables of numbers among the artifacts.")
+@_metadata
+@_progress
+@storage_option
+def import_mlflow(
+    source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], **options: Any
+) -> None:
+    """Import the runs of MLflow.
+
+    SOURCE is the folder mlruns, the folder of an experiment or a run in it, or an SQLite file. TARGET is the folder for
+    the new runs, which go to EXPERIMENT/RUN_ID.
+    """
+    from ...importers.mlflow import import_runs
+
+    _import_runs(import_runs, source, target, metadata, storage_options, **options)
+
+
+@imports.command("trackio")
+@click.argument("source")
+@click.argument("target")
+@_metadata
+@_progress
+@storage_option
+def import_trackio(
+    source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
+) -> None:
+    """Import the runs of Trackio.
+
+    SOURCE is the SQLite file of a project, or the folder of all. TARGET is the folder for the new runs, which go to
+    PROJECT/RUN.
+    """
+    from ...importers.trackio import import_runs
+
+    _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
+
+
+@imports.command("lightning")
+@click.argument("source")
+@click.argument("target")
+@_metadata
+@_progress
+@storage_option
+def import_lightning(
+    source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
+) -> None:
+    """Import the runs that Lightning's CSVLogger wrote.
+
+    SOURCE is the folder of a run, with metrics.csv, or a folder of such folders. TARGET is the folder or URL of the new
+    run, or, for several, the folder for them.
+    """
+    from ...importers.lightning import import_runs
+
+    _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
+
+
+@imports.command("transformers")
+@click.argument("source")
+@click.argument("target")
+@_metadata
+@_progress
+@storage_option
+def import_transformers(
+    source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
+) -> None:
+    """Import what the Trainer of transformers logged.
+
+    SOURCE is trainer_state.json, a checkpoint, the Trainer's output_dir, or a folder of several. TARGET is the folder
+    or URL of the new run, or, for several, the folder for them.
+    """
+    from ...importers.transformers import import_runs
+
+    _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
+
+
+@imports.command("wandb")
+@click.argument("source", shell_complete=complete_run)
+@click.argument("target", shell_complete=complete_run)
 @_metadata
 @_progress
 @storage_option
 def import_wandb(
     source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
 ) -> None:
-    """Import an export of Weights & Biases.
+    """Import runs of Weights & Biases.
 
-    SOURCE is the history of a run in Parquet or CSV, the CSV of a chart, or a folder of them. TARGET is the folder or
-    URL of the new run, or, for a chart, the folder for its runs.
+    SOURCE is the .wandb file of a run, the history of a run in Parquet or CSV, the CSV of a chart, or a folder of them.
+    TARGET is the folder or URL of the new run, or, for several, the folder for them.
     """
-    from ..importers.wandb import import_runs
+    from ...importers.wandb import import_runs
 
     _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
 
 
 @imports.command("neptune")
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_run)
+@click.argument("target", shell_complete=complete_run)
 @_step_multiplier
 @_metadata
 @_progress
@@ -126,14 +204,14 @@ def import_neptune(
     SOURCE is the output of neptune-exporter, a CSV of metrics, or a folder of them. TARGET is the folder for the new
     runs.
     """
-    from ..importers.neptune import import_runs
+    from ...importers.neptune import import_runs
 
     _import_runs(import_runs, source, target, metadata, storage_options, **options)
 
 
 @imports.command("tensorboard")
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_run)
+@click.argument("target", shell_complete=complete_run)
 @_metadata
 @_progress
 @storage_option
@@ -145,7 +223,7 @@ def import_tensorboard(
     Scalars, histograms, texts and tensors become one or several runs. SOURCE is an event file or a folder tree of them.
     TARGET is the folder or URL of the new run, or, for several, the folder for them.
     """
-    from ..importers.tensorboard import import_runs
+    from ...importers.tensorboard import import_runs
 
     _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 import click
 
-from ..errors import TensorTrialError
-from ..read.trial import Trial
-from ..rules import Finding
-from .console import print_line
-from .options import count_of, open_trial, run_argument, storage_option, waiting_hint
+from ...errors import TensorTrialError
+from ...read.trial import Trial
+from ...rules import Finding
+from ..completion import complete_rule
+from ..console import print_line
+from ..options import count_of, open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
 _SAVED_AT = "select mode, mode_step, max(saved_at) from steps where global_step = $step group by all"
@@ -21,7 +22,14 @@ _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
 
 @click.command()
 @run_argument
-@click.option("--rule", "rules", multiple=True, metavar="NAME[:KEY=VALUE,…]", help="A built-in rule. Can be repeated.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="NAME[:KEY=VALUE,…]",
+    help="A built-in rule. Can be repeated.",
+    shell_complete=complete_rule,
+)
 @click.option(
     "--config", type=click.Path(dir_okay=False), help="A JSON or TOML file of rules, or SageMaker's configuration."
 )
@@ -60,8 +68,8 @@ def watch(
     \b
     tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20
     """
-    from ..rules.configuration import parse_rule, read_rules
-    from ..rules.running import watch as follow
+    from ...rules.configuration import parse_rule, read_rules
+    from ...rules.running import watch as follow
 
     try:
         chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])

@@ -6,9 +6,9 @@ import json
 
 import click
 
-from ..mode import ModeKeys
-from .options import mode_option, open_trial, run_argument, storage_option
-from .ranges import ranges
+from ...mode import ModeKeys
+from ..options import mode_option, open_trial, run_argument, storage_option
+from ..ranges import ranges
 
 
 @click.command()

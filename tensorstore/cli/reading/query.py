@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
-from ..read.named_queries import list_queries, named_query, query_text
-from ..read.named_queries import query as run_query
-from .argument_order import runs_and_name
-from .options import opened_runs, parse_options, storage_option, timeout_option
-from .rows import RowOutput, output_options
+from ...read.named_queries import list_queries, named_query, query_text
+from ...read.named_queries import query as run_query
+from ..argument_order import runs_and_name
+from ..completion import complete_run_or_query
+from ..options import opened_runs, parse_options, storage_option, timeout_option
+from ..rows import RowOutput, output_options
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("arguments", metavar="[RUN]... [NAME]", nargs=-1)
+@click.argument("arguments", metavar="[RUN]... [NAME]", nargs=-1, shell_complete=complete_run_or_query)
 @click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the query. Can be repeated.")
 @click.option("--list", "lists", is_flag=True, help="List the named queries; with NAME, describe that query.")
 @click.option(

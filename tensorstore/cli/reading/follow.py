@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from ..read.name_filter import name_patterns
-from ..read.trial import Trial
-from .console import print_line
-from .options import open_trial, run_argument, storage_option, waiting_hint
+from ...read.name_filter import name_patterns
+from ...read.trial import Trial
+from ..console import print_line
+from ..options import open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN = 8
 _QUERY = """
@@ -43,7 +43,7 @@ def follow(
     \b
     tensortrial follow runs/digits --regex loss
     """
-    from ..rules.running import follow as steps_of
+    from ...rules.running import follow as steps_of
 
     with waiting_hint(timeout):
         trial = open_trial(run, storage_options, timeout)

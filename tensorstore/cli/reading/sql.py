@@ -7,16 +7,17 @@ from contextlib import suppress
 
 import click
 
-from ..errors import NotARun, RunNotFound
-from ..read.opening import create_trial
-from ..read.trial import Trial
-from .argument_order import runs_and_query
-from .options import opened_runs, parse_options, storage_option, timeout_option
-from .rows import RowOutput, output_options
+from ...errors import NotARun, RunNotFound
+from ...read.opening import create_trial
+from ...read.trial import Trial
+from ..argument_order import runs_and_query
+from ..completion import complete_run
+from ..options import opened_runs, parse_options, storage_option, timeout_option
+from ..rows import RowOutput, output_options
 
 
 @click.command()
-@click.argument("arguments", metavar="RUN... QUERY", nargs=-1, required=True)
+@click.argument("arguments", metavar="RUN... QUERY", nargs=-1, required=True, shell_complete=complete_run)
 @output_options
 @timeout_option
 @storage_option

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from ..comparison import Comparison
-from ..comparison import compare as compare_runs
-from ..errors import TensorTrialError
-from .console import print_line
-from .options import parse_options, runs_below_hint, storage_option
-from .rows import RowOutput, output_options
+from ...comparison import Comparison
+from ...comparison import compare as compare_runs
+from ...errors import TensorTrialError
+from ..completion import complete_run
+from ..console import print_line
+from ..options import parse_options, runs_below_hint, storage_option
+from ..rows import RowOutput, output_options
 
 _SAME, _DIFFERENT, _ERROR = 0, 1, 2
 _COLUMNS = ["step", "order", "name", "worker", "difference"]
@@ -20,8 +21,8 @@ _SHOWN = 20
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("a")
-@click.argument("b", required=False)
+@click.argument("a", shell_complete=complete_run)
+@click.argument("b", required=False, shell_complete=complete_run)
 @click.option("--rtol", type=float, help="Elements agree if |a-b| <= atol + rtol*|b|.")
 @click.option("--atol", type=float, help="See --rtol.")
 @click.option("--ulps", type=int, help="Floats also agree if so many steps of their dtype lie between them.")

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from ..errors import RunError
-from ..maintenance import verification
-from ..read.verify import Damage, Verification
-from .console import print_line
-from .options import count_of, parse_options, runs_below_hint, storage_option
-from .ranges import ranges
+from ...errors import RunError
+from ...maintenance import verification
+from ...read.verify import Damage, Verification
+from ..completion import complete_run
+from ..console import print_line
+from ..options import count_of, parse_options, runs_below_hint, storage_option
+from ..ranges import ranges
 
 _DAMAGED, _USAGE = 1, 2
 _FEW = 8
@@ -24,7 +25,7 @@ _UNNAMED = {
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option

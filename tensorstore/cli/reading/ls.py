@@ -8,16 +8,17 @@ from typing import Any
 
 import click
 
-from ..read.runs import Runs
-from .console import console_for, print_table
-from .options import opened_runs, size_of, storage_option
+from ...read.runs import Runs
+from ..completion import complete_run
+from ..console import console_for, print_table
+from ..options import opened_runs, size_of, storage_option
 
 _COLUMNS = ("run", "state", "steps", "size", "begun", "framework")
 _QUERY = "select run, path, started, framework, workers, steps, bytes, metadata from runs order by started, run"
 
 
 @click.command("ls")
-@click.argument("places", metavar="[PLACE]...", nargs=-1)
+@click.argument("places", metavar="[PLACE]...", nargs=-1, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:

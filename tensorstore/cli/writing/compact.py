@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..maintenance import compaction
-from .console import print_line
-from .options import count_of, parse_options, run_argument, runs_below_hint, size_of, storage_option
+from ...maintenance import compaction
+from ..console import print_line
+from ..options import count_of, parse_options, run_argument, runs_below_hint, size_of, storage_option
 
 
 @click.command("compact")

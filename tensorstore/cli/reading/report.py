@@ -6,15 +6,16 @@ import sys
 
 import click
 
-from ..errors import TensorTrialError
-from .console import print_line
-from .options import count_of, long_storage_option, opened_runs
+from ...errors import TensorTrialError
+from ..completion import complete_run
+from ..console import print_line
+from ..options import count_of, long_storage_option, opened_runs
 
 _FOUND, _FAILED = 1, 2
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
 @long_storage_option
@@ -27,9 +28,9 @@ def report(runs: tuple[str, ...], path: str, with_rules: bool, storage_options: 
     \b
     tensortrial report runs/digits -o report.html --rules
     """
-    from ..page.many_runs import list_rules, run_rules
-    from ..page.open_run import OpenRun
-    from ..page.report import write_report
+    from ...page.many_runs import list_rules, run_rules
+    from ...page.open_run import OpenRun
+    from ...page.report import write_report
 
     try:
         with opened_runs(runs, storage_options) as opened:

@@ -6,12 +6,13 @@ import webbrowser
 
 import click
 
-from .console import print_line
-from .options import opened_runs, storage_option
+from ..completion import complete_run
+from ..console import print_line
+from ..options import parse_options, report_skipped, storage_option
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port. [default: a free one]")
 @click.option("--token", help='The secret in the address; "" for none. [default: a random one]')
@@ -34,10 +35,10 @@ def page(
     tensortrial page runs/digits
     tensortrial page 'runs/lr=*' --port 8080 --no-browser
     """
-    from ..page import Page
+    from ...page import Page
 
-    with opened_runs(runs, storage_options) as opened:
-        served = Page(opened, host=host, port=port, token=token)
+    served = Page(runs, host=host, port=port, token=token, storage_options=parse_options(storage_options))
+    report_skipped(served.damaged)
     print_line(served.url)
     if not no_browser:
         webbrowser.open(served.url)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
 import click
 from rich.table import Table
 
-from ..read.trial import Trial
-from .console import console_for, print_line, print_table, visible
-from .options import open_trials, storage_option
-from .ranges import ranges
+from ...read.trial import Trial
+from ..completion import complete_run
+from ..console import console_for, print_line, print_table, visible
+from ..options import open_trials, storage_option
+from ..ranges import ranges
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def info(runs: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
@@ -64,6 +66,19 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "tensors", str(len(trial.tensor_names()))
     if run.metadata:
         yield "metadata", json.dumps(run.metadata)
+    yield from _environment(trial.environment())
+
+
+def _environment(found: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield the parts of an environment that fit into a line. `--json` has all."""
+    if "git_commit" in found:
+        yield "commit", found["git_commit"] + (" and changes" if found.get("git_dirty") else "")
+    if "command" in found:
+        yield "command", f"{shlex.join(found['command'])} (in {found.get('working_directory')})"
+    if "host" in found:
+        yield "host", f"{found['host']}: {found.get('platform')}, {found.get('cpus')} CPUs"
+    for name, groups in found.get("optimizers", {}).items():
+        yield "optimizer", f"{name} {json.dumps(groups)}"
 
 
 def _document(trial: Trial) -> dict[str, Any]:
@@ -82,6 +97,7 @@ def _document(trial: Trial) -> dict[str, Any]:
         "tensors": len(trial.tensor_names()),
         "collections": _collections(trial),
         "metadata": dict(run.metadata),
+        "environment": trial.environment(),
         "damaged": [str(error) for error in trial.damaged.values()],
     }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..maintenance import repair as repairing
-from .console import print_line
-from .options import parse_options, run_argument, runs_below_hint, storage_option
+from ...maintenance import repair as repairing
+from ..console import print_line
+from ..options import parse_options, run_argument, runs_below_hint, storage_option
 
 _STILL_DAMAGED = 1
 

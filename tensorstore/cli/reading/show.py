@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from ..read.trial import Trial
-from .console import console_for, print_line, print_table
-from .options import count_of, open_trial, run_argument, storage_option
-from .ranges import ranges
-from .sparkline import sparkline
+from ...read.trial import Trial
+from ..console import console_for, print_line, print_table
+from ..options import count_of, open_trial, run_argument, storage_option
+from ..ranges import ranges
+from ..sparkline import sparkline
 
 _WIDTH = 40
 _MOST_SCALARS = 30
@@ -124,6 +124,8 @@ def _distance(usual: float | None, last: float | None) -> float:
 def _why(wrong: int, first: int | None, usual: float | None, last: float | None) -> str:
     if wrong:
         return f"{count_of(wrong, 'NaN or inf element')}, first at global step {first}"
+    if last is not None and not math.isfinite(last):
+        return f"the last value is {last}"
     if not usual or last is None:
         return ""
     return f"{last / usual:.2g} times its median" if last != usual else ""

@@ -7,11 +7,11 @@ import json
 
 import click
 
-from ..mode import ModeKeys
-from ..read.trial import Trial
-from .console import print_line, print_name
-from .options import mode_option, open_trial, run_argument, storage_option
-from .ranges import ranges
+from ...mode import ModeKeys
+from ...read.trial import Trial
+from ..console import print_line, print_name
+from ..options import mode_option, open_trial, run_argument, storage_option
+from ..ranges import ranges
 
 
 @click.command()

@@ -1,0 +1,39 @@
+"""`tensortrial diagnose RUN`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ...diagnosis import diagnose as diagnose_run
+from ...errors import TensorTrialError
+from ..console import print_line
+from ..options import open_trial, run_argument, storage_option
+
+_HEALTHY, _SICK, _ERROR = 0, 1, 2
+
+
+@click.command()
+@run_argument
+@click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
+@storage_option
+def diagnose(run: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
+    """Find out what went wrong in RUN, where it began, and what to try.
+
+    Evaluates all rules that the saved data allows, in the order of steps and of the execution within a step, and joins
+    findings that have one cause. The last paragraph says what could not be checked, and what to save for it.
+
+    The exit status is 0 if there are no problems, 1 if there are any, and 2 if the run cannot be read.
+    """
+    try:
+        found = diagnose_run(open_trial(run, storage_options))
+    except TensorTrialError as exc:
+        print_line(f"Error: {exc}", err=True)
+        raise SystemExit(_ERROR) from exc
+    if as_json:
+        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        for line in str(found).splitlines():
+            print_line(line)
+    raise SystemExit(_HEALTHY if found.is_healthy else _SICK)
