@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..script import add_to_python_path
 from .finder import Finder
 from .names import MODULES
 
@@ -57,8 +58,7 @@ def install(shadow: bool = False) -> bool:
 
 def install_for_children() -> None:
     """Make smdebug's names importable in every process that this one starts, also by a launcher or a shell."""
-    folders = [_PATH, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
+    add_to_python_path(_PATH)
 
 
 def load_ipython_extension(shell: Any) -> None:

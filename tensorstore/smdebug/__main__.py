@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 
+from ..errors import ConfigurationError
+from ..script import prepared_module, prepared_script
 from . import SHADOW_VARIABLE
 
 _USAGE = """\
@@ -21,22 +22,16 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
-    if arguments[0] == "-m":
-        if len(arguments) < 2:
-            print(_USAGE, end="", file=sys.stderr)
-            return 2
-        sys.argv = arguments[1:]
-        sys.path.insert(0, os.getcwd())
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return 0
-    script = arguments[0]
-    if not os.path.exists(script):
-        print(f"python -m tensortrial.smdebug: script {script!r} does not exist", file=sys.stderr)
+    is_module = arguments[0] == "-m"
+    if is_module and len(arguments) < 2:
+        print(_USAGE, end="", file=sys.stderr)
         return 2
-    sys.argv = arguments
-    # The script's own folder comes first, as when Python runs a script.
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
-    runpy.run_path(script, run_name="__main__")
+    try:
+        run = prepared_module(arguments[1:]) if is_module else prepared_script(arguments)
+    except ConfigurationError as exc:
+        print(f"python -m tensortrial.smdebug: {exc}", file=sys.stderr)
+        return 2
+    run()
     return 0
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from .names import MODULES, OPEN_PACKAGES, PARTLY_KNOWN
+from .names import FRAMEWORKS, MODULES, OPEN_PACKAGES, PARTLY_KNOWN
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -21,6 +21,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname not in MODULES and not _is_part(fullname, OPEN_PACKAGES):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        if spec.name in MODULES:
+            return None
+        from .missing import MissingModule
+
+        return MissingModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = f"The names of {module.__name__}, from tensortrial."
@@ -36,12 +43,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return value
 
         module.__getattr__ = lookup  # type: ignore[method-assign]
+        module.__dir__ = lambda: sorted({*vars(module), *names})  # type: ignore[method-assign]
         module.__all__ = sorted(names)  # type: ignore[attr-defined]
 
 
 def _names_of(alias: str) -> Mapping[str, str]:
     """Return where the names of a module are defined."""
-    homes = MODULES.get(alias, {})
+    # Any other module of a framework has the framework's names, wherever smdebug defines them.
+    homes = MODULES[alias] if alias in MODULES else FRAMEWORKS.get(alias.split(".")[1], {})
     if isinstance(homes, str):
         return _all_of(homes)
     rest = homes.get("*")

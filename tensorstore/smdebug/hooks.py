@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from tensortrial.config.reduction_config import ReductionConfig, boolean
+from tensortrial.config.reduction_config import names as as_names
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.errors import ConfigurationError
 from tensortrial.hooks.core import current_hook
 from tensortrial.hooks.core.base_hook import BaseHook
-from tensortrial.hooks.core.collections import CollectionManager
+from tensortrial.hooks.core.configuration.collections import CollectionManager
+from tensortrial.hooks.core.user_values import shown
 from tensortrial.mode import ModeKeys
 
 from .constants import SCALAR_PREFIX
@@ -17,15 +22,19 @@ from .constants import SCALAR_PREFIX
 class StepNumber(int):
     """The number of the newest step. Called, it begins a step: `with hook.step():`."""
 
-    begin: Callable[[], AbstractContextManager[None]]
+    begin: Callable[..., AbstractContextManager[None]]
 
-    def __call__(self) -> AbstractContextManager[None]:
+    def __call__(self, step: int | None = None, mode: ModeKeys | str | None = None) -> AbstractContextManager[None]:
         """Make everything inside a `with hook.step():` block one step, as the hooks of this project do.
+
+        Args:
+            step: The number of the step in its mode. Default: the next one.
+            mode: The mode of this step. Default: the current one.
 
         Returns:
             The context manager.
         """
-        return self.begin()
+        return self.begin(step, mode)
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         """Copy and pickle it as a plain number: scripts save it in checkpoints."""
@@ -45,7 +54,7 @@ class ScriptHook(BaseHook):
     @step.setter
     def step(self, step: int) -> None:
         """Begin a new run after this step. Once there are steps, it has no effect."""
-        self.recorder.start_at(int(step) + 1)
+        self._assign("step", step, lambda number: self.recorder.start_at(int(number) + 1))
 
     @property
     def last_saved_step(self) -> int | None:
@@ -60,9 +69,31 @@ class ScriptHook(BaseHook):
         pass
 
     @property
+    def save_config(self) -> SaveConfig:
+        """The steps to save, for collections without a SaveConfig of their own. Scripts set it before training."""
+        return super().save_config
+
+    @save_config.setter
+    def save_config(self, config: SaveConfig) -> None:
+        self._assign("save_config", config, self.recorder.replace_save_config)
+
+    @property
+    def reduction_config(self) -> ReductionConfig:
+        """The form to save in, for collections without a ReductionConfig of their own. Scripts set it, too."""
+        return super().reduction_config
+
+    @reduction_config.setter
+    def reduction_config(self, config: ReductionConfig) -> None:
+        self._assign("reduction_config", config, self.recorder.replace_reduction_config)
+
+    @property
     def export_tensorboard(self) -> bool:
         """Whether event files for TensorBoard are written."""
         return bool(self.recorder.options.export_tensorboard)
+
+    @export_tensorboard.setter
+    def export_tensorboard(self, value: bool) -> None:
+        self._assign("export_tensorboard", value, _too_late)
 
     @property
     def tensorboard_dir(self) -> str | None:
@@ -72,15 +103,33 @@ class ScriptHook(BaseHook):
             return f"{self.out_dir.rstrip('/')}/tensorboard"
         return None if folder is None else str(folder)
 
+    @tensorboard_dir.setter
+    def tensorboard_dir(self, folder: str | None) -> None:
+        self._assign("tensorboard_dir", folder, _too_late)
+
     @property
     def dry_run(self) -> bool:
         """Whether nothing is saved."""
         return bool(self.recorder.options.dry_run)
 
+    @dry_run.setter
+    def dry_run(self, value: bool) -> None:
+        self._assign("dry_run", value, _too_late)
+
     @property
     def save_all(self) -> bool:
-        """Whether every tensor is saved."""
+        """Whether every tensor is saved. Set it before training to save all."""
         return "all" in self.recorder.collections.saved_names
+
+    @save_all.setter
+    def save_all(self, value: bool | str) -> None:
+        self._assign("save_all", value, self._include_all)
+
+    def _include_all(self, value: bool | str) -> None:
+        if boolean("save_all", value):
+            self.recorder.collections.include(["all"])
+        elif self.save_all:
+            _too_late(value)
 
     @property
     def include_collections(self) -> list[str]:
@@ -88,13 +137,20 @@ class ScriptHook(BaseHook):
         return self.recorder.collections.saved_names
 
     @include_collections.setter
-    def include_collections(self, names: Iterable[str]) -> None:
-        self.recorder.collections.include(names)
+    def include_collections(self, names: Iterable[str] | str) -> None:
+        self._assign("include_collections", names, lambda value: self.recorder.collections.include(as_names(value)))
 
     @property
     def collection_manager(self) -> CollectionManager:
         """The collections of the hook."""
         return self.recorder.collections
+
+    def _assign(self, attribute: str, value: Any, assign: Callable[[Any], None]) -> None:
+        """Set an attribute. An assignment never ends training: a wrong one is logged."""
+        try:
+            assign(value)
+        except (TypeError, ValueError) as exc:
+            self.recorder.refuse_call(f"hook.{attribute} = {shown(value)}", exc)
 
     def save_scalar(
         self,
@@ -117,6 +173,10 @@ class ScriptHook(BaseHook):
             mode: The mode that the step is counted in. Default: the current one.
         """
         super().save_scalar(scalar_name(name), value, sm_metric, timestamp, step=step, mode=mode)
+
+
+def _too_late(_: Any) -> None:
+    raise ConfigurationError("pass it when the hook is made")
 
 
 def scalar_name(name: Any) -> Any:

@@ -18,89 +18,63 @@ def _constants(*names: str) -> dict[str, str]:
 
 _REDUCTIONS = _constants("ALLOWED_REDUCTIONS", "ALLOWED_NORMS")
 _LOGGER = _constants("get_logger")
-_PATHS = _constants(
-    "DEFAULT_WORKER_NAME",
-    "DEFAULT_SAGEMAKER_OUTDIR",
-    "DEFAULT_SAGEMAKER_TENSORBOARD_PATH",
-    "DEFAULT_CONFIG_FILE_PATH",
-    "CONFIG_FILE_PATH_ENV_STR",
-    "TENSORBOARD_CONFIG_FILE_PATH_ENV_STR",
-    "CHECKPOINT_CONFIG_FILE_PATH_ENV_VAR",
-    "INCOMPLETE_STEP_WAIT_WINDOW_KEY",
-)
-_TRIALS = dict.fromkeys(("LocalTrial", "S3Trial", "Trial", "create_trial"), f"{_HERE}.trials")
+_TRIAL = {"Trial": f"{_HERE}.trials"}
+_LOCAL_TRIAL = {"LocalTrial": f"{_HERE}.trials"}
+_S3_TRIAL = {"S3Trial": f"{_HERE}.trials"}
+_CREATE_TRIAL = {"create_trial": f"{_HERE}.trials"}
 _RULE = {"Rule": f"{_HERE}.rules"}
 _INVOKER = {"invoke_rule": f"{_HERE}.rules"}
 _REQUIRED = {"RequiredTensors": "tensortrial.rules.req_tensors"}
-_ACTION = {
-    "Action": "tensortrial.rules.action",
-    "Actions": f"{_HERE}.rules",
-    "Command": "tensortrial.rules.action",
-    "StopTraining": "tensortrial.rules.action",
-    "Webhook": "tensortrial.rules.action",
-}
+# The actions of this project: SageMaker's, and those that take the place of its mail and messages.
+_ACTIONS = dict.fromkeys(
+    ("ActionList", "Command", "Email", "SMS", "StopTraining", "Webhook"), "tensortrial.rules.action"
+)
 
 FRAMEWORKS = {name: f"{_HERE}.{name}" for name in ("mxnet", "pytorch", "tensorflow", "xgboost")}
 """The module of each framework's hooks, which is imported with its alias: a missing framework is an error there."""
-_SUBMODULES = {
-    "mxnet": ("collection", "hook", "singleton_utils", "utils"),
-    "pytorch": ("collection", "hook", "singleton_utils", "utils"),
-    "tensorflow": ("base_hook", "collection", "keras", "session", "estimator", "singleton_utils", "utils"),
-    "xgboost": ("collection", "hook", "singleton_utils", "utils"),
-}
+_SUBMODULES = ("collection", "hook", "singleton_utils", "utils")
+_SUBMODULES_OF_TENSORFLOW = (*_SUBMODULES, "keras", "session")
+# Documented, but what scripts use of them is not: their names raise errors when they are used.
+_OF_CORE = ("access_layer", "config_constants", "hook", "json_config", "writer")
 
 MODULES: Mapping[str, Mapping[str, str] | str] = {
     "smdebug": {**_SAVE_CONFIG, **_REDUCTION_CONFIG, **_COLLECTION, **_MODES, "__version__": "tensortrial"},
     **{f"smdebug.{name}": module for name, module in FRAMEWORKS.items()},
-    **{f"smdebug.{name}.{part}": FRAMEWORKS[name] for name, parts in _SUBMODULES.items() for part in parts},
+    **{f"smdebug.{name}.{part}": module for name, module in FRAMEWORKS.items() for part in _SUBMODULES},
+    **{f"smdebug.tensorflow.{part}": FRAMEWORKS["tensorflow"] for part in _SUBMODULES_OF_TENSORFLOW},
     "smdebug.exceptions": f"{_HERE}.exceptions",
-    "smdebug.trials": _TRIALS,
-    "smdebug.trials.trial": {"Trial": f"{_HERE}.trials"},
-    "smdebug.trials.local_trial": {"LocalTrial": f"{_HERE}.trials"},
-    "smdebug.trials.s3_trial": {"S3Trial": f"{_HERE}.trials"},
-    "smdebug.trials.utils": {"create_trial": f"{_HERE}.trials"},
-    "smdebug.rules": {**_RULE, **_INVOKER, **_REQUIRED, "*": "tensortrial.rules"},
+    "smdebug.trials": {**_CREATE_TRIAL, **_LOCAL_TRIAL, **_S3_TRIAL, **_TRIAL},
+    "smdebug.trials.trial": _TRIAL,
+    "smdebug.trials.local_trial": _LOCAL_TRIAL,
+    "smdebug.trials.s3_trial": _S3_TRIAL,
+    "smdebug.trials.utils": _CREATE_TRIAL,
+    "smdebug.rules": {**_RULE, **_INVOKER, "*": "tensortrial.rules"},
     "smdebug.rules.rule": _RULE,
     "smdebug.rules.rule_invoker": _INVOKER,
     "smdebug.rules.req_tensors": _REQUIRED,
-    "smdebug.rules.action": _ACTION,
-    "smdebug.rules.action.action": _ACTION,
-    "smdebug.rules.action.stop_training_action": {"StopTraining": "tensortrial.rules.action"},
+    "smdebug.rules.action": _ACTIONS,
     "smdebug.analysis": {},
-    "smdebug.analysis.utils": {
-        "no_refresh": "tensortrial.read.refreshing",
-        "refresh": "tensortrial.read.refreshing",
-        **_constants("parse_bool"),
-    },
+    "smdebug.analysis.utils": dict.fromkeys(("no_refresh", "refresh"), "tensortrial.read.refreshing"),
     "smdebug.core": {},
-    "smdebug.core.access_layer": {
-        "has_training_ended": f"{_HERE}.constants",
-        "training_has_ended": f"{_HERE}.constants:has_training_ended",
-    },
+    **{f"smdebug.core.{name}": {} for name in _OF_CORE},
     "smdebug.core.collection": _COLLECTION,
-    "smdebug.core.collection_manager": {"CollectionManager": "tensortrial.hooks.core.collections"},
-    "smdebug.core.config_constants": _PATHS,
-    "smdebug.core.hook": {
-        "BaseHook": "tensortrial.hooks.core.base_hook",
-        "CallbackHook": "tensortrial.hooks.core.base_hook:BaseHook",
-        **_COLLECTION,
-        **_MODES,
-    },
-    "smdebug.core.json_config": {**_PATHS, **_MODES, **_SAVE_CONFIG, **_REDUCTION_CONFIG, **_constants("parse_bool")},
+    "smdebug.core.collection_manager": {"CollectionManager": "tensortrial.hooks.core.configuration.collections"},
     "smdebug.core.logger": _LOGGER,
-    "smdebug.core.modes": {**_MODES, **_constants("ALLOWED_MODES", "ALLOWED_MODE_NAMES", "str_to_mode_keys")},
+    "smdebug.core.modes": _MODES,
     "smdebug.core.reduction_config": {**_REDUCTION_CONFIG, **_REDUCTIONS},
     "smdebug.core.reductions": _REDUCTIONS,
-    "smdebug.core.save_config": {**_SAVE_CONFIG, **_MODES},
-    "smdebug.core.tensor": {"StepState": "tensortrial.read.step_state", "Tensor": f"{_HERE}.trials", **_MODES},
-    "smdebug.core.utils": {**_LOGGER, **_PATHS, **_constants("is_s3", "ensure_dir")},
-    "smdebug.core.writer": {},
+    "smdebug.core.save_config": _SAVE_CONFIG,
+    "smdebug.core.tensor": {"StepState": "tensortrial.read.steps.step_state", "Tensor": f"{_HERE}.trials"},
+    "smdebug.core.utils": _LOGGER,
     "smdebug.profiler": {},
     "smdebug.profiler.utils": _constants("str2bool"),
 }
-"""The names of each module with the modules that define them, all public names of one module, or "*" for the rest."""
+"""The names of each module with the modules that define them, all public names of one module, or "*" for the rest.
 
-PARTLY_KNOWN = ("smdebug.core", "smdebug.profiler")
+They are what smdebug documents, and what scripts that were published for it use. Its source is not read for them.
+"""
+
+PARTLY_KNOWN = ("smdebug.analysis", "smdebug.core", "smdebug.profiler")
 """The packages of which any other name may be imported, and raises an error when it is used."""
 OPEN_PACKAGES = (*PARTLY_KNOWN, *(f"smdebug.{name}" for name in FRAMEWORKS), "smdebug.trials", "smdebug.rules")
 """The packages of which any other module may be imported."""

@@ -8,11 +8,9 @@ from functools import partial
 from typing import Any
 
 from tensortrial import rules
-from tensortrial.rules.action import ActionList as Actions
-from tensortrial.rules.req_tensors import RequiredTensors
 from tensortrial.rules.running import invoke_rule
 
-__all__ = ["Actions", "RequiredTensors", "Rule", "invoke_rule"]
+__all__ = ["Rule", "invoke_rule"]
 
 
 class Report(dict[str, Any]):

@@ -94,8 +94,6 @@ RULE = """
 import sys
 from smdebug.exceptions import *
 from smdebug.rules import Rule, invoke_rule
-from smdebug.rules.action import Actions
-from smdebug.rules.req_tensors import RequiredTensors
 from smdebug.trials import create_trial
 
 class VanishingGradientRule(Rule):

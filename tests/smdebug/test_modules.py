@@ -9,38 +9,35 @@ import pytest
 
 pytest.importorskip("torch")
 
-# As published scripts and notebooks write them.
+# Every name that smdebug's documents, its published examples and the issues of its users show.
 IMPORTS = """
 import smdebug
 import smdebug.pytorch as smd
 from smdebug import modes, SaveConfig, SaveConfigMode, ReductionConfig, CollectionKeys
-from smdebug.analysis.utils import no_refresh, refresh, parse_bool
+from smdebug.analysis.utils import no_refresh, refresh
 from smdebug.core.collection import Collection, CollectionKeys
 from smdebug.core.collection_manager import CollectionManager
-from smdebug.core.config_constants import DEFAULT_SAGEMAKER_OUTDIR, DEFAULT_WORKER_NAME
-from smdebug.core.hook import BaseHook, CallbackHook
-from smdebug.core.json_config import CONFIG_FILE_PATH_ENV_STR
 from smdebug.core.logger import get_logger
-from smdebug.core.modes import ModeKeys, ALLOWED_MODES
+from smdebug.core.modes import ModeKeys
 from smdebug.core.reduction_config import ALLOWED_NORMS, ALLOWED_REDUCTIONS, ReductionConfig
 from smdebug.core.reductions import ALLOWED_REDUCTIONS
 from smdebug.core.save_config import SaveConfig, SaveConfigMode
 from smdebug.core.tensor import StepState, Tensor
 from smdebug.core.utils import get_logger
-from smdebug.core.access_layer import has_training_ended, training_has_ended
 from smdebug.exceptions import *
 from smdebug.exceptions import (
     SMDebugError, SMDebugIndexError, SMDebugKeyError, SMDebugNotImplementedError, SMDebugRuntimeError, SMDebugTypeError,
     SMDebugValueError, NoMoreData, RuleEvaluationConditionMet, StepNotYetAvailable, StepUnavailable, TensorUnavailable,
     TensorUnavailableForStep, InvalidWorker, MissingCollectionFiles, InsufficientInformationForRuleInvocation,
+    ShapeUnavailableForStep, InvalidCollectionConfiguration,
 )
 from smdebug.profiler.utils import str2bool
 from smdebug.pytorch import Hook, SaveConfig, SaveConfigMode, get_hook, set_hook, del_hook
-from smdebug.pytorch.collection import Collection
+from smdebug.pytorch.collection import Collection, CollectionKeys
 from smdebug.pytorch.hook import Hook
 from smdebug.pytorch.singleton_utils import get_hook, set_hook
 from smdebug.rules import Rule, invoke_rule
-from smdebug.rules.action import Actions
+from smdebug.rules.action import StopTraining
 from smdebug.rules.req_tensors import RequiredTensors
 from smdebug.rules.rule import Rule
 from smdebug.rules.rule_invoker import invoke_rule
@@ -49,16 +46,19 @@ from smdebug.trials.local_trial import LocalTrial
 from smdebug.trials.s3_trial import S3Trial
 from smdebug.trials.trial import Trial
 from smdebug.trials.utils import create_trial
+import smdebug.pytorch.utils, smdebug.core.hook, smdebug.core.json_config, smdebug.core.config_constants
+import smdebug.core.access_layer, smdebug.core.writer
 """
 # Of SageMaker's profiler, and of the inside of smdebug.
 MISSING = """
-from smdebug.core.tfevent.util import EventFileLocation
+from smdebug.core.config_constants import SOME_VARIABLE
 from smdebug.core.writer import FileWriter
 from smdebug.profiler.analysis.notebook_utils.training_job import TrainingJob
 from smdebug.profiler.profiler_config_parser import ProfilerConfigParser
 from smdebug.profiler.system_metrics_reader import S3SystemMetricsReader
 import smdebug.profiler.analysis.utils.merge_timelines as merge_timelines
 from smdebug.trials.profiler_trial import ProfilerTrial
+from smdebug.pytorch import Hok
 """
 
 
@@ -76,18 +76,14 @@ def test_every_import_of_published_scripts_works() -> None:
         IMPORTS
         + """
 print(ALLOWED_REDUCTIONS, ALLOWED_NORMS)
-print(DEFAULT_SAGEMAKER_OUTDIR, DEFAULT_WORKER_NAME, CONFIG_FILE_PATH_ENV_STR)
 print(modes is ModeKeys is smd.modes, modes.TRAIN.value, StepState.AVAILABLE.value, smdebug.pytorch is smd)
-print(smd.Hook is Hook is smdebug.pytorch.hook.Hook, issubclass(Hook, BaseHook), issubclass(LocalTrial, Trial))
-print(has_training_ended("/nowhere"), get_logger().name)
+print(smd.Hook is Hook is smdebug.pytorch.hook.Hook, issubclass(LocalTrial, Trial), get_logger().name)
 """
     )
     assert shown.splitlines() == [
         "['min', 'max', 'mean', 'std', 'variance', 'sum', 'prod'] ['l1', 'l2']",
-        "/opt/ml/output/tensors worker_0 SMDEBUG_CONFIG_FILE_PATH",
         "True 1 1 True",
-        "True True True",
-        "False smdebug",
+        "True True smdebug",
     ]
 
 
@@ -127,13 +123,24 @@ def test_what_is_missing_is_an_error_when_it_is_used_and_not_when_it_is_imported
     shown = run(
         MISSING
         + """
+import copy, os, pickle
+from typing import Optional
 class Mine(TrainingJob):
     pass
 uses = [
     lambda: ProfilerConfigParser(), lambda: TrainingJob("job", "eu-west-1"), lambda: S3SystemMetricsReader.refresh,
     lambda: merge_timelines.MergedTimeline("x"), lambda: FileWriter("trial", step=0), lambda: Mine(),
-    lambda: ProfilerTrial("x"), lambda: EventFileLocation("x"),
+    lambda: ProfilerTrial("x"), lambda: os.path.join(SOME_VARIABLE, "x"), lambda: f"{SOME_VARIABLE}/x",
+    lambda: SOME_VARIABLE + "x", lambda: "x" + SOME_VARIABLE, lambda: list(SOME_VARIABLE), lambda: SOME_VARIABLE["x"],
+    lambda: isinstance(3, ProfilerTrial), lambda: setattr(ProfilerTrial, "x", 3), lambda: ProfilerTrial.__enter__(),
+    lambda: int(SOME_VARIABLE), lambda: Hok("x"), lambda: isinstance(3, Hok),
 ]
+def typed(trial: ProfilerTrial | None, other: Optional[ProfilerTrial] = None) -> "ProfilerTrial":
+    pass
+class Near(Hok):
+    pass
+uses += [lambda: Near()]
+assert copy.deepcopy(pickle.loads(pickle.dumps([SOME_VARIABLE])))
 from smdebug.exceptions import SMDebugNotImplementedError
 for use in uses:
     try:
@@ -144,11 +151,21 @@ for use in uses:
 """
     )
     lines = shown.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 20
     assert all(" is not part of tensortrial: " in line for line in lines)
     assert lines[0].startswith("smdebug.profiler.profiler_config_parser.ProfilerConfigParser is not part of")
     assert "torch.profiler" in lines[0]
     assert "hook.save_tensor" in lines[4]
+    assert "'SMDEBUG_CONFIG_FILE_PATH'" in lines[7]
+    assert all("did you mean smdebug.pytorch.Hook?" in line for line in lines[17:])
+
+
+def test_any_module_of_a_framework_has_its_names() -> None:
+    shown = run(
+        "from smdebug.pytorch.anywhere import Hook, Unknown\nimport smdebug.pytorch as smd\n"
+        "print(Hook is smd.Hook, repr(Unknown), {'Hook', 'get_hook'} <= set(dir(smd)))"
+    )
+    assert shown == "True <smdebug.pytorch.anywhere.Unknown, which is not part of tensortrial> True\n"
 
 
 def test_a_misspelt_name_of_a_framework_is_an_attribute_error() -> None:

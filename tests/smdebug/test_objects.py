@@ -67,6 +67,9 @@ class TestHook:
         with hook.step():
             pass
         assert hook.step == 4
+        with hook.step(step=7, mode=smd.modes.EVAL):
+            pass
+        assert hook.mode_steps[smd.modes.EVAL] == 7
 
     def test_a_step_is_saved_in_a_checkpoint_as_a_plain_number(self, tmp_path: Path) -> None:
         hook = make_hook(tmp_path / "run")
@@ -101,6 +104,68 @@ class TestHook:
         assert other.tensorboard_dir == str(tmp_path / "boards")
         assert other.save_all is True
         assert make_hook(tmp_path / "third").tensorboard_dir is None
+
+    def test_assigned_configurations_are_followed(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run", include_collections=["weights", "biases"])
+        own = hook.get_collection("biases").save_config = smd.SaveConfig(save_interval=4)
+        hook.save_config = smd.SaveConfig(save_interval=3)
+        hook.reduction_config = smd.ReductionConfig(reductions=["mean"])
+        hook.add_collection(smd.Collection("mine", include_regex=["gradient/.*weight"]))
+        hook.include_collections = "mine"
+        assert hook.get_collection("biases").save_config is own
+        assert hook.save_config.get_save_config(smd.modes.TRAIN).save_interval == 3
+        train(hook, 7)
+        hook.close()
+        trial = create_trial(tmp_path / "run")
+        assert trial.tensor("Linear_bias").steps() == [0, 4]
+        assert trial.tensor("Linear_weight").steps() == trial.tensor("gradient/Linear_weight").steps() == [0, 3, 6]
+        assert list(trial.tensor("Linear_weight").reduction_values(0)) == [("mean", False)]
+
+    def test_a_configuration_may_be_assigned_while_training(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run", include_collections=["weights"])
+        train(hook, 2)
+        hook.save_config = smd.SaveConfig(save_steps=[3], save_interval=100)
+        hook.reduction_config = smd.ReductionConfig(reductions=["max"])
+        model, loss = nn.Linear(4, 1), nn.MSELoss()
+        hook.register_module(model)
+        for _ in range(2):
+            loss(model(torch.ones(3, 4)), torch.ones(3, 1)).backward()
+        hook.close()
+        trial = create_trial(tmp_path / "run")
+        assert trial.steps() == [0, 3]
+        assert list(trial.tensor("Linear_1_weight").reduction_values(3)) == [("max", False)]
+
+    @pytest.mark.parametrize(
+        ("attribute", "value", "message"),
+        [
+            ("step", "soon", "invalid literal"),
+            ("save_config", 3, "save_config must be a SaveConfig"),
+            ("reduction_config", "mean", "reduction_config"),
+            ("include_collections", 3, "names must be a list"),
+            ("include_collections", [None], "a name must be text"),
+            ("save_all", "maybe", "save_all must be true or false"),
+            ("dry_run", True, "pass it when the hook is made"),
+            ("export_tensorboard", True, "pass it when the hook is made"),
+            ("tensorboard_dir", "boards", "pass it when the hook is made"),
+        ],
+    )
+    def test_no_assignment_ends_training(
+        self,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+        attribute: str,
+        value: Any,
+        message: str,
+    ) -> None:
+        monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
+        hook = make_hook(tmp_path / "run", include_collections=["weights"])
+        setattr(hook, attribute, value)
+        train(hook, 3)
+        hook.close()
+        assert f"hook.{attribute} = {value!r} had no effect: " in caplog.text
+        assert message in caplog.text
+        assert create_trial(tmp_path / "run").tensor("Linear_weight").steps() == [0, 2]
 
     def test_get_hook_is_the_hook_made_last(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)

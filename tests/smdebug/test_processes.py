@@ -146,15 +146,20 @@ def test_another_python_without_tensortrial_has_its_own_smdebug(tmp_path: Path) 
 
 
 def test_a_notebook_loads_an_extension_that_serves_its_scripts(tmp_path: Path) -> None:
+    pytest.importorskip("IPython")
     (tmp_path / "inner.py").write_text("import smdebug.trials; print('inner', smdebug.modes.TRAIN.value)")
-    notebook = """
-import tensortrial.smdebug
-tensortrial.smdebug.load_ipython_extension(None)  # %load_ext tensortrial.smdebug
-import smdebug, subprocess, sys
-print(smdebug.modes.TRAIN.value, flush=True)
-subprocess.run([sys.executable, "inner.py"], check=True)  # !python inner.py
-"""
-    assert run(tmp_path, "-c", notebook) == "1\ninner 1\n"
+    (tmp_path / "cells.ipy").write_text(
+        "%load_ext tensortrial.smdebug\n"
+        "%load_ext tensortrial.smdebug\n"  # a cell that is run again
+        "import smdebug\n"
+        "print(smdebug.modes.TRAIN.value, flush=True)\n"
+        "!{sys.executable} inner.py\n"
+    )
+    shown = run(tmp_path, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", "import sys\n%run cells.ipy")
+    assert [line for line in shown.splitlines() if "load_ext" not in line and "already loaded" not in line] == [
+        "1",
+        "inner 1",
+    ]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from support.smdebug_programs import (
     FOLDER,
     PROGRAMS,
     Runner,
+    counts,
     difference,
     framework_of,
     has_framework,
@@ -88,3 +89,19 @@ def test_the_page_on_migrating_lists_every_difference_with_its_program() -> None
     differing = {name_of(program): difference(program)[0] for program in PROGRAMS if difference(program)}
     assert set(linked) == set(differing)
     assert [name for name, reason in differing.items() if reason not in linked[name]] == []
+
+
+@pytest.mark.parametrize(
+    ("row", "framework"),
+    [
+        ("PyTorch, and reading runs", "torch"),
+        ("TensorFlow", "tensorflow"),
+        ("MXNet", "mxnet"),
+        ("XGBoost", "xgboost"),
+        ("all", None),
+    ],
+)
+def test_the_page_on_migrating_counts_the_programs(row: str, framework: str | None) -> None:
+    programs = [program for program in PROGRAMS if framework in (None, framework_of(program))]
+    page = (FOLDER.parents[2] / "docs" / "migrating.md").read_text()
+    assert f"| {row} | {' | '.join(map(str, counts(programs)))} |\n" in page

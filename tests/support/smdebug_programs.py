@@ -52,6 +52,19 @@ def difference(program: Path) -> tuple[str, str] | None:
     return reason, printed
 
 
+def is_not_possible(program: Path) -> bool:
+    """Return whether a program uses what is not part of this project."""
+    differs = difference(program)
+    return differs is not None and any(text in differs[0] for text in ("not part of this project", "not called here"))
+
+
+def counts(programs: list[Path]) -> tuple[int, int, int, int]:
+    """Return how many programs there are, print the same, differ on purpose, and use what is not here."""
+    missing = sum(map(is_not_possible, programs))
+    differing = sum(difference(program) is not None for program in programs) - missing
+    return len(programs), len(programs) - differing - missing, differing, missing
+
+
 class Runner:
     """A process that runs programs of one framework, each in a child."""
 

@@ -11,7 +11,7 @@ tf.disable_eager_execution()
 def model(features, labels, mode):
     weight = tf.get_variable("weight", initializer=2.0)
     loss = tf.losses.mean_squared_error(labels, features["x"] * weight)
-    optimizer = smd.get_hook().wrap_optimizer(tf.train.GradientDescentOptimizer(0.1))
+    optimizer = hook.wrap_optimizer(tf.train.GradientDescentOptimizer(0.1))
     train = optimizer.minimize(loss, global_step=tf.train.get_global_step())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
 
