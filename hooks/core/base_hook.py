@@ -16,8 +16,8 @@ from tensortrial.errors import ConfigurationError
 from tensortrial.mode import ModeKeys
 
 from . import current_hook
+from .configuration.json_config import read_configuration
 from .current_hook import set_hook
-from .json_config import read_configuration
 from .recorder import Recorder
 from .user_values import shown
 
@@ -196,8 +196,8 @@ class BaseHook:
     def resume_at(self, step: int, mode: ModeKeys | str | None = None) -> None:
         """Continue a resumed run at the step of a checkpoint, instead of after its last published step.
 
-        What this session saves takes the place of what earlier ones saved at the same steps; nothing is deleted, and
-        SQL shows both. Call it before the first step.
+        What earlier sessions saved from this step on is set aside when the first step begins. Nothing is deleted: the
+        view `superseded` shows it to SQL. Call it before the first step.
 
         Args:
             step: The number of the step that comes next in its mode: the number of steps that the checkpoint was

@@ -12,7 +12,7 @@ from typing import Any
 
 from tensortrial.errors import RunExists
 
-from .sagemaker import has_hook_configuration
+from .configuration.sagemaker import has_hook_configuration
 
 logger = logging.getLogger("tensortrial.hooks")
 

@@ -11,7 +11,9 @@ from numbers import Real
 from typing import Any
 
 from tensortrial.errors import ConfigurationError, UnsupportedFramework
+from tensortrial.mode import ModeKeys
 
+from .base_hook import BaseHook
 from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -68,27 +70,34 @@ def check_hook_arguments(hook_type: Callable[..., Any], out_dir: Any, hook: Any,
         try:
             inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
         except TypeError as exc:
-            raise TypeError(f"{exc}; help(tensortrial.hooks.pytorch.Hook.__init__) lists the arguments") from None
+            raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
     elif out_dir is not None or options:
         raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
     elif not isinstance(hook, hook_type):  # type: ignore[arg-type]
-        raise ConfigurationError(f"hook must be a tensortrial.hooks.pytorch.Hook, got {shown(hook)}")
+        raise ConfigurationError(f"hook must be a {_public_name(hook_type)}, got {shown(hook)}")
 
 
-def default_out_dir(parent: str | os.PathLike[str], resumes: bool) -> str:
+def _public_name(hook_type: Callable[..., Any]) -> str:
+    """Return the name of a hook's class as users import it: without the module in the framework's package."""
+    package = hook_type.__module__.rpartition(".")[0].removesuffix(".hooks.plain")
+    return f"{package}.{hook_type.__name__}"
+
+
+def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "tensortrial") -> str:
     """Return where to save a run of which the user did not say where.
 
     Args:
         parent: The folder of the training's own output.
         resumes: Continue the newest run there.
+        name: The name of the folder.
 
     Returns:
-        The value of TENSORTRIAL_OUT_DIR, else `<parent>/tensortrial`. If there is such a run already, and this one does
+        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If there is such a run already, and this one does
         not continue it, -2, -3 and so on is appended.
     """
     if found := os.environ.get(OUT_DIR_VARIABLE):
         return found
-    first = newest = os.path.join(os.fspath(parent), "tensortrial")
+    first = newest = os.path.join(os.fspath(parent), name)
     count = 1
     while os.path.isdir(newest):
         count += 1
@@ -105,3 +114,22 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, Real):
         return True
     return (hasattr(value, "numel") and value.numel() == 1) or getattr(value, "size", None) == 1
+
+
+def continue_at(hook: BaseHook, step: int) -> int:
+    """Let a training that goes back to a checkpoint take the place of what its first attempt saved after it.
+
+    Args:
+        hook: The hook.
+        step: The number of the step in mode TRAIN that comes next.
+
+    Returns:
+        The newest step that cannot be saved again, because it was saved by this process; -1 if there is none.
+    """
+    newest = hook.mode_steps.get(ModeKeys.TRAIN, -1)
+    if newest < step:
+        return -1
+    if not hook.recorder.has_begun:
+        hook.resume_at(step, ModeKeys.TRAIN)
+        newest = hook.mode_steps.get(ModeKeys.TRAIN, -1)
+    return newest if newest >= step else -1

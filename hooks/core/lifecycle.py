@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from .failures import Failures, strict
-from .rank import Duty
+from .process.rank import Duty
 from .run_writer import RunWriter
 
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")

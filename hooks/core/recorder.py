@@ -7,8 +7,12 @@ framework's hook has one and pushes into it; the recorder never calls the hook.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from tensortrial.config.collection import CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import names
@@ -19,9 +23,9 @@ from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, St
 from tensortrial.mode import ModeKeys
 
 from .called_steps import step_number
-from .collections import CollectionManager
-from .options import Framework, HookOptions
-from .rank import Rank
+from .configuration.collections import CollectionManager
+from .configuration.options import Framework, HookOptions
+from .process.rank import Rank
 from .step_recorder import StepRecorder
 from .user_values import as_nanoseconds, as_number
 
@@ -112,6 +116,90 @@ class Recorder(StepRecorder):
             kept, owner = self._pool.acquire(value), self._pool
         self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner), kept.nbytes, step)
 
+    def record_later(
+        self,
+        plan: Plan,
+        fetch: Callable[[], Array | float],
+        nbytes: int,
+        *,
+        step: Step | None = None,
+        saved_at_ns: int | None = None,
+    ) -> None:
+        """Keep a value at the open step, or at another one, which the writer's thread fetches when it needs it.
+
+        Args:
+            plan: What of the value to keep.
+            fetch: Returns the value, to which nobody else writes. It is called once, on another thread.
+            nbytes: The bytes of the value.
+            step: The step to keep it at; None for the open one.
+            saved_at_ns: Nanoseconds since 1970. Default: now.
+        """
+        if self._life.active:
+            record = Record(plan, _placeholder(nbytes), time.time_ns() if saved_at_ns is None else saved_at_ns)
+            record.ready = partial(_fetch, record, fetch)
+            self._add(record, nbytes, step)
+
+    @contextmanager
+    def saving_at(self, step: Any = None, mode: Any = None, *, plans: bool = True) -> Iterator[Step | None]:
+        """Save at the step that a call names, as long as the block runs. Other threads wait.
+
+        Args:
+            step: The step; None for the open one or, if none is open, the one that begins next in the mode.
+            mode: The mode that the step is counted in; None for the current one.
+            plans: Make `plan` plan for that step.
+
+        Yields:
+            The step, for `record`; None if nothing is saved.
+
+        Raises:
+            ConfigurationError: `step` or `mode` has a value that it cannot have.
+        """
+        with self._lock:
+            at = self._step_to_save_into(step, mode)
+            if at is None:
+                yield None
+                return
+            if plans:
+                self.replan(at, step)
+            try:
+                yield at
+            finally:
+                if plans and self.clock.step is not None and self.clock.step is not at:
+                    self.replan(self.clock.step)
+                self._called_steps.hand_over(at)
+
+    def replan(self, step: Step, number: Any = None) -> None:
+        """Plan for a step after collections have changed.
+
+        Args:
+            step: The step.
+            number: Its number in the mode, if it has not begun: see `CalledSteps.find`.
+        """
+        if step.mode_step < 0:
+            number = self.clock.next_number(step.mode) if number is None else step_number(number)
+            step = Step(step.mode, number, 0)
+        self.saving = self._turn_to(step)
+
+    def scalar_plan(self, name: str, sm_metric: bool) -> Plan:
+        """Return the plan of a number that the user saves by a call.
+
+        Raises:
+            UnsupportedValue: It cannot have this name.
+        """
+        return self._planner.explicit(name, (CollectionKeys.SM_METRICS,) if sm_metric else (), True)
+
+    def tensor_plan(self, name: str, collections_to_write: Iterable[str] | str) -> Plan:
+        """Return the plan of a tensor that the user saves by a call, with the names of its collections.
+
+        Raises:
+            ConfigurationError: It, or a collection, cannot have this name.
+        """
+        check_name(name)
+        collections = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
+        for collection in collections:
+            check_collection_name(collection)
+        return self._planner.explicit(name, collections)
+
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
         """Keep many scalars at the open step, those of them that are due.
 
@@ -158,8 +246,7 @@ class Recorder(StepRecorder):
         with self._lock:
             at = self._step_to_save_into(step, mode)
             if at is not None:
-                plan = self._planner.explicit(name, (CollectionKeys.SM_METRICS,) if sm_metric else (), True)
-                at.scalar_batch().add(plan, number, saved_at)
+                at.scalar_batch().add(self.scalar_plan(name, sm_metric), number, saved_at)
                 self._called_steps.hand_over(at)
 
     def save_tensor(
@@ -185,18 +272,13 @@ class Recorder(StepRecorder):
             ConfigurationError: `step` or `mode` has a value that it cannot have.
         """
         try:
-            check_name(name)
-            collections = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
-            for collection in collections:
-                check_collection_name(collection)
+            plan = self.tensor_plan(name, collections_to_write)
         except ConfigurationError as exc:
             self.refuse(name, exc)
             return
-        with self._lock:
-            at = self._step_to_save_into(step, mode)
+        with self.saving_at(step, mode, plans=False) as at:
             if at is not None:
-                self.record(self._planner.explicit(name, collections), value, owned=owned, step=at)
-                self._called_steps.hand_over(at)
+                self.record(plan, value, owned=owned, step=at)
 
     def _add_small(self, plan: Plan, value: Array, dtype: str, step: Step | None) -> None:
         """Copy a small tensor next to the others of a step, the open one if None."""
@@ -241,3 +323,14 @@ class Recorder(StepRecorder):
             self._handed_over += len(records)
             self._waiting_bytes = 0
             self._run.put(step, records)
+
+
+def _placeholder(nbytes: int) -> Array:
+    """Return an array that counts as this many bytes and takes none, until the value is there."""
+    return np.broadcast_to(np.zeros((), np.uint8), (nbytes,))
+
+
+def _fetch(record: Record, fetch: Callable[[], Array | float]) -> None:
+    value = fetch()
+    record.value = value if isinstance(value, float) else storable(value)
+    record.ready = None

@@ -7,8 +7,8 @@ from typing import Any
 
 from tensortrial.mode import ModeKeys
 
-from .options import Framework, HookOptions
-from .rank import Rank
+from .configuration.options import Framework, HookOptions
+from .process.rank import Rank
 from .recorder import Recorder
 
 

@@ -32,9 +32,10 @@ from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_se
 from tensortrial.write.rewind import rewound
 from tensortrial.write.writer import Writer
 
-from .collections import CollectionManager
-from .counters import EarlierSteps
-from .stop_request import StopRequest
+from .configuration.collections import CollectionManager
+from .process.environment import KeptEnvironment
+from .process.stop_request import StopRequest
+from .steps.counters import EarlierSteps
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class RunWriter:
         force: bool = False,
         durable: bool = False,
         is_ordered: bool = False,
+        environment: frozenset[str] = frozenset(),
     ) -> None:
         if codec not in CODECS:
             raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {codec!r}")
@@ -77,6 +79,7 @@ class RunWriter:
         self._collections = collections
         self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
         self._codec, self._flush_seconds, self._is_ordered = codec, flush_seconds, is_ordered
+        self.environment = KeptEnvironment(environment, num_workers == 1 or worker == "worker_0")
         self.out_dir = out_dir
         self._storage = open_storage(out_dir, storage_options, durable=durable)
         self._tensorboard: Storage | None = None
@@ -214,10 +217,13 @@ class RunWriter:
         lease.take([each for each in found.leases if each.session < found.session])
         try:
             wait_until_stopped(self._storage, alive)
-            self.progress = self._rewound(found.progress())
+            progress = found.progress()
+            # The workers of a job continue at the same step, which the first one has found.
+            self.progress = progress if found.is_joined else self._rewound(progress)
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way.
-            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive))
+            goes_back = found.is_joined or self._resumes_at is not None
+            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive), goes_back=goes_back)
         except BaseException:
             lease.release()
             raise
@@ -258,10 +264,20 @@ class RunWriter:
     def close(self, failure: str | None) -> None:
         """Publish what is left, and the run's end with what made the hook fail, if anything did."""
         # No reference is kept: the writer's error holds the frames of the training step in which it was raised.
+        if self._writer is not None:
+            self._announce_late()
         writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
             writer.close(failure)
             self._write_manifest()
+
+    def _announce_late(self) -> None:
+        """Publish an environment that was read after the last step began."""
+        if self.environment.is_new:
+            try:
+                self.announce()
+            except TensorTrialError as exc:
+                logger.warning("run %s: its environment was not kept: %s", self._storage.url, exc)
 
     def _write_manifest(self) -> None:
         """Write the manifest if this was the last worker: the run is whole without one."""
@@ -289,6 +305,7 @@ class RunWriter:
             session=self.progress.session,
             first_global_step=self.progress.global_step,
             first_mode_steps=dict(self.progress.mode_steps),
+            environment=self.environment.values(),
         )
 
 

@@ -8,24 +8,27 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tensortrial.config.reduction_config import ReductionConfig, boolean, names
+from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
-from .checkpoint_steps import CheckpointSteps
-from .collections import CollectionManager
+from .configuration.collections import CollectionManager
+from .configuration.options import Framework, HookOptions
+from .configuration.planner import Planner
 from .failures import Refusals, strict
 from .lifecycle import Lifecycle
-from .options import Framework, HookOptions
-from .planner import Planner
-from .rank import Duty, Rank
+from .process.environment import parse_parts
+from .process.rank import Duty, Rank
+from .process.shutdown import close_at_exit, closed, watch
+from .process.stop_request import stopped
 from .run_writer import RunWriter
-from .shutdown import close_at_exit, closed, watch
-from .step_clock import StepClock
-from .stop_request import stopped
+from .steps.checkpoint_steps import CheckpointSteps
+from .steps.step_clock import StepClock
+from .system.interval import parse_interval
+from .system.metrics import SystemMetrics
 from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -57,6 +60,7 @@ class StepRecorder:
         self.save_config = SaveConfig.parse(options.save_config)
         self.save_config.inherit(SaveConfig())
         self.save_config.set_default_interval(framework.save_interval)
+        check_reduction_config(options.reduction_config)
         self.reduction_config = options.reduction_config or ReductionConfig()
         self.collections = collections or CollectionManager(
             framework.builtin, self.save_config, framework.collection_type, framework.save_interval
@@ -83,6 +87,7 @@ class StepRecorder:
             tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
             force=boolean("force", options.force),
             is_ordered=framework.is_ordered,
+            environment=parse_parts(options.environment),
         )
 
         self._lock = threading.RLock()
@@ -95,6 +100,9 @@ class StepRecorder:
         )
         self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
         self._called_steps = CalledSteps(self.clock, self._run, self._open_ahead)
+        # Replicas share a process, and the first one samples it.
+        seconds = parse_interval(options.system_metrics) if collections is None else None
+        self._system = SystemMetrics(options, seconds if self._life.active else None, self._newest_step)
         self._handed_over = 0
         self._waiting_bytes = 0
         self._refusals = Refusals()
@@ -106,6 +114,7 @@ class StepRecorder:
         """Whether anything is due at the open step. Hooks check this first: most steps save nothing."""
         if self._life.active:
             watch(self)
+            self._run.environment.read()
 
     # Steps.
 
@@ -166,6 +175,11 @@ class StepRecorder:
         """
         with self._lock:
             self.clock.start_at(step)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has begun a step, or cannot go back to an earlier one: the run is not resumed."""
+        return self._run.open or self.clock.step is not None or not self._run.resumes
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
         """Continue a resumed run at this step of a mode, whatever was saved after it.
@@ -270,7 +284,7 @@ class StepRecorder:
 
     def _turn_to(self, step: Step) -> bool:
         """Plan for a step, and publish changed collections for readers. Return whether anything is due at it."""
-        if self._planner.refresh() and self._life.active:
+        if (self._planner.refresh() or self._run.environment.is_new) and self._life.active:
             self._run.announce()
         return self._planner.turn_to(step)
 
@@ -342,11 +356,20 @@ class StepRecorder:
             self._planner.refresh()
             self._run.claim()
             self.clock.continue_after(self._run.progress)
+            self._system.start(self._run.worker, self._run.num_workers)
+
+    def _newest_step(self) -> int:
+        return self.clock.newest()[ModeKeys.GLOBAL]
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Keep more values with the run, next to those of the options. Once the run has begun, this changes nothing."""
         with self._lock:
             self._run.add_metadata(metadata)
+
+    def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
+        """Keep the hyperparameters of an optimizer with the run."""
+        with self._lock:
+            self._run.environment.add_optimizer(name, groups)
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
@@ -361,6 +384,8 @@ class StepRecorder:
                 return
             errors = self._life.close(self._close_steps, self.awaited)
             self.saving = False
+        # After the run, and without the lock: a sample may take long on a machine in trouble.
+        errors += self._system.stop()
         closed(self)
         if errors and strict():
             raise errors[0]
@@ -371,6 +396,7 @@ class StepRecorder:
         self.saving = False
         self.clock.withdraw()
         self._life.forget()
+        self._system.forget()
 
     # Failures.
 
@@ -390,6 +416,27 @@ class StepRecorder:
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
         self._refusals.add(exc, shown(name), "tensor %r is not saved: %s", name, exc)
+
+    def replace_save_config(self, config: Any) -> None:
+        """Save at other steps from here on, in the collections without a SaveConfig of their own.
+
+        Raises:
+            ConfigurationError: It is none.
+        """
+        parsed = SaveConfig.parse(config)
+        parsed.inherit(self.save_config)
+        self.collections.follow(parsed)
+        self.save_config = parsed
+
+    def replace_reduction_config(self, config: ReductionConfig | None) -> None:
+        """Save in another form from here on, in the collections without a ReductionConfig of their own.
+
+        Raises:
+            ConfigurationError: It is none.
+        """
+        check_reduction_config(config)
+        self.reduction_config = config or ReductionConfig()
+        self._planner.follow(self.reduction_config)
 
     def refuse_call(self, method: str, exc: Exception) -> None:
         """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""

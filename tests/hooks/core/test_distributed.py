@@ -14,7 +14,7 @@ import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.gloo import launch  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import InvalidWorker, RunError  # noqa: E402
-from tensortrial.hooks.core.rank import Rank, rank_from_environment  # noqa: E402
+from tensortrial.hooks.core.process.rank import Rank, rank_from_environment  # noqa: E402
 
 
 @pytest.mark.distributed

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration, RunExists  # noqa: E402
-from tensortrial.hooks.core import sagemaker  # noqa: E402
-from tensortrial.hooks.core.json_config import read_configuration  # noqa: E402
+from tensortrial.hooks.core.configuration import sagemaker  # noqa: E402
+from tensortrial.hooks.core.configuration.json_config import read_configuration  # noqa: E402
 from tensortrial.mode import modes  # noqa: E402
 
 WHEN = {"save_interval": "7", "save_steps": "1, 2", "start_step": "3", "end_step": "9"}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensortrial.config.collection import Collection
-from tensortrial.hooks.core.matcher import Matcher
+from tensortrial.hooks.core.configuration.matcher import Matcher
 
 PATTERNS = [
     ".*",

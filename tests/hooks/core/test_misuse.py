@@ -14,7 +14,7 @@ from support.plain_hook import Hook
 from tensortrial import create_trial
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
-from tensortrial.hooks.core.json_config import read_configuration
+from tensortrial.hooks.core.configuration.json_config import read_configuration
 
 LONE = "lone \ud800"
 
@@ -124,6 +124,48 @@ def test_endless_mistakes_do_not_fill_the_memory(out: str, caplog: pytest.LogCap
         hook.save_scalar(f"x{number}", None)
     hook.close()
     assert len(caplog.records) == 1000
+
+
+def test_a_lone_surrogate_in_a_configuration_leaves_the_run_readable(out: str) -> None:
+    hook = Hook(out, include_regex=[LONE], metadata={LONE: LONE, "list": [LONE], "pair": "\U0001f600"})
+    hook.add_collection(Collection("mine", include_regex=LONE, tensor_names=[LONE]))
+    hook.save_scalar("x", 1)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor_names() == ["x"]
+    assert trial.info.metadata == {r"lone \ud800": r"lone \ud800", "list": [r"lone \ud800"], "pair": "\U0001f600"}
+    assert trial.collections()["mine"].tensor_names == {r"lone \ud800"}
+    saved = trial.sql("select include_regex from collections where name = 'mine'").fetchall()
+    assert saved == [([r"lone \ud800"],)]
+
+
+def test_a_run_with_a_lone_surrogate_from_an_earlier_release_is_readable(out: str) -> None:
+    hook = Hook(out)
+    hook.add_collection(Collection("mine", tensor_names=["lone"]))
+    hook.save_scalar("x", 1)
+    hook.close()
+    path = Path(out, "collections", "worker_0.json")
+    document = json.loads(path.read_text())
+    del document["checksum"]
+    path.write_text(json.dumps(document).replace('"lone"', json.dumps(LONE)))
+    assert create_trial(out).tensor_names() == ["x"]
+    assert create_trial(out).sql("select tensor_names from collections where name = 'mine'").fetchall() == [
+        ([r"lone \ud800"],)
+    ]
+
+
+@pytest.mark.parametrize("config", [{"reductions": ["min"]}, {}, "min,max", ["min"], 5])
+def test_a_reduction_config_of_another_type_is_refused_at_construction(out: str, config: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"reduction_config must be a ReductionConfig, got .*from_dict"):
+        Hook(out, reduction_config=config)
+    with pytest.raises(ConfigurationError, match="reduction_config must be a ReductionConfig"):
+        Collection("mine", reduction_config=config)
+    hook = Hook(out)
+    with pytest.raises(ConfigurationError, match="reduction_config must be a ReductionConfig"):
+        hook.get_collection("default").reduction_config = config
+    hook.save_tensor("x", np.ones(2))
+    hook.close()
+    assert create_trial(out).tensor_names() == ["x"]
 
 
 class TestACollectionsName:

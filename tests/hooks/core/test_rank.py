@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tensortrial.hooks.core.rank import Rank, rank_from_environment
+from tensortrial.hooks.core.process.rank import Rank, rank_from_environment
 
 CHIEF = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 WORKERS = {"worker": ["b:1", "c:1"]}

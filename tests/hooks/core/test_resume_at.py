@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.training import run as run_program  # noqa: E402
-from tensortrial import create_trial  # noqa: E402
+from tensortrial import Run, create_trial, open_runs  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 from tensortrial.maintenance.verification import verify  # noqa: E402
@@ -58,15 +58,21 @@ def test_steps_after_a_checkpoint_are_superseded_when_they_are_saved_again(
     assert hook.mode_steps.get(mode or tt.modes.GLOBAL, -1) == at - 1
     attempt(hook, 2, steps)
     hook.close()
-    expected = [2.0 if at <= step < at + steps else 1.0 for step in range(max(8, at + steps))]
+    expected = [1.0] * at + [2.0] * steps
     assert values(out, mode or ModeKeys.GLOBAL) == expected
     trial = create_trial(out)
     assert trial.loaded_all_steps
-    rows = trial.sql("select global_step, scalar from tensors where name = 'y' order by saved_at").fetchall()
-    assert rows == [(step, 1.0) for step in range(8)] + [(at + step, 2.0) for step in range(steps)]
+    query = "select global_step, scalar from {} where name = 'y' order by saved_at"
+    kept, aside = [(step, 1.0) for step in range(at)], [(step, 1.0) for step in range(at, 8)]
+    assert trial.sql(query.format("tensors")).fetchall() == kept + [(at + step, 2.0) for step in range(steps)]
+    assert trial.sql(query.format("superseded")).fetchall() == aside
     assert verify(out).is_whole
     compact(out, grace=0)
     assert values(out, mode or ModeKeys.GLOBAL) == expected
+    assert verify(out).is_whole
+    trial = create_trial(out)
+    assert trial.sql(query.format("superseded")).fetchall() == aside
+    assert not trial.sql("select chunk from superseded where chunk is null and name = 'x'").fetchall()
 
 
 def test_an_open_trial_returns_what_the_new_attempt_has_saved(make_hook: Any, out: str) -> None:
@@ -78,8 +84,9 @@ def test_an_open_trial_returns_what_the_new_attempt_has_saved(make_hook: Any, ou
     attempt(hook, 2, 2)
     hook.flush()
     trial.refresh()
-    assert [trial.tensor("y").value(step) for step in range(8)] == [1, 1, 1, 1, 1, 2, 2, 1]
-    assert [float(trial.tensor("x").value(step)[0]) for step in (4, 5, 7)] == [1, 2, 1]
+    assert trial.steps() == list(range(7))
+    assert [trial.tensor("y").value(step) for step in range(7)] == [1, 1, 1, 1, 1, 2, 2]
+    assert [float(trial.tensor("x").value(step)[0]) for step in (4, 5, 6)] == [1, 2, 2]
 
 
 def test_a_run_may_go_back_several_times(make_hook: Any, out: str) -> None:
@@ -90,8 +97,8 @@ def test_a_run_may_go_back_several_times(make_hook: Any, out: str) -> None:
         attempt(hook, value, 3)
         hook.close()
     trial = create_trial(out)
-    assert [trial.tensor("y").value(step) for step in trial.tensor("y").steps()] == [1, 1, 1, 3, 3, 3, 2, 2, 4, 4, 4]
-    assert trial.steps() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11]
+    assert [trial.tensor("y").value(step) for step in trial.tensor("y").steps()] == [1, 1, 1, 3, 3, 3, 4, 4, 4]
+    assert trial.steps() == [0, 1, 2, 3, 4, 5, 9, 10, 11]
 
 
 def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any, out: str) -> None:
@@ -115,7 +122,6 @@ def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any,
         (0, 1),
         (3, 1),
         (6, 2),
-        (9, 1),
     ]
 
 
@@ -133,9 +139,9 @@ def test_steps_of_other_modes_go_back_too(make_hook: Any, out: str) -> None:
     hook.resume_at(3, tt.modes.TRAIN)
     epochs(hook, 2, 1)
     hook.close()
-    assert values(out, ModeKeys.TRAIN) == [1] * 3 + [2] * 3 + [1] * 3
-    assert values(out, ModeKeys.EVAL) == [1] * 2 + [2] * 2 + [1] * 2
-    assert values(out) == [1] * 5 + [2] * 5 + [1] * 5
+    assert values(out, ModeKeys.TRAIN) == [1] * 3 + [2] * 3
+    assert values(out, ModeKeys.EVAL) == [1] * 2 + [2] * 2
+    assert values(out) == [1] * 5 + [2] * 5
 
 
 def test_a_run_without_steps_begins_at_the_step(make_hook: Any, out: str) -> None:
@@ -211,4 +217,84 @@ def test_a_killed_job_is_continued_at_its_checkpoint(tmp_path: Path) -> None:
         hook.save_scalar("y", 2)
     hook.close()
     y = create_trial(tmp_path / "run").tensor("y")
-    assert [y.value(step) for step in y.steps()] == [1, 1, 1, 1, 2, 1]
+    assert [y.value(step) for step in y.steps()] == [1, 1, 1, 1, 2]
+
+
+def far_apart(make_run: Any, out: Any, value: float, steps: range, **options: Any) -> None:
+    """Save a number at each of some steps, in several folders of the index."""
+    with make_run(out, flush_seconds=0, **options) as run:
+        if options.get("resume"):
+            run.resume_at(steps[0])
+        for step in steps:
+            run.log({"y": value}, step=step)
+            run.flush()
+
+
+def test_steps_in_several_folders_are_set_aside_also_for_an_open_trial(out: str) -> None:
+    far_apart(Run, out, 1, range(0, 3000, 150))
+    trial = create_trial(out)
+    assert trial.steps()[-1] == 2850
+    far_apart(Run, out, 2, range(450, 750, 150), resume=True)
+    trial.refresh()
+    for each in (trial, create_trial(out)):
+        assert [(step, each.tensor("y").value(step)) for step in each.steps()] == [
+            *((0, 1), (150, 1), (300, 1), (450, 2), (600, 2))
+        ]
+        assert each.loaded_all_steps
+        aside = each.sql("select global_step from superseded order by 1").fetchall()
+        assert aside == [(step,) for step in range(450, 3000, 150)]
+    assert verify(out).is_whole
+    far_apart(Run, out, 3, range(600, 900, 150), resume=True)
+    compact(out, grace=0)
+    assert [create_trial(out).tensor("y").value(step) for step in (0, 150, 300, 450, 600, 750)] == [1, 1, 1, 2, 3, 3]
+    aside = create_trial(out).sql("select global_step, scalar from superseded order by saved_at").fetchall()
+    assert aside == [*((step, 1.0) for step in range(450, 3000, 150)), (600, 2.0)]
+
+
+def test_a_worker_that_is_not_in_the_resumed_job_is_set_aside_too(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(value: float, workers: int, steps: range, resume: bool) -> None:
+        runs = []
+        for rank in range(workers):
+            monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setenv("WORLD_SIZE", str(workers))
+            runs.append(Run(out, include_workers="all", flush_seconds=0, resume=resume))
+            if resume:
+                runs[-1].resume_at(steps[0])
+            runs[-1].log({"y": value}, step=steps[0])
+        for step in steps[1:]:
+            for run in runs:
+                run.log({"y": value}, step=step)
+        for run in runs:
+            run.close()
+
+    job(1, 3, range(6), resume=False)
+    job(2, 2, range(3, 5), resume=True)
+    trial = create_trial(out)
+    assert trial.steps() == [0, 1, 2, 3, 4]
+    query = "select worker, global_step from {} order by worker, global_step"
+    assert trial.sql(query.format("tensors")).fetchall() == [
+        (f"worker_{rank}", step) for rank in range(3) for step in range(5 if rank < 2 else 3)
+    ]
+    assert trial.sql(query.format("superseded")).fetchall() == [
+        (f"worker_{rank}", step) for rank in range(3) for step in range(3, 6)
+    ]
+    rows = open_runs([out]).sql("select run, count(*) from superseded group by run").fetchall()
+    assert rows == [("run", 9)]
+
+
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_a_folder_with_a_bad_file_stays_as_it_is(out: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Run(out, flush_seconds=0) as run:
+        for step in range(4):  # so few files are not compacted
+            run.log({"y": 1}, step=step)
+            run.flush()
+    path = Path(out, "index", "worker=worker_0", "step=000000000000", "00000001.parquet")
+    if damage == "damaged":
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        path.unlink()
+    far_apart(Run, out, 2, range(2, 3), resume=True)
+    assert "what worker_0 saved from step 2 on stays as it is" in caplog.text
+    trial = create_trial(out)
+    assert [trial.tensor("y").value(step) for step in (0, 2, 3)] == [1, 2, 1]
+    assert path.relative_to(out).as_posix() in trial.damaged

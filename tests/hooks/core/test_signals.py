@@ -15,7 +15,7 @@ import pytest
 from support.plain_hook import Hook
 from support.programs import run, start
 from tensortrial import create_trial
-from tensortrial.hooks.core import shutdown
+from tensortrial.hooks.core.process import shutdown
 
 BEGINNING = """
     import asyncio, ctypes, glob, os, signal, sys, threading, time
@@ -61,7 +61,7 @@ class TestAProcessThatIsInsideC:
 
     def test_a_process_that_holds_the_hooks_lock_ends_by_sigterm(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}{BLOCKED}
-    import tensortrial.hooks.core.sigterm as sigterm
+    import tensortrial.hooks.core.process.sigterm as sigterm
     sigterm.GRACE_SECONDS = 2.0
     hook = begin()
     with hook.recorder._lock:

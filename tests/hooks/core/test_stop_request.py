@@ -12,7 +12,7 @@ import pytest
 import tensortrial
 from tensortrial import modes
 from tensortrial.format.schema import STOP_FILE
-from tensortrial.hooks.core import stop_request
+from tensortrial.hooks.core.process import stop_request
 from tensortrial.rules import Rule, invoke_rule
 from tensortrial.storage.open import open_storage
 

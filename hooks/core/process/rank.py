@@ -87,13 +87,26 @@ class Duty:
 def rank_of_process() -> Rank:
     """Return the rank of this process, as far as it is known by now.
 
-    It is that of torch's default process group, once there is one, else the launcher's.
+    It is that of torch's default process group, once there is one, else that in Ray Train, else the launcher's.
     """
     # Not imported here: a job that has a process group has imported it.
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return Rank(distributed.get_rank(), distributed.get_world_size())
-    return rank_from_environment()
+    return _rank_in_ray_train() or rank_from_environment()
+
+
+def _rank_in_ray_train() -> Rank | None:
+    """Return the rank of a worker of Ray Train, whose processes have none in their environment without PyTorch."""
+    # Not imported here: such a worker has imported it.
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        return Rank(int(context.get_world_rank()), int(context.get_world_size()))
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # not in a worker
+        return None
 
 
 def rank_from_environment() -> Rank:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -37,6 +38,7 @@ _HOOK = (
     "resume",
     "force",
     "durable",
+    "system_metrics",
 )
 _OF_COLLECTION = (*_SHARED, "save_histogram")
 _LISTS = ("save_steps", "reductions", "include_regex")
@@ -48,7 +50,7 @@ class CollectionConfiguration:
 
     name: str
     include_regex: list[str]
-    save_config: SaveConfig
+    save_config: SaveConfig | None
     reduction_config: ReductionConfig | None
     save_histogram: bool | None
 
@@ -74,7 +76,7 @@ class HookConfiguration:
         collections.include(entry.name for entry in self.collections)
 
 
-def read_configuration(path: str | None = None) -> HookConfiguration:
+def read_configuration(path: str | None = None, out_dir: str | None = None) -> HookConfiguration:
     """Read the configuration of a hook.
 
     A later layer overrides an earlier one, key by key: the hook's plain keys, the hook's keys with a mode
@@ -83,6 +85,7 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
 
     Args:
         path: The file. Default: the path in SMDEBUG_CONFIG_FILE_PATH, else SageMaker's.
+        out_dir: The folder or URL to save to, in place of the file's.
 
     Returns:
         The configuration.
@@ -91,10 +94,31 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
         ConfigurationError: The file is missing, is not JSON, or has a bad value. The message names the file.
     """
     path = path or sagemaker.hook_configuration_path()
+    with errors_naming(path):
+        document = read_document(path)
+        _warn_of_unknown_keys(document, _TOP, path)
+        return _parse(document, path, out_dir)
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """Return the JSON object in a file. To be called inside `errors_naming`."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"the hook's configuration must be a JSON object, got {document!r:.200}")
+    return document
+
+
+def is_sagemakers(document: Mapping[str, Any]) -> bool:
+    """Return whether a configuration is one as SageMaker writes it."""
+    return not document.keys().isdisjoint(_TOP)
+
+
+@contextmanager
+def errors_naming(path: str) -> Iterator[None]:
+    """Name the file of a configuration in each error inside the block."""
     try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-        return _parse(document, path)
+        yield
     except OSError as exc:
         raise ConfigurationError(f"{path}: the hook's configuration cannot be read: {exc.strerror}") from exc
     except json.JSONDecodeError as exc:
@@ -106,14 +130,11 @@ def read_configuration(path: str | None = None) -> HookConfiguration:
         raise ConfigurationError(f"{path}: {exc}") from exc
 
 
-def _parse(document: Any, path: str) -> HookConfiguration:
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"the hook's configuration must be a JSON object, got {document!r:.200}")
-    _warn_of_unknown_keys(document, _TOP, path)
+def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookConfiguration:
     hook = _parameters(document, "HookParameters", _HOOK, path)
     exports, tensorboard_dir = sagemaker.tensorboard_output()
     arguments = {
-        "out_dir": document.get("LocalPath") or sagemaker.output_folder(document.get("S3OutputPath")),
+        "out_dir": out_dir or document.get("LocalPath") or sagemaker.output_folder(document.get("S3OutputPath")),
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
         "include_regex": _regexes(hook, CollectionKeys.DEFAULT),
@@ -125,6 +146,7 @@ def _parse(document: Any, path: str) -> HookConfiguration:
         "resume": _flag(hook, "resume") or sagemaker.continues_from_checkpoint(),
         "force": _flag(hook, "force"),
         "durable": _flag(hook, "durable"),
+        "system_metrics": hook.get("system_metrics"),
     }
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tensortrial.mode import ModeKeys
 
-from . import sagemaker
+from ..configuration import sagemaker
 
 logger = logging.getLogger("tensortrial.hooks")
 

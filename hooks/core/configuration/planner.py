@@ -63,6 +63,11 @@ class Planner:
         self.generation = 0
         """The number of times that `refresh` found a change."""
 
+    def follow(self, reduction_config: ReductionConfig) -> None:
+        """Replace the form of collections without their own."""
+        self._reduction_config = reduction_config
+        self._fingerprint = ()
+
     def refresh(self) -> bool:
         """Forget all plans if any collection has changed since the last call. Return whether one has."""
         fingerprint = self._collections.fingerprint()

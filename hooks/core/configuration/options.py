@@ -41,6 +41,10 @@ class HookOptions:
         codec: The compression of raw values: "none", "lz4" or "zstd".
         durable: On a disk, sync what is published, so that it survives a loss of power. An object store does so itself.
         metadata: Values to keep with the run, such as hyperparameters.
+        environment: Keep with the run what it was made with and where: True for all, or some of "git", "command",
+            "host", "packages", "seeds" and "optimizers" (their hyperparameters). TENSORTRIAL_ENVIRONMENT overrides it.
+        system_metrics: Seconds between two samples of CPU, memory, disk, network and GPUs, which are saved as a run of
+            their own in out_dir/system; True: 10 seconds. It needs psutil. TENSORTRIAL_SYSTEM_METRICS overrides it.
     """
 
     out_dir: str | os.PathLike[str]
@@ -61,6 +65,8 @@ class HookOptions:
     codec: str = "none"
     durable: bool = False
     metadata: Mapping[str, Any] | None = None
+    environment: bool | Iterable[str] = True
+    system_metrics: bool | float | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ class CollectionManager:
         self._parameters: dict[str, str] = {}
         self._warned_of: set[str] = set()
         self._compared: set[str] = set()
+        self._completed: dict[str, SaveConfig | None] = {}
+        """The save configurations that nothing is left open in, by the names of their collections."""
         for name in sorted(self._builtin):
             self.get(name)
         self._collections[CollectionKeys.ALL].include(".*")
@@ -92,6 +94,13 @@ class CollectionManager:
             collection.save_config.inherit(self._save_config)
             collection.save_config.set_default_interval(self._save_interval)
 
+    def follow(self, save_config: SaveConfig) -> None:
+        """Replace the hook's save configuration, in the collections that follow it, too."""
+        for collection in self:
+            if collection.save_config == self._save_config:
+                collection.save_config = save_config.copy()
+        self._save_config = save_config
+
     def include(self, names: Iterable[str]) -> None:
         """Add the collections of these names to those that are saved."""
         for name in names:
@@ -124,8 +133,12 @@ class CollectionManager:
 
     def complete(self) -> None:
         """Fill in what the save configurations leave open: they may have been replaced since the last step."""
-        for collection in self._collections.values():
-            self._complete(collection)
+        for name, collection in self._collections.items():
+            config = collection.save_config
+            # Once it is complete, a configuration stays so, and this is called at each step.
+            if config is None or self._completed.get(name) is not config:
+                self._complete(collection)
+                self._completed[name] = collection.save_config
 
     def by_name(self) -> dict[str, Collection]:
         """Return all collections by their names."""

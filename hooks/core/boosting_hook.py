@@ -1,0 +1,158 @@
+"""What the hooks for boosting share: a round is a step, with the metrics of each evaluation set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.dtypes import Array
+from tensortrial.errors import UnsupportedValue
+
+from .base_hook import BaseHook, guarded
+from .configuration.options import Framework, HookOptions
+from .process.rank import Rank
+from .recorder import Recorder
+from .step_recorder import logger
+from .user_values import array_of
+
+SAVE_INTERVAL = 10
+"""The rounds between two saves where no configuration says otherwise."""
+
+PATTERNS = {
+    CollectionKeys.METRICS: "",
+    CollectionKeys.LOSSES: "",
+    CollectionKeys.SM_METRICS: "",
+    CollectionKeys.HYPERPARAMETERS: "^hyperparameters/",
+    CollectionKeys.FEATURE_IMPORTANCE: "^feature_importance/",
+    CollectionKeys.TREES: "^trees/",
+}
+"""The collections of a boosting hook with the patterns of their tensors. Metrics and losses are added by name."""
+
+
+def boosting_framework(name: str, version: str, collections: Iterable[str] = PATTERNS) -> Framework:
+    """Describe a framework for boosting.
+
+    Args:
+        name: The name of the framework and of its package.
+        version: The installed version.
+        collections: The names of its collections.
+    """
+    return Framework(
+        name,
+        {name: version},
+        builtin=collections,
+        always_saved=[CollectionKeys.METRICS],
+        save_interval=SAVE_INTERVAL,
+        # A round of boosting is one computation.
+        is_ordered=False,
+    )
+
+
+class BoostingHook(BaseHook):
+    """A hook whose steps are rounds of boosting."""
+
+    def _open(
+        self,
+        options: HookOptions,
+        framework: Framework,
+        rank: Callable[[], Rank],
+        patterns: Mapping[str, str] = PATTERNS,
+    ) -> None:
+        """Make the recorder, with the patterns of the collections."""
+        self.recorder = Recorder(options, framework, rank)
+        for name, pattern in patterns.items():
+            if pattern:
+                self.recorder.collections.require(name).include(pattern)
+        self._metrics: set[str] = set()
+        self._warned: set[str] = set()
+
+    @guarded
+    def save_tensor(
+        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
+    ) -> None:
+        """Save an array whatever the save configuration says.
+
+        It is saved at the open step, or, if none is open, at the next step of this mode.
+
+        Args:
+            tensor_name: The name of the tensor.
+            tensor_value: An array, or what numpy can convert to one.
+            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
+                ReductionConfig decides in what form it is saved.
+        """
+        try:
+            self.recorder.save_tensor(tensor_name, array_of(tensor_value), collections_to_write)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(tensor_name, exc)
+
+    def _save_round(self, metrics: Mapping[str, float], losses: Iterable[str], capture: Callable[[], None]) -> None:
+        """Save a round as a step.
+
+        Args:
+            metrics: The metrics by name.
+            losses: The names of those that fall as the model improves.
+            capture: Records what else is due.
+        """
+        if not self._metrics.issuperset(metrics):
+            self._metrics.update(metrics)
+            collections = self.recorder.collections
+            collections.require(CollectionKeys.METRICS).add_tensor_names(metrics)
+            collections.require(CollectionKeys.LOSSES).add_tensor_names(losses)
+        self.recorder.begin_step()
+        if self.recorder.saving:
+            self._record_numbers(tuple(metrics), list(metrics.values()))
+            capture()
+        self.recorder.end_step()
+
+    def _record(self, name: str, value: Array) -> None:
+        plan = self.recorder.plan(name)
+        if plan is not None:
+            self.recorder.record(plan, value)
+
+    def _record_numbers(self, names: tuple[str, ...], numbers: Sequence[Any]) -> None:
+        """Record a number for each name, or, of a model with several groups, a list of numbers."""
+        if len(numbers) and isinstance(numbers[0], list):
+            for name, number in zip(names, numbers, strict=True):
+                self._record(name, np.array(number, np.float64))
+        else:
+            self.recorder.record_numbers(names, [float(number) for number in numbers])
+
+    def _is_due(self, names: Iterable[str]) -> bool:
+        return any(self.recorder.plan(name) is not None for name in names)
+
+    def _record_importances(self, kind: str, features: Sequence[str], compute: Callable[[], Sequence[Any]]) -> None:
+        """Record the importance of each feature, which is computed only if one of them is due."""
+        names = tuple(f"feature_importance/{kind}/{feature}" for feature in features)
+        if self._is_due(names):
+            self._record_numbers(names, compute())
+
+    def _record_hyperparameters(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if self._is_due([f"hyperparameters/{name}"]):
+                self._record(f"hyperparameters/{name}", as_array(value))
+
+    def _warn_once(self, sentence: str) -> None:
+        """Log a warning unless the same was logged before."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            logger.warning("%s", sentence)
+
+
+def as_array(value: Any) -> Array:
+    """Return a hyperparameter as an array.
+
+    A number or a string has no axis, a list of either has one. Any other value is converted to text.
+    """
+    array = np.asarray(value) if isinstance(value, (bool, int, float, str, np.generic, np.ndarray)) else _listed(value)
+    return array if array.dtype.kind in "biufU" else np.asarray(str(value))
+
+
+def _listed(value: Any) -> Array:
+    plain = isinstance(value, (list, tuple)) and len({isinstance(each, str) for each in value}) == 1
+    try:
+        return np.asarray(value if plain else str(value))
+    except ValueError:  # lists of different lengths
+        return np.asarray(str(value))

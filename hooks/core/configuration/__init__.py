@@ -1,0 +1,1 @@
+"""What a hook saves, and when: its parameters, JSON configuration and collections."""

@@ -1,0 +1,25 @@
+"""The collection `health`: one word for what people watch of a large model."""
+
+from __future__ import annotations
+
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
+
+from .collections import CollectionManager
+
+_TENSORS = r"^(?!hyperparameters/)(?!.*(_input_|/inputs))"
+"""Parameters, gradients, outputs of layers, updates and moments: all but inputs, which are outputs of other layers."""
+
+
+def define_health(collections: CollectionManager) -> None:
+    """Give the collection `health` its tensors and statistics, which one pass over each tensor computes."""
+    health = collections.require(CollectionKeys.HEALTH)
+    health.include(_TENSORS)
+    health.reduction_config = ReductionConfig(
+        reductions=(
+            *("mean", "std", "rms", "skewness", "kurtosis"),
+            *("nan_count", "inf_count", "zero_count", "subnormal_count", "saturated_count"),
+        ),
+        abs_reductions=("mean", "max"),
+        norms=("l2",),
+    )

@@ -1,0 +1,1 @@
+"""What a hook knows of its process: its rank, its machine, its end."""

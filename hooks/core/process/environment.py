@@ -1,0 +1,212 @@
+"""What a run was made with and where: the commit, the command, the machine, the packages and the seeds."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import platform
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensortrial.config.reduction_config import names
+from tensortrial.errors import ConfigurationError
+
+logger = logging.getLogger("tensortrial.hooks")
+
+PARTS = ("git", "command", "host", "packages", "seeds", "optimizers")
+VARIABLE = "TENSORTRIAL_ENVIRONMENT"
+"""0 keeps nothing, "git,host" these parts, whatever a hook's argument says."""
+
+_GIT_SECONDS = 5.0
+_HIDDEN = "***"
+_LONGEST_ARGUMENT = 1000
+_SECRET_NAME = re.compile(
+    r"token(?!i[sz])|secret|passw|passphrase|pwd|(api|access|private)[-_]?key|credential|auth(?!or)", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"(?<![\w-])(hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|eyJ)[\w.-]{8,}")
+_URL_USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def environment(
+    *, git: bool = True, command: bool = True, host: bool = True, packages: bool = True, seeds: bool = True
+) -> dict[str, Any]:
+    """Return what the program runs with and where, to be kept with a run.
+
+        tt.Hook("runs/x", metadata={"lr": 0.1, **tensortrial.environment()})
+
+    What looks like a secret in the command line becomes `***`: the value of an option like `--api-key`, the user and
+    the password in a URL, and tokens of known forms. `command=False` leaves the command line out.
+
+    Args:
+        git: `git_commit`, and `git_dirty`: whether tracked files differ from it. Nothing outside of a repository.
+        command: `command`, the command line as a list, and `working_directory`.
+        host: `host`, `platform`, `cpus` and `process_id`.
+        packages: `packages`, the versions of all installed packages by name, with `-` for `_`.
+        seeds: `seeds`: PYTHONHASHSEED, and PyTorch's initial seed if PyTorch has been imported. Python's and numpy's
+            generators do not know theirs; of Python's, `python_state` is a number that is the same for the same state.
+
+    Returns:
+        Values that JSON can hold.
+    """
+    found: dict[str, Any] = _git() if git else {}
+    if command:
+        found |= {"command": without_secrets(getattr(sys, "orig_argv", sys.argv)), "working_directory": os.getcwd()}
+    if host:
+        found |= {
+            "host": socket.gethostname(),
+            "platform": platform.platform(),
+            "cpus": os.cpu_count(),
+            "process_id": os.getpid(),
+        }
+    if packages:
+        found["packages"] = _packages()
+    if seeds:
+        found["seeds"] = _seeds()
+    return found
+
+
+def _git() -> dict[str, Any]:
+    commit = _git_output("rev-parse", "HEAD")
+    if not commit:
+        return {}
+    changes = _git_output("status", "--porcelain", "--untracked-files=no")
+    return {"git_commit": commit} | ({} if changes is None else {"git_dirty": bool(changes)})
+
+
+def _git_output(*arguments: str) -> str | None:
+    """Return what git prints; None if it is missing, fails, or takes too long."""
+    # A status would otherwise write the index of the repository.
+    # No program that the repository configures is run, and no password asked for.
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@functools.cache
+def _packages() -> dict[str, str]:
+    """Return the versions of the installed packages, as the names of their folders say them.
+
+    `importlib.metadata` parses a file of each, which takes twenty times as long.
+    """
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        try:
+            entries = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for entry in entries:
+            stem, ending = os.path.splitext(entry)
+            package, _, version = stem.partition("-")
+            if ending in (".dist-info", ".egg-info") and version:
+                # The first one on the path is the one that is imported.
+                found.setdefault(package.replace("_", "-"), version.partition("-")[0])
+    return dict(sorted(found.items()))
+
+
+def _seeds() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "python_state": zlib.crc32(repr(random.getstate()).encode()),
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED"),
+    }
+    # Not imported for this: it takes seconds.
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "initial_seed"):
+        found["torch"] = torch.initial_seed()
+    return found
+
+
+def without_secrets(arguments: Iterable[str]) -> list[str]:
+    """Return a command line in which `***` is in the place of what looks like a secret.
+
+    Args:
+        arguments: The command line.
+    """
+    found, hides = [], False
+    for argument in arguments:
+        name, is_pair, value = argument.partition("=")
+        if (hides and not argument.startswith("-")) or (is_pair and _is_secret(name, value)):
+            argument = f"{name}={_HIDDEN}" if is_pair and not hides else _HIDDEN
+        hides = not is_pair and argument.startswith("-") and bool(_SECRET_NAME.search(argument))
+        shown = _URL_USER.sub(_HIDDEN, _SECRET_VALUE.sub(_HIDDEN, argument))
+        found.append(shown if len(shown) <= _LONGEST_ARGUMENT else f"{shown[:_LONGEST_ARGUMENT]}…")
+    return found
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.search(name)) and not value.replace(".", "").isdigit()
+
+
+def parse_parts(value: bool | Iterable[str] | str) -> frozenset[str]:
+    """Return the parts of the environment to keep: those of TENSORTRIAL_ENVIRONMENT, else those of a hook's argument.
+
+    Raises:
+        ConfigurationError: A part is unknown.
+    """
+    variable = os.environ.get(VARIABLE, "").strip()
+    if variable:
+        value = {"0": False, "false": False, "1": True, "true": True}.get(variable.lower(), variable)
+    if isinstance(value, bool):
+        return frozenset(PARTS if value else ())
+    found = frozenset(names(value))
+    for each in found - set(PARTS):
+        raise ConfigurationError(f"environment must be True, False or some of {', '.join(PARTS)}, got {each!r}")
+    return found
+
+
+class KeptEnvironment:
+    """The environment of a run, read by a thread of its own while training begins.
+
+    Args:
+        parts: The parts to keep.
+        leads: Whether this is the first worker of the job. Only that one keeps the commit and the packages.
+    """
+
+    def __init__(self, parts: frozenset[str], leads: bool) -> None:
+        self._parts, self._leads = parts, leads
+        self._found: dict[str, Any] = {}
+        self._optimizers: dict[str, Any] = {}
+        self.is_new = False
+        """Whether something was added since the last call of `values`."""
+
+    def read(self) -> None:
+        """Begin to read. Nothing waits for it: git may take its time on a slow disk."""
+        if self._parts - {"optimizers"}:
+            threading.Thread(target=self._read, name="tensortrial-environment", daemon=True).start()
+
+    def _read(self) -> None:
+        parts = self._parts - (set() if self._leads else {"git", "packages"})
+        try:
+            self._found = environment(**{each: each in parts for each in PARTS if each != "optimizers"})
+            self.is_new = True
+        except Exception:  # the training goes on without it
+            logger.warning("the environment is not kept with the run", exc_info=True)
+
+    def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
+        """Keep the hyperparameters of an optimizer."""
+        if "optimizers" in self._parts:
+            self._optimizers[name] = groups
+            self.is_new = True
+
+    def values(self) -> dict[str, Any]:
+        """Return what has been read by now."""
+        self.is_new = False
+        return {**self._found, **({"optimizers": dict(self._optimizers)} if self._optimizers else {})}

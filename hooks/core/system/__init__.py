@@ -1,0 +1,1 @@
+"""What the process and its machine do while they train, sampled by a thread of its own."""

@@ -1,0 +1,158 @@
+"""System metrics: a thread that samples them, and the run that they are saved to.
+
+They have a clock of their own, and are therefore a run of their own, in the folder `system` of the run: its steps are
+the samples. As rows of the training's steps they would add steps to the run that training did not save, and of a
+training that hangs in a step, all samples but the last would be lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.format.record import Plan, ScalarBatch, Step
+from tensortrial.format.schema import SYSTEM
+from tensortrial.mode import ModeKeys
+
+from ..configuration.collections import CollectionManager
+from ..configuration.options import HookOptions
+from ..run_writer import RunWriter
+
+if TYPE_CHECKING:
+    from .probe import Probe
+
+logger = logging.getLogger("tensortrial.hooks")
+
+COLLECTION = "system"
+_STOP_SECONDS = 10.0
+"""The longest that a closing run waits for the last sample: SIGTERM leaves 20 seconds for all."""
+
+
+class SystemMetrics:
+    """The system metrics of one worker, from the begin of its run to the end.
+
+    An error is logged, and ends the samples; neither training nor its run is affected.
+
+    Args:
+        options: The options of the run.
+        seconds: The time between two samples; None for no samples.
+        newest_step: Returns the global step that training is at. It is called by another thread.
+
+    Raises:
+        MissingExtra: psutil is not installed.
+    """
+
+    def __init__(self, options: HookOptions, seconds: float | None, newest_step: Callable[[], int]) -> None:
+        self._options, self._seconds, self._newest_step = options, seconds, newest_step
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        self._run: RunWriter | None = None
+        self._plans: dict[str, Plan] = {}
+        self._error: Exception | None = None
+        if seconds is not None:
+            from . import probe  # psutil is optional
+
+            self._make_probe, self._versions = probe.Probe, probe.VERSIONS
+
+    def start(self, worker: str, num_workers: int) -> None:
+        """Begin to sample, as this worker of the job."""
+        if self._seconds is not None and self._thread is None:
+            self._thread = threading.Thread(
+                target=self._sample_until_end,
+                args=(self._seconds, worker, num_workers),
+                name=f"tensortrial-system-{worker}",
+                daemon=True,
+            )
+            self._thread.start()
+
+    def stop(self) -> list[Exception]:
+        """Take a last sample, and close. Return the error that ended the samples, if one did."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return []
+        self._ending.set()
+        thread.join(_STOP_SECONDS)
+        return [] if self._error is None else [self._error]
+
+    def forget(self) -> None:
+        """Sample nothing in a forked child, which has no thread."""
+        self._thread = None
+        if self._run is not None:
+            self._run.forget()
+
+    def _sample_until_end(self, seconds: float, worker: str, num_workers: int) -> None:
+        failure = None
+        try:
+            # Here and not where training waits for it: a driver may take a second to answer.
+            probe = self._make_probe()
+            run = self._run = self._new_run(seconds, worker, num_workers)
+            # One that an earlier session of the training has begun goes on.
+            run.resume()
+            run.claim()
+            number = run.progress.global_step
+            ends = False
+            while not ends:
+                # The last sample is taken at the end: a run that is shorter than the interval has one.
+                ends = self._ending.wait(seconds)
+                self._save(run, number, probe)
+                number += 1
+        except Exception as exc:  # noqa: BLE001 - logged, and nothing else ends
+            failure = f"{type(exc).__name__}: {exc}"
+            self._note(exc)
+        self._close(failure)
+
+    def _new_run(self, seconds: float, worker: str, num_workers: int) -> RunWriter:
+        options = self._options
+        collections = CollectionManager([COLLECTION], SaveConfig(save_interval=1))
+        collections.include([COLLECTION])
+        return RunWriter(
+            f"{str(options.out_dir).rstrip('/')}/{SYSTEM}",
+            collections,
+            worker=worker,
+            num_workers=num_workers,
+            framework="none",
+            versions=self._versions,
+            metadata={"seconds_between_samples": seconds},
+            codec="none",
+            flush_seconds=options.flush_seconds,
+            storage_options=options.storage_options,
+            tensorboard_dir=None,
+            force=options.force,
+            durable=options.durable,
+        )
+
+    def _save(self, run: RunWriter, number: int, probe: Probe) -> None:
+        step, values, batch = self._newest_step(), probe.read(), ScalarBatch([], [], [])
+        now = time.time_ns()
+        # Training is at no step before its first one.
+        for name, value in {**({"global_step": step} if step >= 0 else {}), **values}.items():
+            batch.add(self._plan(f"{COLLECTION}/{name}"), float(value), now)
+        run.put(Step(ModeKeys.GLOBAL, number, number), [batch], closes=True)
+
+    def _plan(self, name: str) -> Plan:
+        if name not in self._plans:
+            self._plans[name] = Plan(name, (COLLECTION,), True)
+        return self._plans[name]
+
+    def _close(self, failure: str | None) -> None:
+        try:
+            if self._run is not None:
+                self._run.close(failure)
+        except Exception as exc:  # noqa: BLE001 - logged, unless the same error ended the samples
+            self._note(exc)
+
+    def _note(self, exc: Exception) -> None:
+        """Log the first error."""
+        if self._error is None:
+            self._error = exc
+            logger.warning(
+                "the system metrics of %s end here, training and its run are not affected: %s: %s",
+                self._options.out_dir,
+                type(exc).__name__,
+                exc,
+                exc_info=exc,
+            )
