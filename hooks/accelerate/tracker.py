@@ -11,8 +11,8 @@ from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import guarded
-from ..core.integrations import check_hook_arguments, check_version, default_out_dir, numbers_in
-from ..core.recorder import Recorder
+from ..core.hook_owner import HookOwner
+from ..core.integrations import check_version, numbers_in
 from ..pytorch import Hook
 
 try:
@@ -26,7 +26,7 @@ from accelerate.state import GradientState  # noqa: E402 - the sentence about an
 from accelerate.tracking import GeneralTracker  # noqa: E402
 
 
-class Tracker(GeneralTracker):  # type: ignore[misc]
+class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
     """Saves what `accelerator.log` logs, and the tensors of the steps of a training loop.
 
     Pass it to `Accelerator(log_with=…)`. Or register the class with `accelerate.tracking.register_tracker_class` and
@@ -52,27 +52,15 @@ class Tracker(GeneralTracker):  # type: ignore[misc]
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
         super().__init__()
-        check_hook_arguments(Hook, out_dir, hook, options)
-        self._out_dir, self._options, self._hook = out_dir, options, hook
+        self._own(Hook, out_dir, hook, options)
         self._open: ModeKeys | None = None
         """The mode of the open step."""
 
     @property
-    def hook(self) -> Hook:
-        """The hook: register models, losses and optimizers with it. It is made when it is first needed."""
-        if self._hook is None:
-            self._hook = Hook(default_out_dir("", False) if self._out_dir is None else self._out_dir, **self._options)
-        return self._hook
-
-    @property
     def tracker(self) -> Hook:
         """The hook, by the name that `accelerator.get_tracker(…, unwrap=True)` uses."""
-        return self.hook
-
-    @property
-    def recorder(self) -> Recorder:
-        """The recorder of the hook."""
-        return self.hook.recorder
+        hook: Hook = self.hook
+        return hook
 
     @contextmanager
     def step(self, number: int | None = None, mode: ModeKeys | str = ModeKeys.TRAIN) -> Iterator[None]:
@@ -140,5 +128,4 @@ class Tracker(GeneralTracker):  # type: ignore[misc]
 
     def finish(self) -> None:
         """Close the run, when `end_training` is called."""
-        if self._hook is not None:
-            self._hook.close()
+        self.close()

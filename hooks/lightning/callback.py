@@ -9,7 +9,7 @@ from typing import Any
 from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import guarded
-from ..core.integrations import check_hook_arguments, default_out_dir
+from ..core.integrations import check_hook_arguments, continue_at, default_out_dir
 from ..core.recorder import Recorder
 from ..pytorch import Hook, SaveConfig
 from .base import lightning
@@ -26,8 +26,8 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     accumulation, averaging and clipping; with manual optimization, those at each call of an optimizer's `step`. A batch
     of a validation or a test is a step in mode EVAL, one of a prediction in mode PREDICT; with several data loaders its
     number is saved as the scalar `dataloader_idx`. The sanity check is not saved. What the module logs is saved, too. A
-    training that resumes from a checkpoint continues the run: steps that were saved before it was interrupted are not
-    saved again.
+    training that resumes from a checkpoint continues the run: what it saves takes the place of what the first attempt
+    saved after the checkpoint.
 
     Args:
         out_dir: The folder or URL of the run. Default: the run of the Trainer's `Logger`, if it has one of this
@@ -50,7 +50,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._is_off = False
         self._next = 0
         self._saved_before = -1
-        """The newest step of the first attempt, which a resumed training does not save again."""
+        """The newest step of a first attempt in this process, which a resumed training does not save again."""
         self._accumulates = False
         """Whether a step of the training has begun, and no optimizer has stepped since."""
         self._in_step = False
@@ -91,8 +91,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._is_off = False
         self._begin(trainer, pl_module, resumes)
         if resumes:
-            # The first attempt may have gone on after its checkpoint. What it saved there is not saved twice.
-            self._saved_before = self._used_hook.mode_steps.get(ModeKeys.TRAIN, -1)
+            self._saved_before = continue_at(self._used_hook, step)
             for each in self._loggers:
                 each.saved_before = self._saved_before
         if step > self._saved_before:
@@ -193,10 +192,13 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         options = {"save_config": SaveConfig(save_interval=interval), **self._options}
         options["resume"] = resumes or options.get("resume", False)
         out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
-        hook = Hook(out_dir, **options)
+        hook = self._make(out_dir, options)
         hook.recorder.add_metadata(pl_module.hparams)
         logger.info("tensors of this training are saved to %s", hook.out_dir)
         return hook
+
+    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:
+        return Hook(out_dir, **options)
 
     @guarded
     def _begin_training_step(self, step: int) -> None:

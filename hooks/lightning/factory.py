@@ -7,6 +7,8 @@ import logging
 import os
 from typing import Any
 
+from ..launch.launch import active_launch
+
 logger = logging.getLogger("tensortrial.hooks")
 
 VARIABLE = "TENSORTRIAL_LIGHTNING"
@@ -14,10 +16,15 @@ VARIABLE = "TENSORTRIAL_LIGHTNING"
 
 
 def callbacks() -> list[Any]:
-    """Return the callbacks that each Trainer of Lightning gets: none, unless TENSORTRIAL_LIGHTNING is set."""
+    """Return the callbacks that each Trainer of Lightning gets.
+
+    There is none, unless TENSORTRIAL_LIGHTNING is set or the script was started by `tensortrial run`.
+    """
     value = os.environ.get(VARIABLE, "").strip()
-    if value.lower() in ("", "0", "false"):
+    if value.lower() in ("0", "false"):
         return []
+    if not value:
+        return _launched()
     from .callback import Callback
 
     try:
@@ -29,3 +36,11 @@ def callbacks() -> list[Any]:
             "%s must be 1, or a JSON object of arguments for the callback; nothing is saved: %s", VARIABLE, exc
         )
         return []
+
+
+def _launched() -> list[Any]:
+    if active_launch() is None:
+        return []
+    from .launched import LaunchedCallback
+
+    return [LaunchedCallback()]

@@ -9,7 +9,9 @@ from tensortrial.mode import ModeKeys, modes
 
 from ..core.base_hook import create_trial
 from ..core.current_hook import del_hook, set_hook
+from .attention import attention_statistics
 from .hook import Collection, Hook, get_hook
+from .replay import Replay
 
 __all__ = [
     "Collection",
@@ -17,8 +19,10 @@ __all__ = [
     "Hook",
     "ModeKeys",
     "ReductionConfig",
+    "Replay",
     "SaveConfig",
     "SaveConfigMode",
+    "attention_statistics",
     "create_trial",
     "del_hook",
     "get_hook",

@@ -85,7 +85,7 @@ class BeginStep(_Callback):
         if is_compiling():
             if not is_exporting():
                 emit(self._number, self._number, None)
-        elif not _is_ignored():
+        elif not is_ignored():
             self.receiver._begin_root(self._subject, module)
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
@@ -143,7 +143,7 @@ class Inputs(_ModuleCallback):
             self._put_into_graph(module, args)
             if kwargs:
                 self._put_into_graph(module, kwargs)
-        elif self.receiver.saving and not _is_ignored():
+        elif self.receiver.saving and not is_ignored():
             self.receiver._capture_values(self._subject, "input", args)
             if kwargs:
                 self.receiver._capture_values(self._subject, "input", kwargs)
@@ -158,7 +158,7 @@ class Outputs(_ModuleCallback):
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if is_compiling():
             self._put_into_graph(module, output)
-        elif self.receiver.saving and not _is_ignored():
+        elif self.receiver.saving and not is_ignored():
             self.receiver._capture_values(self._subject, "output", output)
 
 
@@ -226,7 +226,7 @@ def _in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def _is_ignored() -> bool:
+def is_ignored() -> bool:
     """Return whether a forward produces no values to capture."""
     if torch._C._are_functorch_transforms_active():
         _warn_of_transforms()

@@ -14,8 +14,8 @@ from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan
 
 from ..core.base_hook import guarded
-from ..core.counters import OccurrenceCounter
 from ..core.recorder import Recorder
+from ..core.steps.counters import OccurrenceCounter
 from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import BufferPool
 from .device import Batch, Ready, copy_later

@@ -9,7 +9,8 @@ hook.register_loss(criterion)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +20,10 @@ from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
-from ..core.collections import ModuleCollection
-from ..core.options import Framework, HookOptions, accepts_fields_of
-from ..core.rank import rank_of_process
+from ..core.configuration.collections import ModuleCollection
+from ..core.configuration.health import define_health
+from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder
 
 try:
@@ -41,7 +43,7 @@ from .losses import is_loss_key, is_scalar, losses_in
 from .missed import MissedCapture
 from .models import Models
 from .names import Root
-from .optimizers import Optimizers, innermost
+from .optimizers import Optimizers, groups_of, innermost
 from .scripting import hide_callbacks_from_scripting
 from .unsaved import NothingSaved
 from .updates import Updates
@@ -56,6 +58,7 @@ _BUILTIN = (
     CollectionKeys.SM_METRICS,
     CollectionKeys.HYPERPARAMETERS,
     CollectionKeys.UPDATES,
+    CollectionKeys.HEALTH,
 )
 
 
@@ -123,10 +126,12 @@ class Hook(BaseHook):
         self._models = Models(self, self.recorder.collections, self._moments)
         self._optimizers = Optimizers(self)
         self.recorder.collections.require(CollectionKeys.HYPERPARAMETERS).include("^hyperparameters/")
+        define_health(self.recorder.collections)
         self._capture = Capture(self.recorder, options.full_tensors)
         self._updates = Updates(self.recorder, self._capture, self._optimizers if OPTIMIZER in self._moments else None)
         self._unscaling = Unscaling()
         self._in_probe = self._lazy = False
+        self._pauses = 0
         self._missed = MissedCapture()
         self._unsaved = NothingSaved(self.recorder, self._models)
         self._generation = -1
@@ -181,9 +186,9 @@ class Hook(BaseHook):
 
         These are the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`; with
         `gradients="optimizer"`, the gradients after accumulation, unscaling, clipping and averaging; and the collection
-        `updates`, if it is included: what the step changed of each parameter, as statistics, and the ratio of its l2
-        norm to that of the parameter. `optimizer.step` must be called inside the step of the hook that it belongs to.
-        Several optimizers may be registered; registering one twice changes nothing.
+        `updates` or `health`: what the step changed of each parameter, as statistics, the ratio of its l2 norm to the
+        parameter's, and with `health` the moments. Call `optimizer.step` inside the hook's step that it belongs to.
+        Several optimizers may be registered.
 
         Args:
             optimizer: The optimizer, or a wrapper that has it as its attribute `optimizer`.
@@ -283,8 +288,26 @@ class Hook(BaseHook):
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step."""
-        return self.recorder.saving
+        """Whether anything is due at the open step, and models run for it."""
+        return self.recorder.saving and not self._pauses
+
+    @contextmanager
+    def not_capturing(self) -> Iterator[None]:
+        """Return a context manager in whose block a model that runs begins no step, and nothing of it is saved.
+
+        Returns:
+            The context manager.
+        """
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether a loss was registered."""
+        return self._models.has_losses
 
     def _may_save(self, names: list[str]) -> bool:
         """Return whether one of these tensors may be saved at some step."""
@@ -294,6 +317,8 @@ class Hook(BaseHook):
     @guarded
     def _begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
         """Begin a step, because a model is about to run."""
+        if self._pauses:
+            return
         if self.recorder.counting:
             caller = Caller.TRAINING if module is None else caller_of(module)
             self._in_probe = caller is Caller.PROBE
@@ -456,8 +481,10 @@ class Hook(BaseHook):
 
     @guarded
     def _register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self.recorder.closed and self._optimizers.register(optimizer):
+        name = None if self.recorder.closed else self._optimizers.register(optimizer)
+        if name is not None:
             self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
+            self.recorder.add_optimizer(name, groups_of(optimizer))
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:

@@ -20,7 +20,7 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import check_name
 
-from ..core.collections import CollectionManager
+from ..core.configuration.collections import CollectionManager
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
 from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
 from .names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped

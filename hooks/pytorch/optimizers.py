@@ -6,6 +6,7 @@ A hook holds only weak references to them. They hold the hook, by their callback
 from __future__ import annotations
 
 import logging
+import math
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Protocol
@@ -47,13 +48,14 @@ class Optimizers:
         self._names: set[str] = set()
         self._warned_of: set[str] = set()
 
-    def register(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Register an optimizer. Return False if it was registered before."""
+    def register(self, optimizer: torch.optim.Optimizer) -> str | None:
+        """Register an optimizer. Return its name; None if it was registered before."""
         if optimizer in self._handles:
-            return False
-        before, after = BeforeStep(self._receiver, self._name(optimizer)), AfterStep(self._receiver)
+            return None
+        name = self._name(optimizer)
+        before, after = BeforeStep(self._receiver, name), AfterStep(self._receiver)
         self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
-        return True
+        return name
 
     def release(self) -> None:
         """Remove every callback from the optimizers, and forget them."""
@@ -164,6 +166,20 @@ def gradients_seen(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Ten
             if parameter.grad is not None:
                 gradient = parameter.grad
                 yield parameter, divided(gradient, scale) if isinstance(scale, torch.Tensor) else gradient
+
+
+def groups_of(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:
+    """Return the hyperparameters of each group of an optimizer that JSON can hold, by `group_0` and so on."""
+    return {
+        f"group_{number}": {key: value for key, value in group.items() if key != "params" and _is_plain(value)}
+        for number, group in enumerate(optimizer.param_groups)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def hyperparameters_of(name: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, float | torch.Tensor]]:

@@ -15,6 +15,7 @@ overflow or vanish half-way, and it is exact to about 1e-12 in float64, 1e-4 in 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
@@ -29,6 +30,7 @@ from tensortrial.statistics.definitions import (
     parse_statistic,
     quantities_of,
 )
+from tensortrial.statistics.limits import NO_LIMITS, Limits
 
 __all__ = ["device_statistics"]
 
@@ -42,6 +44,8 @@ _CHUNK = 1 << 24
 _MADE_FROM = {
     "spread": ("total", "spread"),
     "abs_spread": ("magnitude", "abs_spread"),
+    "third": ("total", "spread", "third"),
+    "fourth": ("total", "spread", "third", "fourth"),
     "product": ("logs", "negatives"),
 }
 
@@ -108,6 +112,17 @@ def _defined(dtype: torch.dtype) -> frozenset[str]:
     return frozenset(STATISTICS) if real else frozenset()
 
 
+@functools.lru_cache(maxsize=64)
+def _limits_of(dtype: torch.dtype) -> Limits:
+    if dtype == torch.bool:
+        return NO_LIMITS
+    if dtype.is_floating_point:
+        known = torch.finfo(dtype)
+        return Limits(known.smallest_normal, -known.max, known.max)
+    whole = torch.iinfo(dtype)
+    return Limits(0.0, float(whole.min) if whole.min else -math.inf, float(whole.max))
+
+
 def _known_dtypes(*names: str) -> frozenset[torch.dtype]:
     # Older releases of torch lack some of them.
     return frozenset(getattr(torch, name) for name in names if hasattr(torch, name))
@@ -151,11 +166,13 @@ def _stack(flats: list[Tensor]) -> Tensor:
 def _of_real(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums:
     needs = {sum_ for quantity in quantities_of(columns) for sum_ in _MADE_FROM.get(quantity, (quantity,))}
     count = flats[0].numel()
+    limits = _limits_of(flats[0].dtype)
     if count <= _CHUNK:
-        sums = _sums(_stack(flats).to(wide), needs)
+        sums = _sums(_stack(flats).to(wide), needs, limits)
     else:  # such a tensor is alone in its group
         parts = torch.split(flats[0], _CHUNK)
-        sums = _merge([_sums(part.unsqueeze(0).to(wide), needs) for part in parts], [part.numel() for part in parts])
+        found = [_sums(part.unsqueeze(0).to(wide), needs, limits) for part in parts]
+        sums = _merge(found, [part.numel() for part in parts])
     if "median" in needs:
         sums["median"] = _median(_sortable(_stack(flats)), wide)
     if "abs_median" in needs:
@@ -170,6 +187,11 @@ class _Quantities:
     sqrt = staticmethod(torch.sqrt)
     maximum = staticmethod(torch.maximum)
 
+    @staticmethod
+    def ratio(numerators: Tensor, denominators: Tensor, reliable: Tensor) -> Tensor:
+        """Return the ratios, NaN where they are not reliable."""
+        return (numerators / denominators).masked_fill(~reliable, math.nan)
+
     def __init__(self, sums: Sums, count: int) -> None:
         self.count = count
         vars(self).update(sums)
@@ -177,15 +199,24 @@ class _Quantities:
             self.product = torch.exp2(sums["logs"]) * (1 - 2 * (sums["negatives"] % 2))
 
 
-def _sums(values: Tensor, needs: set[str]) -> Sums:
+def _sums(values: Tensor, needs: set[str], limits: Limits) -> Sums:
     """Reduce each row of a float matrix to the sums that are needed, each of shape (rows,)."""
     sums: Sums = {}
     if needs >= {"low", "high"}:
         sums["low"], sums["high"] = torch.aminmax(values, dim=1)
     for need in needs - sums.keys() & _REDUCERS.keys():
         sums[need] = _REDUCERS[need](values)
-    if needs & {"abs_low", "abs_spread", "logs"}:
+    if needs & {"third", "fourth"}:
+        centred = values - values.mean(dim=1, keepdim=True)
+        centred -= centred.mean(dim=1, keepdim=True)  # what the rounding of the mean has left
+        squared = centred.square()
+        sums["third"], sums["fourth"] = (squared * centred).sum(dim=1), squared.square().sum(dim=1)
+    if "saturated" in needs:
+        sums["saturated"] = ((values == limits.lowest) | (values == limits.highest)).sum(dim=1)
+    if needs & {"abs_low", "abs_spread", "logs", "subnormals"}:
         magnitudes = values.abs()
+        if "subnormals" in needs:
+            sums["subnormals"] = ((magnitudes > 0) & (magnitudes < limits.normal)).sum(dim=1)
         for need in needs & _REDUCERS_OF_MAGNITUDES.keys():
             sums[need] = _REDUCERS_OF_MAGNITUDES[need](magnitudes)
     return {need: value.to(values.dtype) for need, value in sums.items()}
@@ -232,6 +263,8 @@ def _merge(parts: list[Sums], counts: list[int]) -> Sums:
     """Join the sums of the disjoint parts of one tensor."""
     joined = {need: torch.cat([part[need] for part in parts]) for need in parts[0]}
     merged = {need: _MERGERS.get(need, torch.sum)(values).reshape(1) for need, values in joined.items()}
+    if "third" in merged:
+        merged |= _merged_moments(parts, counts)
     for spread, total in (("spread", "total"), ("abs_spread", "magnitude")):
         if spread in merged:
             # sum(n_i (mean_i - mean)^2), without a tensor of counts, which would have to travel to the device.
@@ -239,6 +272,19 @@ def _merge(parts: list[Sums], counts: list[int]) -> Sums:
             between = [(part[total] / n - mean).square() * n for part, n in zip(parts, counts, strict=True)]
             merged[spread] = merged[spread] + torch.stack(between).sum(dim=0)
     return merged
+
+
+def _merged_moments(parts: list[Sums], counts: list[int]) -> Sums:
+    """Return the third and fourth moment of a tensor from those of its parts, each about the mean of the part."""
+    mean = torch.stack([part["total"] for part in parts]).sum(dim=0) / sum(counts)
+    thirds, fourths = [], []
+    for part, count in zip(parts, counts, strict=True):
+        off = part["total"] / count - mean
+        square = off.square()
+        thirds.append(part["third"] + 3 * off * part["spread"] + count * off * square)
+        fourth = part["fourth"] + 4 * off * part["third"]
+        fourths.append(fourth + 6 * square * part["spread"] + count * square.square())
+    return {"third": torch.stack(thirds).sum(dim=0), "fourth": torch.stack(fourths).sum(dim=0)}
 
 
 _MERGERS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from tensortrial.config.collection import CollectionKeys
@@ -84,13 +87,21 @@ class Updates:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if id(parameter) in self._before:
-                        self._record(*self._before.pop(id(parameter)), local_part(parameter))
+                        name, before = self._before.pop(id(parameter))
+                        self._record(name, before, local_part(parameter))
+                        self._record_moments(name, parameter, optimizer.state.get(parameter, {}))
         else:
             self._before = {}
 
     def release(self) -> None:
         """Free the copies."""
         self._before = {}
+
+    def _record_moments(self, name: str, parameter: torch.Tensor, state: Mapping[str, Any]) -> None:
+        """Record what an optimizer keeps of a parameter in its shape, such as Adam's exp_avg and exp_avg_sq."""
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.numel() > 1:
+                self._capture.tensor(f"moment/{key}/{name}", value)
 
     def _record(self, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
         plan = self._recorder.plan(f"update/{name}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
-from ..core.integrations import check_hook_arguments, check_version, default_out_dir, numbers_in
+from ..core.integrations import check_hook_arguments, check_version, continue_at, default_out_dir, numbers_in
 from ..core.recorder import Recorder
 from ..pytorch import Hook, SaveConfig
 
@@ -37,7 +37,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
     that the Trainer logs: the first is 1. Gradients are those that the optimizer uses, after accumulation, averaging
     and clipping. A batch of an evaluation or a prediction is a step in mode EVAL, also if it runs the model often. What
     the Trainer logs is saved as scalars of its step, `eval_loss` too. A training that resumes from a checkpoint
-    continues the run: steps that were saved before it was interrupted are not saved again.
+    continues the run: what it saves takes the place of what the first attempt saved after the checkpoint.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else
@@ -50,16 +50,20 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
+    instances: ClassVar[weakref.WeakSet[TensorTrialCallback]] = weakref.WeakSet()
+    """The callbacks of the process, for the one that a launched script gets."""
+
     def __init__(
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
         check_hook_arguments(Hook, out_dir, hook, options)
+        self.instances.add(self)
         self._out_dir, self._options = out_dir, options
         self._hook = hook
         self._is_off = False
         self._newest = 0
         self._saved_before = -1
-        """The newest step of the first attempt, which a resumed training does not save again."""
+        """The newest step of a first attempt in this process, which a resumed training does not save again."""
         self._in_step = self._awaits_log = False
         self._evaluation: _BeginBatch | None = None
 
@@ -153,8 +157,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         if self._hook is None:
             self._hook = self._made_hook(args, state)
         if state.global_step:
-            # The first attempt may have gone on after its checkpoint. What it saved there is not saved twice.
-            self._saved_before = self._hook.mode_steps.get(ModeKeys.TRAIN, -1)
+            self._saved_before = continue_at(self._hook, state.global_step + 1)
         if state.global_step >= self._saved_before:
             self._register(model)
         self._hook.set_mode(ModeKeys.EVAL)
@@ -175,10 +178,13 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         if out_dir is None:
             out_dir = default_out_dir(args.output_dir or "runs", resumes)
         options["resume"] = resumes or options.get("resume", False)
-        hook = Hook(out_dir, **options)
+        hook = self._make(out_dir, options)
         hook.recorder.add_metadata({"trainer": args.to_sanitized_dict()})
         logger.info("tensors of this training are saved to %s", hook.out_dir)
         return hook
+
+    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:
+        return Hook(out_dir, **options)
 
     @guarded
     def _begin_step(self, step: int | None, mode: ModeKeys) -> None:

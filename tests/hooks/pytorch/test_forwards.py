@@ -95,7 +95,7 @@ class TestNested:
 
 
 DDP = """
-    import socket
+    from pathlib import Path
     from typing import Any
 
     import torch
@@ -106,9 +106,9 @@ DDP = """
     from support.training import Net, batches, seeded
     import tensortrial.hooks.pytorch as tt
 
-    def work(rank, port):
+    def work(rank, rendezvous):
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+        dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
         net = seeded(WithStep)
         hook = tt.Hook(
             "run", save_config=tt.SaveConfig(save_interval=2), save_all=True, include_workers="all"
@@ -125,10 +125,8 @@ DDP = """
         dist.destroy_process_group()
 
     if __name__ == "__main__":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        mp.spawn(work, (port,), 2)
+        # A file, because another test may take a port that was found to be free.
+        mp.spawn(work, ((Path.cwd() / "rendezvous").as_uri(),), 2)
 """
 
 

@@ -12,7 +12,7 @@ from support.training import run  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 PROGRAM = """
-    import socket
+    from pathlib import Path
     import torch
     import torch.distributed as dist
     import torch.multiprocessing as mp
@@ -20,9 +20,9 @@ PROGRAM = """
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
     import tensortrial.hooks.pytorch as tt
 
-    def work(rank, port):
+    def work(rank, rendezvous):
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+        dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
         torch.manual_seed(rank)
         net = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
         loss = nn.MSELoss()
@@ -43,10 +43,8 @@ PROGRAM = """
         dist.destroy_process_group()
 
     if __name__ == "__main__":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        mp.spawn(work, (port,), 2)
+        # A file, because another test may take a port that was found to be free.
+        mp.spawn(work, ((Path.cwd() / "rendezvous").as_uri(),), 2)
 """
 
 

@@ -193,3 +193,69 @@ def test_parameters_are_copied_only_where_updates_are_due(make_hook: Any) -> Non
         optimizer.step()
     assert copied == [4, 0, 4]
     assert not hook._updates._before
+
+
+ADAMS = [{}, {"foreach": True}, {"fused": True}]
+
+
+@pytest.mark.parametrize("options", ADAMS, ids=["plain", "foreach", "fused"])
+def test_the_moments_of_adam_are_saved_as_statistics(make_hook: Any, out: str, options: Any) -> None:
+    net = seeded()
+    hook = make_hook(include_collections=["health"])
+    hook.register_module(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, **options)
+    hook.register_optimizer(optimizer)
+    expected = []
+    for batch in range(3):
+        optimizer.zero_grad()
+        loss_of(net, batch).backward()
+        optimizer.step()
+        expected.append({key: float(optimizer.state[net.fc1.weight][key].norm()) for key in ("exp_avg", "exp_avg_sq")})
+    hook.close()
+    trial = create_trial(out)
+    for step, norms in enumerate(expected):
+        for key, norm in norms.items():
+            tensor = trial.tensor(f"moment/{key}/{WEIGHT}")
+            assert tensor.reduction_value(step, "l2") == pytest.approx(norm, rel=1e-6)
+    assert not [name for name in trial.tensor_names() if name.startswith("moment/step")]
+    assert not trial.sql("select 1 from tensors where chunk is not null and name not like '%loss%'").fetchall()
+
+
+def test_optimizers_that_step_inside_the_backward_save_updates_and_moments(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook(include_collections=["updates"], include_regex="^moment/")
+    hook.register_module(net)
+    optimizers = {parameter: torch.optim.Adam([parameter], lr=0.01) for parameter in net.parameters()}
+    for optimizer in optimizers.values():
+        hook.register_optimizer(optimizer)
+
+    def step(parameter: Any) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+    before = net.fc1.weight.detach().clone()
+    for batch in range(2):
+        loss_of(net, batch).backward()
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor(f"update/{WEIGHT}").steps() == [0, 1]
+    assert trial.tensor(f"moment/exp_avg/{WEIGHT}").steps() == [0, 1]
+    ratio = trial.tensor(f"update/{WEIGHT}").reduction_value(0, "l2") / float(before.norm())
+    assert trial.tensor(f"update_ratio/{WEIGHT}").value(0) == pytest.approx(ratio, rel=1e-5)
+
+
+def test_health_saves_statistics_of_outputs_gradients_and_parameters(make_hook: Any, out: str) -> None:
+    net = seeded()
+    hook = make_hook(include_collections=["health"])
+    hook.register_module(net)
+    loss_of(net).backward()
+    hook.close()
+    trial = create_trial(out)
+    names = trial.tensor_names()
+    assert {WEIGHT, f"gradient/{WEIGHT}", "fc1_output_0"} <= set(names)
+    assert not [name for name in names if "_input_" in name]
+    found = {name for name, _ in trial.tensor("fc1_output_0").reduction_values(0)}
+    assert {"rms", "kurtosis", "skewness", "l2", "zero_count", "max"} <= found
+    assert "health" in trial.collections()

@@ -1,0 +1,116 @@
+"""The largest logits and the entropy of attention, computed once more from queries and keys where they are due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from tensortrial.config.reduction_config import ReductionConfig
+
+from ..core.base_hook import guarded
+from .hook import Hook
+
+_COLLECTION = "attention"
+# Logits that are in memory at once: 64 MiB of float32.
+_MOST_LOGITS = 1 << 24
+
+
+@contextmanager
+def attention_statistics(hook: Hook) -> Iterator[None]:
+    """Save the largest logit and the entropy of each attention head, for forwards inside the block.
+
+    At steps at which the collection `attention` is due, each call of
+    `torch.nn.functional.scaled_dot_product_attention` is followed by a second product of its queries and keys. The n-th
+    call of a forward saves `attention/<n>/logit_max` and `attention/<n>/entropy` (in nats, the mean over queries), of
+    shape (heads,), over the batch and all positions that the mask allows. A model on an accelerator waits for them.
+    Nothing is computed at other steps, nor for code that torch.compile compiles.
+
+    Args:
+        hook: The hook that saves them.
+
+    Returns:
+        A context manager.
+    """
+    collections = hook.recorder.collections
+    attention = collections.require(_COLLECTION)
+    if attention.is_empty:
+        attention.include(f"^{_COLLECTION}/")
+        attention.reduction_config = ReductionConfig(reductions=["min", "max", "mean"], save_raw_tensor=True)
+    collections.include([_COLLECTION])
+    with _AttentionMode(hook):
+        yield
+
+
+class _AttentionMode(TorchFunctionMode):
+    """Sees the calls of attention."""
+
+    def __init__(self, hook: Hook) -> None:
+        super().__init__()
+        self._hook, self.recorder = hook, hook.recorder
+        self._step: object = None
+        self._calls = 0
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is scaled_dot_product_attention and not torch.compiler.is_compiling():
+            self._save(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    @guarded
+    def _save(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **options: Any) -> None:
+        step = self.recorder.step
+        if step is not self._step:
+            self._step, self._calls = step, 0
+        name = f"{_COLLECTION}/{self._calls}"
+        self._calls += 1
+        if not self._hook.saving or self.recorder.plan(f"{name}/logit_max") is None or query.dim() < 3:
+            return
+        named = dict(zip(("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"), args, strict=False)) | options
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            largest, entropy = _measured(query.detach(), key.detach(), named)
+        self._hook.save_tensor(f"{name}/logit_max", largest, _COLLECTION)
+        self._hook.save_tensor(f"{name}/entropy", entropy, _COLLECTION)
+
+
+def _measured(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the largest logit and the mean entropy of each head, both of shape (heads,) and float32."""
+    if options.get("enable_gqa"):
+        key = key.repeat_interleave(query.size(-3) // key.size(-3), dim=-3)
+    scale = options.get("scale")
+    query = query.float() * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+    keys = key.float().transpose(-2, -1)
+    rows = max(1, _MOST_LOGITS // max(1, math.prod(query.shape[:-2]) * keys.size(-1)))
+    largest, entropies = [], []
+    for first in range(0, query.size(-2), rows):
+        logits = _masked(query[..., first : first + rows, :] @ keys, first, options)
+        largest.append(_of_heads(logits.amax(dim=-1), torch.Tensor.amax))
+        chances = torch.softmax(logits, dim=-1)
+        # A query that sees nothing has no chances.
+        entropies.append(-torch.special.xlogy(chances, chances).sum(dim=-1).nan_to_num(0.0))
+    return torch.stack(largest).amax(dim=0), _of_heads(torch.cat(entropies, dim=-1), torch.Tensor.mean)
+
+
+def _masked(logits: torch.Tensor, first: int, options: dict[str, Any]) -> torch.Tensor:
+    """Return the logits of some queries, of which `first` is the first, where they may see the key, else -inf."""
+    mask = options.get("attn_mask")
+    if mask is not None:
+        if mask.size(-2) > 1:
+            mask = mask[..., first : first + logits.size(-2), :]
+        logits = logits.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else logits + mask
+    if options.get("is_causal"):
+        seen = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril(first)
+        logits = logits.masked_fill(~seen, -math.inf)
+    return logits
+
+
+def _of_heads(values: torch.Tensor, reduce: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """Reduce shape (..., heads, queries) to (heads,)."""
+    return reduce(values.transpose(0, -2).flatten(1), dim=1)

@@ -1,0 +1,15 @@
+"""The hook of a script that knows nothing of hooks: `python -m tensortrial run train.py`."""
+
+from __future__ import annotations
+
+from ...launch.launch import active_launch
+from .models import LaunchedModels
+
+__all__ = ["activate"]
+
+
+def activate() -> None:
+    """Hook the models that begin to train in this process."""
+    launch = active_launch()
+    if launch is not None:
+        LaunchedModels(launch).install()

@@ -1,0 +1,216 @@
+"""What trains in a script that knows nothing of hooks: the models whose parameters an optimizer has.
+
+`torch.nn.Module.__call__` is replaced until the first update is over, but not inside a call of it: only a call that no
+other module makes is noticed, and the modules inside a model that torch.compile compiles are called as ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+from torch.nn.modules.loss import _Loss
+
+from tensortrial.mode import ModeKeys
+
+from ...launch.launch import Launch, has_own_hook
+from ..callbacks import is_ignored
+from ..hook import Hook
+from ..names import class_name
+from .defaults import DEFAULTS
+from .loss import LaunchedLoss
+from .steps import LaunchedSteps, close_for_own_hook
+
+logger = logging.getLogger("tensortrial.hooks")
+
+# An optimizer of a single tensor belongs to no model. So the search ends after this number of forwards.
+_MOST_FORWARDS = 200
+
+
+class LaunchedModels:
+    """Finds the models that train, and hooks them.
+
+    These are the models whose parameters are those of an optimizer that was made before the first update. A model that
+    begins to train later is not saved.
+
+    Args:
+        launch: What to save, and where.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._hook: Hook | None = None
+        self._steps: LaunchedSteps | None = None
+        self._loss: LaunchedLoss | None = None
+        self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._call, self._construct = torch.nn.Module.__call__, torch.optim.Optimizer.__init__
+        self._searches = True
+        self._forwards = 0
+        self._warned = False
+
+    def install(self) -> None:
+        """Notice the optimizers that are made, and the modules that run."""
+        finder, construct, original = self, self._construct, self._call
+
+        @functools.wraps(construct)
+        def note(optimizer: torch.optim.Optimizer, /, *args: Any, **kwargs: Any) -> None:
+            construct(optimizer, *args, **kwargs)
+            with finder._guarded():
+                finder._note_optimizer(optimizer)
+
+        @functools.wraps(original)
+        def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():  # torch.compile(model) compiles this function
+                return original(module, *args, **kwargs)
+            _set(torch.nn.Module, "__call__", original)
+            try:
+                with finder._guarded():
+                    finder._before(module)
+                callbacks = len(module._forward_hooks)
+                result = original(module, *args, **kwargs)
+                if finder._searches and len(module._forward_hooks) == callbacks:
+                    with finder._guarded():
+                        finder._after(module, args, result)
+                return result
+            finally:
+                if finder._searches and torch.nn.Module.__call__ is original:
+                    _set(torch.nn.Module, "__call__", call)
+
+        self._noting, self._calling = note, call
+        _set(torch.optim.Optimizer, "__init__", note)
+        _set(torch.nn.Module, "__call__", call)
+
+    # The script must not fail for what is done here.
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            logger.exception("models that begin to train are not found any more")
+            self._retire()
+
+    def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._steps is None or not self._steps.has_updates:
+            self._optimizers.add(optimizer)
+        elif not self._is_retired():
+            self._adopt_late(optimizer)
+
+    # Finding.
+
+    def _before(self, module: torch.nn.Module) -> None:
+        """Hook a module that is about to run, if it trains, or is a loss."""
+        if self._is_retired():
+            self._retire()
+            return
+        if self._is_found():
+            self._searches = False
+            return
+        if module in self._models or not torch.is_grad_enabled() or is_ignored():
+            return
+        if self._optimizers_of(module):
+            self._adopt(module)
+        elif self._hook is not None and isinstance(module, _Loss):
+            self._hook.register_loss(module)
+
+    def _after(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        """Hook a module that has run, if it is a loss of the script's own class."""
+        hook = self._hook
+        if hook is None or module in self._models or isinstance(module, _Loss) or is_ignored():
+            return
+        is_loss = isinstance(result, torch.Tensor) and not result.ndim and result.requires_grad
+        if is_loss and self._steps is not None and self._steps.in_training:
+            known = set(module._forward_hooks)
+            hook.register_loss(module)
+            for key, callback in list(module._forward_hooks.items()):
+                if key not in known:
+                    callback(module, args, result)
+
+    def _is_found(self) -> bool:
+        """Return whether nothing is left to find: each optimizer is that of a hooked model, and has made an update."""
+        steps = self._steps
+        if steps is None or not steps.has_updates:
+            return False
+        self._forwards += 1
+        is_complete = steps.is_complete and all(steps.counts(each) for each in self._optimizers)
+        return is_complete or self._forwards > _MOST_FORWARDS
+
+    def _optimizers_of(self, module: torch.nn.Module) -> list[torch.optim.Optimizer]:
+        found = []
+        if self._optimizers:
+            own = {id(each) for each in module.parameters()}
+            found = [each for each in self._optimizers if any(id(parameter) in own for parameter in _parameters(each))]
+        return found
+
+    def _adopt(self, module: torch.nn.Module) -> None:
+        if self._hook is None:
+            self._begin()
+        if self._hook is None or self._steps is None:
+            return
+        self._models.add(module)
+        self._hook.register_module(module)
+        self._steps.add_model(module)
+        for optimizer in self._optimizers_of(module):
+            self._hook.register_optimizer(optimizer)
+            self._steps.add_optimizer(optimizer)
+
+    def _begin(self) -> None:
+        self._hook = self._launch.make_hook(Hook, DEFAULTS)
+        if self._hook is None:
+            self._retire()
+            return
+        self._hook.set_mode(ModeKeys.TRAIN)
+        self._steps = LaunchedSteps(self._hook)
+        self._loss = LaunchedLoss(self._hook, self._steps)
+        self._loss.install()
+
+    def _adopt_late(self, optimizer: torch.optim.Optimizer) -> None:
+        """Use a new optimizer of a hooked model, and log one of another model."""
+        known = {id(each) for model in self._models for each in model.parameters()}
+        if self._hook is not None and self._steps is not None and known & {id(each) for each in _parameters(optimizer)}:
+            self._hook.register_optimizer(optimizer)
+            self._steps.add_optimizer(optimizer)
+        elif not self._warned:
+            self._warned = True
+            logger.warning(
+                "a %s that was made after the first update trains another model, which is not saved: a launched script "
+                "saves the models that train first (%s)",
+                type(optimizer).__name__,
+                ", ".join(class_name(model) for model in self._models) or "which are gone",
+            )
+
+    # The end.
+
+    def _is_retired(self) -> bool:
+        """Return whether the script has a hook of its own."""
+        return has_own_hook(self._hook) or (self._hook is not None and self._hook.recorder.closed)
+
+    def _retire(self) -> None:
+        """Do nothing any more."""
+        self._searches = False
+        if torch.nn.Module.__call__ is self._calling:
+            _set(torch.nn.Module, "__call__", self._call)
+        if torch.optim.Optimizer.__init__ is self._noting:
+            _set(torch.optim.Optimizer, "__init__", self._construct)
+        if self._loss is not None:
+            self._loss.release()
+        if self._steps is not None:
+            self._steps.release()
+        if self._hook is not None and not self._hook.recorder.closed:
+            close_for_own_hook(self._hook)
+
+
+def _set(owner: type[Any], name: str, function: Any) -> None:
+    setattr(owner, name, function)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]

@@ -1,0 +1,170 @@
+"""The steps of a training loop that says nothing of them.
+
+A step of the training is over once each optimizer has made an update: what is accumulated for an update is one step,
+and so are the updates of two adversaries. Each other forward is a step in mode EVAL.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from tensortrial.mode import ModeKeys
+
+from ...core.base_hook import guarded
+from ...core.callbacks import UncopiedCallback
+from ...core.recorder import Recorder
+from ...launch.launch import has_own_hook
+from ..callbacks import is_ignored
+from ..hook import Hook
+
+logger = logging.getLogger("tensortrial.hooks")
+
+# An optimizer that has made no update while another one made this number of them is not waited for.
+_MOST_UPDATES = 20
+# Without any update in this number of forwards of a model, each forward is a step: a compiled step shows no update.
+_MOST_FORWARDS = 200
+
+
+class LaunchedSteps:
+    """Begins and ends the steps of a hook.
+
+    Args:
+        hook: The hook.
+    """
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._idle: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        """Those that are not waited for."""
+        self._updates: dict[int, int] = {}
+        """The updates of each optimizer in the open step, by its id."""
+        self._forwards: dict[int, int] = {}
+        """The forwards of each model in the open step, by its id."""
+        self._mode: ModeKeys | None = None
+        """The mode of the open step."""
+        self._handles: list[Any] = []
+        self._trains_in_eval = self._counts_forwards = False
+        self.has_updates = False
+        """Whether any optimizer has made an update."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of the hook."""
+        return self._hook.recorder
+
+    @property
+    def in_training(self) -> bool:
+        """Whether a step of the training is open."""
+        return self._mode is ModeKeys.TRAIN
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each optimizer has made an update in the open step of the training."""
+        waited = [each for each in self._optimizers if each not in self._idle]
+        return bool(self._updates) and all(id(each) in self._updates for each in waited)
+
+    def add_model(self, model: torch.nn.Module) -> None:
+        """Begin steps when a registered model runs."""
+        # Before the hook's own: the step has begun when the model does.
+        self._handles.append(model.register_forward_pre_hook(_BeforeForward(self), prepend=True))
+
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the updates of an optimizer."""
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._handles.append(optimizer.register_step_post_hook(_AfterUpdate(self)))
+
+    def counts(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Return whether the updates of an optimizer are counted."""
+        return optimizer in self._optimizers
+
+    def release(self) -> None:
+        """Remove all callbacks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    @guarded
+    def before_forward(self, model: torch.nn.Module) -> None:
+        """Begin a step, if the model runs in another one than the open step."""
+        if has_own_hook(self._hook):
+            self.release()
+            close_for_own_hook(self._hook)
+            return
+        number = self._forwards.get(id(model), 0)
+        if self._mode_of(model) is ModeKeys.TRAIN:
+            if self._mode is ModeKeys.TRAIN and not self.has_updates and number >= _MOST_FORWARDS:
+                self._counts_forwards = True
+                logger.warning("each forward of the model is saved as a step: no optimizer has made an update")
+            begins = self._mode is not ModeKeys.TRAIN or self.is_complete or (self._counts_forwards and number > 0)
+            if begins:
+                self._begin(ModeKeys.TRAIN)
+        elif self._mode is not ModeKeys.EVAL or number:
+            self._begin(ModeKeys.EVAL)
+        self._forwards[id(model)] = self._forwards.get(id(model), 0) + 1
+
+    def _mode_of(self, model: torch.nn.Module) -> ModeKeys:
+        if torch.is_grad_enabled():
+            return ModeKeys.TRAIN if model.training or self._trains_in_eval else ModeKeys.EVAL
+        # A part of a step, such as what a generator makes for its adversary.
+        unfinished = self._mode is ModeKeys.TRAIN and not self.is_complete
+        return ModeKeys.TRAIN if unfinished and model.training else ModeKeys.EVAL
+
+    def _begin(self, mode: ModeKeys) -> None:
+        self._updates.clear()
+        self._forwards.clear()
+        self._mode = mode
+        self._hook.begin_step(mode=mode)
+
+    @guarded
+    def after_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count an update."""
+        if self._mode is ModeKeys.EVAL and not self._trains_in_eval and not self._updates:
+            # A model that is trained in eval mode, as to keep the statistics of its normalization.
+            self._trains_in_eval = True
+        self.has_updates = True
+        self._counts_forwards = False
+        self._idle.discard(optimizer)
+        count = self._updates[id(optimizer)] = self._updates.get(id(optimizer), 0) + 1
+        if count >= _MOST_UPDATES:
+            self._idle.update(each for each in self._optimizers if id(each) not in self._updates)
+
+
+def close_for_own_hook(hook: Hook) -> None:
+    """Close the run of a hook, because the script has made another one."""
+    if not hook.recorder.closed:
+        logger.warning("the run in %s is closed: the script makes a hook of its own", hook.out_dir)
+        # The hook keeps its callbacks, which do nothing now: a model that is about to run would call removed ones.
+        hook.recorder.close()
+
+
+class _BeforeForward(UncopiedCallback):
+    """The forward pre-hook that begins steps."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: LaunchedSteps) -> None:
+        self._steps = steps
+
+    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if not is_compiling() and not is_ignored():
+            self._steps.before_forward(module)
+
+
+class _AfterUpdate(UncopiedCallback):
+    """The step post-hook of an optimizer that counts its updates."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: LaunchedSteps) -> None:
+        self._steps = steps
+
+    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            self._steps.after_update(optimizer)

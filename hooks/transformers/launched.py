@@ -1,0 +1,33 @@
+"""The callback of each Trainer of a script that knows nothing of it: `python -m tensortrial run train.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import trainer
+
+from ..launch.launch import active_launch, has_own_hook
+from ..pytorch import Hook
+from ..pytorch.launched.defaults import LIBRARY_DEFAULTS
+from .callback import TensorTrialCallback
+
+
+def activate() -> None:
+    """Add a callback to each Trainer that is made from now on."""
+    if LaunchedCallback not in trainer.DEFAULT_CALLBACKS:
+        trainer.DEFAULT_CALLBACKS.append(LaunchedCallback)
+
+
+class LaunchedCallback(TensorTrialCallback):
+    """Saves the first training by a Trainer, unless the script has a hook or a callback of its own."""
+
+    def _begin(self, args: Any, state: Any, model: Any) -> None:
+        others = any(not isinstance(each, LaunchedCallback) for each in self.instances)
+        if self._hook is None and (others or has_own_hook()):
+            return
+        super()._begin(args, state, model)
+
+    def _make(self, out_dir: Any, options: dict[str, Any]) -> Hook:
+        launch = active_launch()
+        made = launch and launch.make_hook(Hook, LIBRARY_DEFAULTS, out_dir=out_dir, **options)
+        return made or Hook(out_dir, dry_run=True)

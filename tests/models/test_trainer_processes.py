@@ -1,0 +1,82 @@
+"""The callback for the Trainer in a job of two processes, as torchrun starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensortrial import create_trial
+from tensortrial.mode import modes
+
+pytest.importorskip("transformers")
+
+SCRIPT = """
+import sys
+import torch, transformers
+from tensortrial.hooks.pytorch import SaveConfig
+from tensortrial.hooks.transformers import TensorTrialCallback
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+config = transformers.GPT2Config(
+    vocab_size=64, n_embd=16, n_layer=1, n_head=2, n_positions=16, bos_token_id=1, eos_token_id=2,
+    embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
+)
+texts = [{"input_ids": each, "labels": each} for each in torch.randint(3, 64, (24, 8))]
+arguments = transformers.TrainingArguments(
+    output_dir="out", max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1,
+    save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
+)
+callback = TensorTrialCallback(
+    "run", include_workers=sys.argv[1], include_collections=["gradients"], include_regex="_input_",
+    save_config=SaveConfig(save_interval=1),
+)
+transformers.Trainer(
+    transformers.GPT2LMHeadModel(config), arguments, train_dataset=texts, callbacks=[callback]
+).train()
+callback.close()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("include_workers", ["one", "all"])
+def test_each_process_of_a_job_is_a_worker(tmp_path: Path, include_workers: str) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    variables = {name: value for name, value in os.environ.items() if name != "TENSORTRIAL_OUT_DIR"}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            "--standalone",
+            "train.py",
+            include_workers,
+        ],
+        cwd=tmp_path,
+        env={**variables, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    trial = create_trial(tmp_path / "run")
+    workers = ["worker_0", "worker_1"] if include_workers == "all" else ["worker_0"]
+    assert trial.workers() == workers
+    assert trial.loaded_all_steps
+    assert trial.steps(modes.TRAIN) == [1, 2, 3]
+    # Gradients are averaged over the processes, each of which has texts of its own.
+    gradient = trial.tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
+    found = [gradient.value(3, modes.TRAIN, worker=worker) for worker in workers]
+    assert all(np.array_equal(found[0], each) for each in found)
+    names = trial.tensor_names(regex="GPT2LMHeadModel_input_.*input_ids")
+    assert names
+    inputs = [trial.tensor(names[0]).value(3, modes.TRAIN, worker=worker) for worker in workers]
+    assert len({each.tobytes() for each in inputs}) == len(workers)
