@@ -1,0 +1,326 @@
+"""The hook for JAX: the training loop passes trees to it.
+
+import tensortrial.hooks.jax as tt
+
+hook = tt.Hook("runs/net")
+for step, batch in enumerate(batches):
+    params, state, loss, gradients = train_step(params, state, batch)
+    hook.log({"loss": loss}, step=step)
+    hook.save_tree("gradients", gradients, step)
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tensortrial.config.collection import CollectionKeys, check_collection_name
+from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.format.record import Plan, Step
+from tensortrial.mode import ModeKeys
+
+from ..core import current_hook
+from ..core.base_hook import guarded
+from ..core.called_hook import CalledHook
+from ..core.called_steps import step_number
+from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.integrations import check_version
+from ..core.process.rank import Rank, rank_of_process
+from ..core.recorder import Recorder
+from ..core.user_values import as_nanoseconds, shown
+
+try:
+    import jax
+    import jaxlib
+    import numpy as np
+except ImportError as exc:
+    raise MissingExtra("jax", "jax", "the JAX hook") from exc
+
+from .arrays import column_later, number_later, parts_of, traced
+from .trees import TreeNames, path_of
+
+OLDEST_JAX, NEWEST_TESTED_JAX = "0.5.3", "0.10"
+
+_FRAMEWORK = Framework(
+    "jax",
+    {"jax": jax.__version__, "jaxlib": jaxlib.__version__},
+    builtin=[
+        CollectionKeys.WEIGHTS,
+        CollectionKeys.BIASES,
+        CollectionKeys.GRADIENTS,
+        CollectionKeys.UPDATES,
+        CollectionKeys.LOSSES,
+        CollectionKeys.METRICS,
+        CollectionKeys.SM_METRICS,
+        CollectionKeys.OPTIMIZER_VARIABLES,
+    ],
+    always_saved=[CollectionKeys.LOSSES],
+    errors_of_training=(jax.errors.JaxRuntimeError,),
+    is_ordered=False,
+)
+
+
+class Hook(CalledHook):
+    """A hook that saves what a training loop in JAX passes to it.
+
+    `save_tree` saves the leaves of a tree at the steps of the save configuration; `log`, `save_scalar` and
+    `save_tensor` save at each step. None of them waits for a device: arrays are copied there, and fetched by another
+    thread.
+
+    `help(Hook.__init__)` lists the arguments, which are those of every hook. Without `include_collections`,
+    `include_regex` and `save_all`, each collection that is passed to `save_tree` is saved; with one of them, only what
+    they name. After construction no error of the hook reaches training: the hook logs the first one and turns itself
+    off (TENSORTRIAL_STRICT=1 raises it instead).
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
+        UnsupportedFramework: JAX is too old.
+    """
+
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
+        check_version("jax", jax.__version__, OLDEST_JAX, NEWEST_TESTED_JAX)
+        self.recorder = Recorder(options, _FRAMEWORK, _rank)
+        self.recorder.collections.require(CollectionKeys.LOSSES).include("(?i)loss")
+        is_chosen = options.include_collections is not None or options.include_regex or options.save_all
+        self._includes = not is_chosen
+        self._trees = TreeNames(self.recorder.refuse)
+        current_hook.made(self)
+
+    @guarded
+    def save_tree(
+        self, collection: str, tree: Any, step: int | None = None, *, mode: ModeKeys | str | None = None
+    ) -> None:
+        """Save the leaves of a tree, if their collection is due at the step.
+
+        A leaf's name is its path, with slashes: `gradient/Dense_0/kernel`, `update/…`, `Dense_0/kernel` in `weights`,
+        `biases`, `losses` and `metrics`, and `<collection>/…` in any other collection. None is no leaf.
+
+        Args:
+            collection: The collection of the leaves: "weights", "gradients", "updates", or a name of your own.
+            tree: A pytree: dictionaries, lists, named tuples, dataclasses, states of Optax and Flax.
+            step: The number of a step in its mode, also of a past one. Default: the open step, or the next one if the
+                open step has a tree of this collection.
+            mode: The mode that the step is counted in. Default: the current one.
+        """
+        self._warn_if_copy()
+        check_collection_name(collection)
+        marker = f"tree of {collection}"
+        if step is None:
+            self._begin_if_repeated((marker,))
+        if self._includes and self.recorder.active:
+            self.recorder.collections.include([collection])
+        with self.recorder.saving_at(step, mode) as at:
+            if at is not None and self.recorder.saving:
+                self._save_leaves(collection, tree, at, step)
+        if step is None:
+            self._note(marker)
+
+    @guarded
+    def log_stacked(
+        self, values: Mapping[str, Any], first_step: int = 0, *, mode: ModeKeys | str | None = None
+    ) -> None:
+        """Save the numbers of many steps, as `jax.lax.scan` returns them.
+
+        Args:
+            values: Arrays of shape (steps,) by the names of their numbers.
+            first_step: The number of the first of these steps in its mode.
+            mode: The mode that the steps are counted in. Default: the current one.
+        """
+        if not isinstance(values, Mapping):
+            self._refuse_call("log_stacked", f"it takes a dictionary of arrays by their names, got {shown(values)}")
+            return
+        first = step_number(first_step)
+        columns: dict[str, tuple[int, Callable[[], Any]]] = {}
+        for name, value in values.items():
+            try:
+                columns[name] = column_later(value)
+            except UnsupportedValue as exc:
+                self.recorder.refuse(name, exc)
+        for row in range(max((length for length, _ in columns.values()), default=0)):
+            for name, (length, fetch) in columns.items():
+                if row < length:
+                    self._number(name, partial(_element, fetch, row), False, None, first + row, mode)
+
+    @guarded
+    def log_in_jit(
+        self,
+        values: Mapping[str, Any],
+        *,
+        step: Any = None,
+        mode: ModeKeys | str | None = None,
+        ordered: bool = True,
+    ) -> None:
+        """Save numbers from inside a function that JAX traces: `jit`, `scan`, `while_loop`.
+
+        The compiled function calls back each time it runs, by `jax.debug.callback`. A hook that saves nothing while the
+        function is traced is left out of it.
+
+        Args:
+            values: Numbers by their names.
+            step: The number of the step, which may be traced as well, such as the counter of a loop. Default: as `log`.
+            mode: The mode that the step is counted in. Default: the current one.
+            ordered: Keep the order of the calls. JAX cannot do that for a function on several devices.
+        """
+        if not isinstance(values, Mapping):
+            self._refuse_call("log_in_jit", f"it takes a dictionary of numbers by their names, got {shown(values)}")
+        elif self.recorder.active:
+            jax.debug.callback(_Callback(self, "log", mode), dict(values), step, ordered=ordered)
+
+    @guarded
+    def save_tree_in_jit(
+        self,
+        collection: str,
+        tree: Any,
+        step: Any = None,
+        *,
+        mode: ModeKeys | str | None = None,
+        ordered: bool = True,
+    ) -> None:
+        """Save the leaves of a tree from inside a function that JAX traces; see `log_in_jit` and `save_tree`.
+
+        The values travel to the host each time the function runs, whatever is due. Where that is too much, return the
+        tree from the function, or call this in a branch of `jax.lax.cond`.
+
+        Args:
+            collection: The collection of the leaves.
+            tree: A pytree.
+            step: The number of the step, which may be traced as well. Default: as `save_tree`.
+            mode: The mode that the step is counted in. Default: the current one.
+            ordered: Keep the order of the calls. JAX cannot do that for a function on several devices.
+        """
+        check_collection_name(collection)
+        if self.recorder.active:
+            jax.debug.callback(_Callback(self, "save_tree", mode, collection), tree, step, ordered=ordered)
+
+    def _save_leaves(self, collection: str, tree: Any, at: Step, number: Any) -> None:
+        recorder = self.recorder
+        try:
+            leaves, names, are_new = self._trees.flatten(collection, tree)
+        except UnsupportedValue as exc:
+            recorder.refuse(collection, exc)
+            return
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            recorder.refuse(collection, traced())
+            return
+        if are_new:
+            self._add_names(collection, [name for name in names if name is not None])
+            recorder.replan(at, number)
+        for name, leaf in zip(names, leaves, strict=True):
+            plan = None if name is None else recorder.plan(name)
+            if plan is not None:
+                self._save_leaf(plan, leaf, at)
+
+    def _add_names(self, collection: str, names: list[str]) -> None:
+        collections = self.recorder.collections
+        if collection == CollectionKeys.GRADIENTS:
+            for name in names:
+                collections.add_gradient(name, path_of(name, collection))
+        else:
+            collections.require(collection).add_tensor_names(names)
+
+    def _save_leaf(self, plan: Plan, leaf: Any, at: Step) -> None:
+        try:
+            for part in parts_of(leaf):
+                named = replace(plan, name=plan.name + part.suffix) if part.suffix else plan
+                self.recorder.record_later(named, part.fetch, part.nbytes, step=at)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(plan.name, exc)
+
+    def _save_scalar(
+        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    ) -> None:
+        self._warn_if_copy()
+        if not isinstance(value, jax.Array) or (value.size != 1 and not isinstance(value, jax.core.Tracer)):
+            super()._save_scalar(name, value, sm_metric, timestamp, step, mode)
+            return
+        try:
+            saved_at = None if timestamp is None else as_nanoseconds(timestamp)
+            fetch = number_later(value)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
+            return
+        self._number(name, fetch, sm_metric, saved_at, step, mode)
+
+    def _number(
+        self, name: str, fetch: Callable[[], float], sm_metric: bool, saved_at: int | None, step: Any, mode: Any
+    ) -> None:
+        try:
+            plan = self.recorder.scalar_plan(name, sm_metric)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
+            return
+        with self.recorder.saving_at(step, mode, plans=False) as at:
+            if at is not None:
+                saved_at = time.time_ns() if saved_at is None else saved_at
+                self.recorder.record_later(plan, fetch, 8, step=at, saved_at_ns=saved_at)
+
+    def _save_tensor(
+        self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
+    ) -> None:
+        self._warn_if_copy()
+        if not isinstance(value, jax.Array):
+            super()._save_tensor(name, value, collections_to_write, step, mode)
+            return
+        try:
+            parts = list(parts_of(value))
+            with self.recorder.saving_at(step, mode, plans=False) as at:
+                for part in parts if at is not None else ():
+                    plan = self.recorder.tensor_plan(name + part.suffix, collections_to_write)
+                    self.recorder.record_later(plan, part.fetch, part.nbytes, step=at)
+        except ConfigurationError as exc:
+            self.recorder.refuse(name, exc)
+
+    @guarded
+    def _let_go(self) -> None:
+        self._trees.forget()
+
+
+class _Callback:
+    """What a compiled function calls: a method of the hook, as long as there is one.
+
+    JAX keeps compiled functions, and a hook is to be freed when the program has let go of it.
+    """
+
+    def __init__(self, hook: Hook, method: str, mode: Any, *arguments: Any) -> None:
+        self._hook, self._method, self._mode, self._arguments = weakref.ref(hook), method, mode, arguments
+
+    def __call__(self, values: Any, step: Any) -> None:
+        hook = self._hook()
+        if hook is not None and hook.recorder.active:
+            # Copied: the memory belongs to the function that runs.
+            values = jax.tree_util.tree_map(lambda each: np.array(each), values)
+            step = None if step is None else int(step)
+            getattr(hook, self._method)(*self._arguments, values, step=step, mode=self._mode)
+
+
+def _element(fetch: Callable[[], Any], row: int) -> float:
+    return float(fetch()[row])
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """Return the current hook.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
+
+    Returns:
+        The hook that was made last or passed to `set_hook`; None if there is none.
+    """
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+
+
+def _rank() -> Rank:
+    # Without `initialize`, asking JAX for the process would start its backends, after which `initialize` fails.
+    if jax.distributed.is_initialized():
+        return Rank(jax.process_index(), jax.process_count())
+    return rank_of_process()

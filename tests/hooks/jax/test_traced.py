@@ -1,0 +1,154 @@
+"""The JAX hook inside functions that JAX traces: refused in a sentence, or by a callback of the compiled function."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+from tensortrial import create_trial  # noqa: E402
+from tensortrial.errors import ConfigurationError, UnsupportedValue  # noqa: E402
+from tensortrial.hooks.jax import Hook  # noqa: E402
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap], ids=["jit", "grad", "vmap"])
+@pytest.mark.parametrize("method", ["tree", "tensor", "scalar", "stacked"])
+def test_a_call_inside_a_traced_function_is_refused_in_a_sentence(
+    make_hook: Any, out: str, method: str, transform: Any
+) -> None:
+    hook = make_hook()
+
+    def traced(x: Any) -> Any:
+        {
+            "tree": lambda: hook.save_tree("weights", {"w": x, "v": x}, 0),
+            "tensor": lambda: hook.save_tensor("w", x, step=0),
+            "scalar": lambda: hook.log({"w": x.sum()}, step=0),
+            "stacked": lambda: hook.log_stacked({"w": jnp.ones(2) * x}),
+        }[method]()
+        return x.sum()
+
+    with pytest.raises(UnsupportedValue, match=r"no value yet, because the call is inside.*hook\.log_in_jit"):
+        transform(traced)(jnp.ones(2) if transform is jax.vmap else jnp.float32(1))
+    hook.log({"after": 1.0}, step=0)
+    hook.close()
+    assert create_trial(out).tensor("after").value(0) == 1
+
+
+def test_without_strict_mode_the_traced_function_runs(
+    make_hook: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    hook = make_hook()
+
+    @jax.jit
+    def traced(x: Any) -> Any:
+        hook.save_tree("weights", {f"w{i}": x for i in range(50)}, 0)
+        hook.save_tree("weights", {"w": 1.0}, x)
+        return x + 1
+
+    assert traced(jnp.int32(1)) == 2
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert "'weights' is not saved: it has no value yet" in messages[0]
+    assert "step must be an integer" in messages[1]
+
+
+def test_numbers_from_inside_a_scan_are_saved_at_their_steps(make_hook: Any, out: str) -> None:
+    hook = make_hook()
+
+    def body(weight: Any, step: Any) -> Any:
+        loss = (weight - 3.0) ** 2
+        hook.log_in_jit({"loss": loss, "half": loss.astype(jnp.bfloat16)}, step=step)
+        return weight - 0.1 * 2 * (weight - 3.0), loss
+
+    train = jax.jit(lambda weight, first: jax.lax.scan(body, weight, first + jnp.arange(50)))
+    weight, losses = train(0.0, 0)
+    weight, more = train(weight, 50)
+    jax.effects_barrier()
+    hook.close()
+    tensor = create_trial(out).tensor("loss")
+    assert tensor.steps() == list(range(100))
+    np.testing.assert_array_equal([tensor.value(step) for step in range(100)], np.concatenate([losses, more]))
+
+
+def test_the_stacked_numbers_of_a_scan_are_saved_afterwards(make_hook: Any, out: str) -> None:
+    hook = make_hook()
+    for first in (0, 20):
+        _, losses = jax.lax.scan(lambda carry, x: (carry + x, carry), 0.0, first + jnp.arange(20.0))
+        hook.log_stacked({"loss": losses, "host": np.arange(20), "short": [1, 2]}, first_step=first)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("loss").steps() == list(range(40))
+    assert trial.tensor("loss").value(39) == losses[-1]
+    assert trial.tensor("host").value(25) == 5
+    assert trial.tensor("short").steps() == [0, 1, 20, 21]
+    for values, first, message in [
+        ({"loss": jnp.ones((2, 2))}, 0, "must have one axis"),
+        ({"loss": ["a"]}, 0, "a real number"),
+        ([1], 0, "a dictionary of arrays"),
+        ({"loss": [1]}, "0", "step must be an integer"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            make_hook(f"{out}-{message[:4]}").log_stacked(values, first)
+
+
+def test_a_tree_from_inside_jit_is_saved_each_time_the_function_runs(make_hook: Any, out: str) -> None:
+    hook = make_hook(include_collections=["gradients"])
+
+    @jax.jit
+    def train_step(params: Any, step: Any) -> Any:
+        loss, gradients = jax.value_and_grad(lambda tree: (tree["w"] ** 2).sum())(params)
+        hook.save_tree_in_jit("gradients", gradients, step)
+        hook.save_tree_in_jit("weights", params, step)
+        hook.log_in_jit({"loss": loss}, step=step)
+        return jax.tree.map(lambda each, slope: each - 0.1 * slope, params, gradients)
+
+    params = {"w": jnp.ones((300, 400))}
+    expected = []
+    for step in range(5):
+        expected.append(2 * np.asarray(params["w"]))
+        params = train_step(params, step)
+    jax.effects_barrier()
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor_names() == ["gradient/w", "loss"]
+    for step in range(5):
+        np.testing.assert_allclose(trial.tensor("gradient/w").value(step), expected[step], rtol=1e-6)
+
+
+def test_a_hook_that_is_off_is_left_out_of_the_compiled_function(out: str) -> None:
+    def traced_with(hook: Hook) -> str:
+        def traced(x: Any) -> Any:
+            hook.log_in_jit({"x": x}, step=0)
+            hook.save_tree_in_jit("weights", x, 0)
+            return x
+
+        return str(jax.make_jaxpr(traced)(1.0))
+
+    assert "callback" not in traced_with(Hook(out, dry_run=True))
+    with Hook(out) as hook:
+        assert "callback" in traced_with(hook)
+
+
+def test_a_compiled_function_does_not_keep_a_closed_hook(out: str) -> None:
+    hook = Hook(out)
+    compiled = jax.jit(lambda x: hook.log_in_jit({"x": x}, step=0) or x).lower(1.0).compile()
+    compiled(1.0)
+    jax.effects_barrier()
+    hook.close()
+    compiled(2.0)
+    jax.effects_barrier()
+    assert create_trial(out).tensor("x").value(0) == 1
+    from tensortrial.hooks.core.current_hook import del_hook
+
+    del_hook()
+    reference = weakref.ref(hook)
+    hook = None
+    gc.collect()
+    assert reference() is None
