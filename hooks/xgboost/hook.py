@@ -20,12 +20,10 @@ from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra, UnsupportedValue
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, guarded
-from ..core.options import Framework, HookOptions, accepts_fields_of
-from ..core.rank import Rank, rank_of_process
-from ..core.recorder import Recorder
-from ..core.step_recorder import logger
-from ..core.user_values import array_of
+from ..core.base_hook import guarded
+from ..core.boosting_hook import PATTERNS, BoostingHook, as_array, boosting_framework
+from ..core.configuration.options import HookOptions, accepts_fields_of
+from ..core.process.rank import Rank, rank_of_process
 
 try:
     import xgboost as xgb
@@ -36,35 +34,18 @@ from .data import DataSet
 from .importance import Importances, mean_importances
 from .metrics import is_loss, latest_metrics
 from .names import Names
-from .parameters import as_array, booster_parameters, check_parameters
+from .parameters import booster_parameters, check_parameters
 from .trees import newest_trees
 
-SAVE_INTERVAL = 10
-
-# The pattern of each collection. Metrics and losses are added by name.
-_REGEXES = {
-    CollectionKeys.METRICS: "",
-    CollectionKeys.LOSSES: "",
-    CollectionKeys.SM_METRICS: "",
-    CollectionKeys.HYPERPARAMETERS: "^hyperparameters/",
+_PATTERNS = {
+    **PATTERNS,
     CollectionKeys.PREDICTIONS: "^predictions$",
     CollectionKeys.LABELS: "^labels$",
-    CollectionKeys.FEATURE_IMPORTANCE: "^feature_importance/",
     CollectionKeys.AVERAGE_SHAP: "^average_shap/",
     CollectionKeys.FULL_SHAP: "^full_shap(/|$)",
-    CollectionKeys.TREES: "^trees/",
 }
 
-
-_FRAMEWORK = Framework(
-    "xgboost",
-    {"xgboost": xgb.__version__},
-    builtin=_REGEXES,
-    always_saved=[CollectionKeys.METRICS],
-    save_interval=SAVE_INTERVAL,
-    # A round of boosting is one computation.
-    is_ordered=False,
-)
+_FRAMEWORK = boosting_framework("xgboost", xgb.__version__, _PATTERNS)
 
 
 @dataclass(frozen=True)
@@ -83,7 +64,7 @@ class Options(HookOptions):
     validation_data: Any = None
 
 
-class Hook(BaseHook, xgb.callback.TrainingCallback):
+class Hook(BoostingHook, xgb.callback.TrainingCallback):
     """A hook that saves what an XGBoost job learns.
 
     It is a callback of `xgboost.train`, of scikit-learn's estimators and of `xgboost.cv`. Each boosting round is a
@@ -100,17 +81,12 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     @accepts_fields_of(Options)
     def __init__(self, options: Options) -> None:
-        self.recorder = Recorder(options, _FRAMEWORK, _rank)
-        for name, regex in _REGEXES.items():
-            if regex:
-                self.recorder.collections.require(name).include(regex)
+        self._open(options, _FRAMEWORK, _rank, _PATTERNS)
         self.hyperparameters = options.hyperparameters
         self.train_data = options.train_data
         self.validation_data = options.validation_data
-        self._metrics: set[str] = set()
         self._names: Names | None = None
         self._importances = Importances()
-        self._warned: set[str] = set()
         self._rounds_before = 0
         self._open_round: tuple[int, Any] | None = None
         current_hook.made(self)
@@ -158,25 +134,6 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
     def validation_data(self, value: Any) -> None:
         self._validation = self._data_set("validation_data", value)
 
-    @guarded
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
-    ) -> None:
-        """Save an array whatever the save configuration says.
-
-        It is saved at the open step, or, if none is open, at the next step of this mode.
-
-        Args:
-            tensor_name: The name of the tensor.
-            tensor_value: An array, or what numpy can convert to one.
-            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
-        """
-        try:
-            self.recorder.save_tensor(tensor_name, array_of(tensor_value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
-
     # What XGBoost calls. `model` is a Booster, or in `xgboost.cv` an object with the boosters of all folds.
 
     def before_training(self, model: Any) -> Any:
@@ -222,33 +179,20 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
         if not self.recorder.active:
             return
         metrics = latest_metrics(evals_log)
-        self._add_metrics(metrics)
-        self.recorder.begin_step()
-        if self.recorder.saving:
-            self._capture_metrics(metrics)
-            if model is not None:
-                self._capture(model)
-        self.recorder.end_step()
-
-    def _add_metrics(self, metrics: Mapping[str, float]) -> None:
-        if self._metrics.issuperset(metrics):
-            return
-        self._metrics.update(metrics)
-        collections = self.recorder.collections
-        collections.require(CollectionKeys.METRICS).add_tensor_names(metrics)
-        collections.require(CollectionKeys.LOSSES).add_tensor_names(filter(is_loss, metrics))
+        self._save_round(metrics, filter(is_loss, metrics), lambda: self._capture(model, bool(metrics)))
 
     # Capturing: nothing is computed before it is known to be due.
 
-    def _capture_metrics(self, metrics: Mapping[str, float]) -> None:
-        self._record_numbers(tuple(metrics), list(metrics.values()))
-        if not metrics and self._is_due_now(CollectionKeys.METRICS):
+    def _capture(self, model: Any, has_metrics: bool) -> None:
+        if not has_metrics and self._is_due_now(CollectionKeys.METRICS):
             self._warn_once(
                 "no metrics are saved, because there is no evaluation set; pass `evals` to xgboost.train, or "
                 "`eval_set` to fit"
             )
+        if model is not None:
+            self._capture_model(model)
 
-    def _capture(self, model: Any) -> None:
+    def _capture_model(self, model: Any) -> None:
         folds = getattr(model, "cvfolds", None)
         boosters = [model] if folds is None else [fold.bst for fold in folds]
         if self._names is None:
@@ -332,23 +276,6 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
 
     # Recording.
 
-    def _record_numbers(self, names: tuple[str, ...], numbers: Sequence[Any]) -> None:
-        """Record a number for each name, or, of a model with several groups, a list of numbers."""
-        if numbers and isinstance(numbers[0], list):
-            for name, number in zip(names, numbers, strict=True):
-                self._record(name, np.array(number, np.float64))
-        else:
-            self.recorder.record_numbers(names, numbers)
-
-    def _record(self, name: str, value: Array) -> None:
-        plan = self.recorder.plan(name)
-        if plan is not None:
-            self.recorder.record(plan, value)
-
-    def _is_due(self, names: Iterable[str]) -> bool:
-        plan = self.recorder.plan
-        return any(plan(name) is not None for name in names)
-
     def _is_due_now(self, collection: str) -> bool:
         config, step = self.recorder.collections.require(collection).save_config, self.recorder.step
         return config is not None and step is not None and config.should_save_step(step.mode, step.mode_step)
@@ -360,12 +287,6 @@ class Hook(BaseHook, xgb.callback.TrainingCallback):
             yield
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
-
-    def _warn_once(self, sentence: str) -> None:
-        """Log a warning unless the same was logged before."""
-        if sentence not in self._warned:
-            self._warned.add(sentence)
-            logger.warning("%s", sentence)
 
     def _data_set(self, name: str, value: Any) -> DataSet | None:
         # In a distributed job all workers create a DMatrix together, also those that save nothing.

@@ -6,9 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError
 
 # The sections of a booster's configuration with parameters of training; the others describe the trained model.
@@ -37,23 +34,6 @@ def booster_parameters(booster: Any) -> dict[str, Any]:
     found = {name: _parsed(value) for name, value in _leaves(learner, False)}
     metrics = [metric["name"] for metric in learner.get("metrics", ())]
     return {**found, "eval_metric": metrics} if metrics else found
-
-
-def as_array(value: Any) -> Array:
-    """Return a hyperparameter as an array.
-
-    A number or a string has no axis, a list of them has one. Any other value is converted to text.
-    """
-    array = np.asarray(value) if isinstance(value, (bool, int, float, str, np.generic)) else _listed(value)
-    return array if array.dtype.kind in "biufU" else np.asarray(str(value))
-
-
-def _listed(value: Any) -> Array:
-    plain = isinstance(value, (list, tuple)) and len({isinstance(each, str) for each in value}) == 1
-    try:
-        return np.asarray(value if plain else str(value))
-    except ValueError:  # lists of different lengths
-        return np.asarray(str(value))
 
 
 def _leaves(part: Mapping[str, Any], inside: bool) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,163 @@
+"""The hook for CatBoost, a callback.
+
+import tensortrial.hooks.catboost as tt
+
+hook = tt.Hook("runs/trees")
+model.fit(x, y, eval_set=(held_x, held_y), callbacks=[hook])
+hook.save_model(model)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.errors import MissingExtra
+
+from ..core import current_hook
+from ..core.base_hook import guarded
+from ..core.boosting_hook import BoostingHook, as_array, boosting_framework
+from ..core.configuration.options import HookOptions, accepts_fields_of
+from ..core.integrations import check_version
+from ..core.process.rank import rank_of_process
+from ..core.user_values import shown
+
+try:
+    import catboost
+except ImportError as exc:
+    raise MissingExtra("catboost", "catboost", "the CatBoost hook") from exc
+
+from .trees import splits_of
+
+OLDEST_CATBOOST, NEWEST_TESTED_CATBOOST = "1.0", "1.2"
+
+# Metrics that rise as the model improves. All others count as losses, also those of the user.
+_RISING = re.compile(
+    r"^(AUC|QueryAUC|PRAUC|NormalizedGini|Accuracy|BalancedAccuracy|CtrFactor|Precision|Recall|F1|F|TotalF1|MCC|Kappa|"
+    r"WKappa|R2|NDCG|DCG|MAP|MRR|ERR|PFound|PrecisionAt|RecallAt|AverageGain|QueryAverage|UserPerObjMetric)\b"
+)
+
+_FRAMEWORK = boosting_framework("catboost", catboost.__version__)
+
+
+class Hook(BoostingHook):
+    """A hook that saves what a CatBoost job learns.
+
+    It is a callback of `fit`. Each boosting round is a step. CatBoost passes metrics to a callback, and no model:
+    `save_model` saves the feature importance and the trees after `fit`, and `save_cv_results` the metrics of
+    `catboost.cv`, which takes no callback.
+
+    `help(Hook.__init__)` lists the arguments, which are those of every hook. The metrics are always saved; by default
+    every tenth step is. After construction no error of the hook reaches training: the hook logs the first one and turns
+    itself off (TENSORTRIAL_STRICT=1 raises it instead).
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
+        UnsupportedFramework: CatBoost is too old.
+    """
+
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
+        check_version("catboost", catboost.__version__, OLDEST_CATBOOST, NEWEST_TESTED_CATBOOST)
+        self._open(options, _FRAMEWORK, rank_of_process)
+        self._lengths: dict[str, int] = {}
+        current_hook.made(self)
+
+    def after_iteration(self, info: Any) -> bool:
+        """Save a round. CatBoost calls this after each.
+
+        Args:
+            info: What CatBoost passes: `iteration`, from 1, and `metrics`, with the values of all rounds.
+
+        Returns:
+            True: training goes on.
+        """
+        self._end_round(info)
+        return True
+
+    @guarded
+    def save_model(self, model: Any) -> None:
+        """Save the feature importance, the trees and the hyperparameters of a trained model, at the last step.
+
+        They are saved whatever the save configuration says: `feature_importance/default/<feature>`, of the type that
+        `get_feature_importance` returns by default, `trees/leaf_values`, `trees/leaf_counts`, `trees/leaf_weights`
+        where the model has weights, of symmetric trees also `trees/split_tree`, `trees/split_type`,
+        `trees/split_feature` and `trees/split_border`, and `hyperparameters/<name>`.
+
+        Args:
+            model: A CatBoost model after `fit`.
+        """
+        if not isinstance(model, catboost.CatBoost) or not model.is_fitted():
+            self._refuse_call("save_model", f"it takes a CatBoost model after fit, got {shown(model)}")
+            return
+        last = self.recorder.clock.newest().get(self.mode, -1)
+        step = max(last, 0)
+        importances = model.get_feature_importance()
+        for feature, importance in zip(model.feature_names_, importances, strict=True):
+            self.save_scalar(f"feature_importance/default/{feature}", importance, step=step)
+        leaves = {"leaf_values": model.get_leaf_values(), "leaf_counts": model.get_tree_leaf_counts()}
+        with contextlib.suppress(AssertionError):  # CatBoost's, of a model without weights
+            leaves["leaf_weights"] = model.get_leaf_weights()
+        leaves.update(splits_of(model))
+        for column, values in leaves.items():
+            self.recorder.save_tensor(f"trees/{column}", as_array(values), CollectionKeys.TREES, step=step)
+        for name, value in model.get_all_params().items():
+            self.recorder.save_tensor(
+                f"hyperparameters/{name}", as_array(value), CollectionKeys.HYPERPARAMETERS, step=step
+            )
+
+    @guarded
+    def save_cv_results(self, results: Any) -> None:
+        """Save the metrics that `catboost.cv` returns, each round as a step: `test-Logloss-mean`, `test-Logloss-std`.
+
+        Args:
+            results: A DataFrame, or a dictionary of lists with `as_pandas=False`.
+        """
+        columns = results if isinstance(results, Mapping) else getattr(results, "to_dict", lambda _: None)("list")
+        if not isinstance(columns, Mapping):
+            self._refuse_call("save_cv_results", f"it takes what catboost.cv returns, got {shown(results)}")
+            return
+        metrics = {name: list(values) for name, values in columns.items() if name != "iterations"}
+        for row in range(min(map(len, metrics.values()), default=0)):
+            self._save_metrics({name: values[row] for name, values in metrics.items()})
+
+    @guarded
+    def _end_round(self, info: Any) -> None:
+        if info.iteration == 1:
+            self._warn_if_copy()
+            self._lengths = {}
+        if not self.recorder.active:
+            return
+        metrics: dict[str, float] = {}
+        for data, found in info.metrics.items():
+            for metric, values in found.items():
+                name = f"{data}-{metric}"
+                # With `metric_period`, not every round has new values.
+                if len(values) > self._lengths.get(name, 0):
+                    metrics[name] = values[-1]
+                    self._lengths[name] = len(values)
+        self._save_metrics(metrics)
+
+    def _save_metrics(self, metrics: Mapping[str, float]) -> None:
+        losses = [name for name in metrics if not _RISING.match(name.partition("-")[2]) and not name.endswith("-std")]
+        self._save_round(metrics, losses, lambda: None)
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """Return the current hook.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
+
+    Returns:
+        The hook that was made last or passed to `set_hook`; None if there is none.
+    """
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)

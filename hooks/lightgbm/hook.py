@@ -1,0 +1,139 @@
+"""The hook for LightGBM, a callback.
+
+import tensortrial.hooks.lightgbm as tt
+
+hook = tt.Hook("runs/trees", include_collections=["feature_importance"])
+lightgbm.train(params, training, 100, valid_sets=[training, validation], callbacks=[hook])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensortrial.errors import MissingExtra
+
+from ..core import current_hook
+from ..core.base_hook import guarded
+from ..core.boosting_hook import BoostingHook, boosting_framework
+from ..core.configuration.options import HookOptions, accepts_fields_of
+from ..core.integrations import check_version
+from ..core.process.rank import rank_of_process
+
+try:
+    import lightgbm as lgb
+except ImportError as exc:
+    raise MissingExtra("lightgbm", "lightgbm", "the LightGBM hook") from exc
+
+from .trees import COLUMNS, newest_trees
+
+OLDEST_LIGHTGBM, NEWEST_TESTED_LIGHTGBM = "4.6", "4.7"
+
+_FRAMEWORK = boosting_framework("lightgbm", lgb.__version__)
+
+
+class Hook(BoostingHook):
+    """A hook that saves what a LightGBM job learns.
+
+    It is a callback of `lightgbm.train`, of `lightgbm.cv` and of the `fit` of scikit-learn's estimators. Each boosting
+    round is a step.
+
+    `help(Hook.__init__)` lists the arguments, which are those of every hook. The metrics are always saved; by default
+    every tenth step is. After construction no error of the hook reaches training: the hook logs the first one and turns
+    itself off (TENSORTRIAL_STRICT=1 raises it instead).
+
+    Raises:
+        ConfigurationError: An argument has a value that it cannot have.
+        RunExists: out_dir holds a run already.
+        UnsupportedFramework: LightGBM is too old.
+    """
+
+    order = 20
+    """LightGBM calls callbacks in this order: early stopping, which may end the round, has 30."""
+    before_iteration = False
+
+    @accepts_fields_of(HookOptions)
+    def __init__(self, options: HookOptions) -> None:
+        check_version("lightgbm", lgb.__version__, OLDEST_LIGHTGBM, NEWEST_TESTED_LIGHTGBM)
+        self._open(options, _FRAMEWORK, rank_of_process)
+        current_hook.made(self)
+
+    @guarded
+    def __call__(self, env: Any) -> None:
+        """Save a round. LightGBM calls this after each.
+
+        Args:
+            env: LightGBM's CallbackEnv.
+        """
+        if env.iteration == env.begin_iteration:
+            self._warn_if_copy()
+            self.recorder.start_at(env.iteration)
+        if not self.recorder.active:
+            return
+        metrics: dict[str, float] = {}
+        losses: list[str] = []
+        for each in env.evaluation_result_list or ():
+            data, metric, value, is_higher_better, deviation = _result(each)
+            name = f"{data}-{metric}" if deviation is None else f"{data}-{metric}-mean"
+            metrics[name] = value
+            if deviation is not None:
+                metrics[f"{data}-{metric}-std"] = deviation
+            if not is_higher_better:
+                losses.append(name)
+        self._save_round(metrics, losses, lambda: self._capture(env, bool(metrics)))
+
+    def _capture(self, env: Any, has_metrics: bool) -> None:
+        if not has_metrics:
+            self._warn_once(
+                "no metrics are saved, because there is no evaluation set; pass `valid_sets` to lightgbm.train, or "
+                "`eval_set` to fit"
+            )
+        self._record_hyperparameters(env.params)
+        is_cv = hasattr(env.model, "boosters")
+        boosters: Sequence[Any] = env.model.boosters if is_cv else [env.model]
+        features = boosters[0].feature_name()
+        for kind in ("gain", "split"):
+            self._record_importances(
+                kind,
+                features,
+                lambda kind=kind: np.mean(  # type: ignore[misc]
+                    [booster.feature_importance(kind, iteration=-1) for booster in boosters], axis=0
+                ),
+            )
+        if not self._is_due(f"trees/{column}" for column in COLUMNS):
+            return
+        if is_cv:
+            self._warn_once(
+                "no trees are saved of a cross-validation, which has several models; train one model by lightgbm.train "
+                "to save them"
+            )
+            return
+        for column, values in newest_trees(env.model, env.iteration, features).items():
+            self._record(f"trees/{column}", values)
+
+
+def _result(result: Any) -> tuple[str, str, float, bool, float | None]:
+    """Return data set, metric, value, whether higher is better, and the deviation over the folds of a result."""
+    if hasattr(result, "metric_name"):
+        deviation = result.metric_std_dev
+        return result.dataset_name, result.metric_name, result.metric_value, result.maximize, deviation
+    data, metric, value, is_higher_better, *deviations = result  # before 4.7
+    return data, metric, value, is_higher_better, deviations[0] if deviations else None
+
+
+def get_hook(
+    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+) -> Any:
+    """Return the current hook.
+
+    Args:
+        hook_type: Accepted because scripts for smdebug pass it, and ignored.
+        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
+        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
+
+    Returns:
+        The hook that was made last or passed to `set_hook`; None if there is none.
+    """
+    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
