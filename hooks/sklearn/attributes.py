@@ -1,0 +1,122 @@
+"""What a fitted estimator of scikit-learn has learned: its attributes, and the losses of its stages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.dtypes import Array
+
+# The attributes that scikit-learn's estimators give to each iteration or stage of `fit`, and whether they are losses.
+# Those of HistGradientBoosting and `validation_scores_` are scores: higher is better, unless they are negative losses.
+STAGES = {
+    "train_score_": True,
+    "oob_scores_": True,
+    "oob_improvement_": False,
+    "validation_score_": False,
+    "loss_curve_": True,
+    "validation_scores_": False,
+    "estimator_errors_": True,
+    "estimator_weights_": False,
+    "scores_": False,
+}
+
+_COLLECTIONS = {
+    CollectionKeys.WEIGHTS: re.compile(r"^(coefs?_|components_|cluster_centers_|means_|theta_)(/|$)"),
+    CollectionKeys.BIASES: re.compile(r"^intercepts?_(/|$)"),
+    CollectionKeys.LOSSES: re.compile(r"^(loss_|inertia_)$"),
+    CollectionKeys.FEATURE_IMPORTANCE: re.compile(r"^feature_importances_$"),
+}
+
+
+def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
+    """Yield the names and values of the fitted attributes of an estimator that are numbers or arrays of them.
+
+    Args:
+        model: An estimator; of a pipeline each step, whose name comes first: `scaler/mean_`.
+    """
+    steps = getattr(model, "steps", None)
+    if isinstance(steps, list):
+        for name, step in steps:
+            for attribute, value in attributes_of(step):
+                yield f"{name}/{attribute}", value
+        return
+    for name, value in vars(model).items():
+        # The numbers of stages belong to several steps: see `stages_of`.
+        if name.endswith("_") and not name.startswith("_") and name not in STAGES:
+            yield from _arrays(name, value)
+    if "feature_importances_" not in vars(model) and _has_importances(model):
+        yield from _arrays("feature_importances_", model.feature_importances_)
+
+
+def _has_importances(model: Any) -> bool:
+    # It is a property, computed when it is read, and raises before `fit`.
+    return isinstance(inspect.getattr_static(model, "feature_importances_", None), property) and is_fitted(model)
+
+
+def is_fitted(model: Any) -> bool:
+    """Return whether an estimator has learned anything."""
+    return any(name.endswith("_") and not name.startswith("_") for name in vars(model))
+
+
+def collection_of(name: str) -> str | None:
+    """Return the collection of an attribute, None if it has none."""
+    attribute = re.sub(r"^(?:.*/)?(?=[a-z]\w*_(?:/\d+)*$)", "", name)
+    return next((key for key, pattern in _COLLECTIONS.items() if pattern.search(attribute)), None)
+
+
+def stages_of(model: Any) -> Iterator[tuple[str, Array, bool]]:
+    """Yield the attributes with a number for each stage: the name, the numbers, and whether they are losses."""
+    for name, is_loss in STAGES.items():
+        value = vars(model).get(name)
+        array = None if value is None else np.asarray(value)
+        if array is not None and array.ndim == 1 and array.dtype.kind in "fiu" and array.size:
+            yield name, array, is_loss
+
+
+def staged_losses(
+    model: Any, x: Any, y: Any, loss: Callable[[Any, Any], float] | None
+) -> tuple[str, Iterator[float]] | None:
+    """Return the name of a loss, and its values after each stage of a boosting model; None if it has no stages.
+
+    Args:
+        model: A fitted estimator.
+        x: The data.
+        y: The labels.
+        loss: Takes labels and predictions. Default: log_loss of a classifier's probabilities, else mean_squared_error.
+    """
+    from sklearn.base import is_classifier
+    from sklearn.metrics import log_loss, mean_squared_error
+
+    if loss is None and is_classifier(model) and hasattr(model, "staged_predict_proba"):
+        classes = model.classes_
+        return "log_loss", (float(log_loss(y, each, labels=classes)) for each in model.staged_predict_proba(x))
+    if not hasattr(model, "staged_predict"):
+        return None
+    measure: Callable[[Any, Any], float] = loss or mean_squared_error
+    name = getattr(measure, "__name__", "loss").strip("<>")
+    return name, (float(measure(y, each)) for each in model.staged_predict(x))
+
+
+def _arrays(name: str, value: Any) -> Iterator[tuple[str, Array]]:
+    if isinstance(value, Mapping):
+        return
+    if isinstance(value, (list, tuple)) and any(isinstance(each, np.ndarray) for each in value):
+        for number, each in enumerate(value):
+            yield from _arrays(f"{name}/{number}", each)
+        return
+    if hasattr(value, "toarray"):  # a sparse matrix, as of `sparsify`
+        value = value.toarray()
+    if isinstance(value, (bool, int, float, np.generic, np.ndarray)) or _is_numbers(value):
+        array = np.asarray(value)
+        if array.dtype.kind in "biufcU":
+            yield name, array
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, Sequence) and bool(value) and all(isinstance(each, (int, float)) for each in value)
