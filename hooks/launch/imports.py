@@ -1,0 +1,68 @@
+"""A call after a module was imported, for code that must not import it first."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class ImportNotifier(MetaPathFinder):
+    """Calls a function after each of some modules was imported. The modules and their loaders stay what they are."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Callable[[], None]] = {}
+        """What is called after the import, by the names of the modules."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        call = self.waiting.pop(fullname, None)
+        if call is None:
+            return None
+        try:
+            spec = importlib.util.find_spec(fullname)  # without this finder, which no longer waits for the module
+        except (ImportError, ValueError):
+            spec = None
+        loader: Any = None if spec is None else spec.loader
+        if loader is None or not hasattr(loader, "exec_module"):
+            self.waiting[fullname] = call
+            return spec
+        execute = loader.exec_module
+
+        def notify(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            try:
+                execute(module)
+            except BaseException:
+                self.waiting[fullname] = call  # the script may try again
+                raise
+            call()
+
+        try:
+            loader.exec_module = notify
+        except AttributeError:  # a loader without a dictionary, such as one of a frozen module
+            return spec
+        return spec
+
+
+_notifier = ImportNotifier()
+
+
+def after_import(name: str, call: Callable[[], None]) -> None:
+    """Call a function once a module was imported; at once, if it was already.
+
+    Args:
+        name: The full name of the module.
+        call: Called without arguments. A second call for the same module replaces the first one.
+    """
+    if name in sys.modules:
+        call()
+        return
+    _notifier.waiting[name] = call
+    if _notifier not in sys.meta_path:
+        sys.meta_path.insert(0, _notifier)

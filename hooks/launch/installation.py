@@ -1,0 +1,60 @@
+"""The installation of a launch in this process, and in those that it starts."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from functools import partial
+from pathlib import Path
+
+from tensortrial.errors import ConfigurationError
+from tensortrial.script import add_to_python_path
+
+from .imports import after_import
+from .launch import Launch
+
+logger = logging.getLogger("tensortrial.hooks")
+
+_FRAMEWORKS = {
+    "torch": "tensortrial.hooks.pytorch.launched",
+    "transformers.trainer": "tensortrial.hooks.transformers.launched",
+    "keras": "tensortrial.hooks.keras.launched",
+    "xgboost": "tensortrial.hooks.xgboost.launched",
+}
+"""A module of each framework, and what is imported and called once that is imported.
+
+Lightning has an entry point instead.
+"""
+
+_PATH = str(Path(__file__).resolve().parent / "path")
+"""The folder of a package `sitecustomize`, which Python imports when it starts."""
+
+
+def install(launch: Launch) -> None:
+    """Hook what trains in this process, and in those that it starts.
+
+    Args:
+        launch: What to save, and where.
+    """
+    launch.to_environment()
+    add_to_python_path(_PATH)
+    install_here()
+
+
+def install_here() -> None:
+    """Hook what trains in this process, if the environment has a launch."""
+    try:
+        launch = Launch.from_environment()
+    except ConfigurationError as exc:
+        logger.error("nothing is saved: %s", exc)
+        return
+    if launch is not None:
+        for framework, module in _FRAMEWORKS.items():
+            after_import(framework, partial(_activate, module))
+
+
+def _activate(module: str) -> None:
+    try:
+        importlib.import_module(module).activate()
+    except Exception:  # the script's import must not fail for it
+        logger.exception("nothing of this framework is saved")

@@ -1,0 +1,176 @@
+"""What a launched script saves, and where: from a configuration file, options of the command, and the environment."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tensortrial.errors import ConfigurationError, TensorTrialError
+from tensortrial.storage.open import open_storage
+from tensortrial.write.claim import check_out_dir
+
+from ..core import current_hook
+from ..core.configuration import sagemaker
+from ..core.configuration.json_config import HookConfiguration
+from ..core.configuration.options import Framework, HookOptions
+from ..core.integrations import OUT_DIR_VARIABLE, default_out_dir
+from ..core.lifecycle import switched_on
+from ..core.process.rank import Duty, rank_of_process
+from ..core.recorder import Recorder
+from .configuration import read_launch_configuration
+
+logger = logging.getLogger("tensortrial.hooks")
+
+CONFIG_VARIABLE = "TENSORTRIAL_CONFIG"
+LAUNCH_VARIABLE = "TENSORTRIAL_LAUNCH"
+"""How a process passes a launch to those that it starts."""
+
+_NO_CONFIGURATION = HookConfiguration({})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The launch of a script."""
+
+    name: str
+    """The name of the script, of which the default folder of the run is made."""
+    config: str | None = None
+    """The configuration file."""
+    out_dir: str | None = None
+    """The folder or URL of the run, in place of the one in the file."""
+    resume: bool = False
+    """Whether the run in the folder is continued."""
+    command: list[str] = field(default_factory=list)
+    """The command line."""
+
+    @classmethod
+    def of(cls, name: str, config: str | None, out_dir: str | None, resume: bool) -> Launch:
+        """Return a launch with what the environment says where the arguments are None.
+
+        Args:
+            name: The name of the script.
+            config: The configuration file.
+            out_dir: The folder or URL of the run.
+            resume: Continue the run in the folder.
+        """
+        config = config or os.environ.get(CONFIG_VARIABLE) or None
+        if config is None and sagemaker.has_hook_configuration():
+            config = sagemaker.hook_configuration_path()
+        out_dir = out_dir or os.environ.get(OUT_DIR_VARIABLE) or None
+        # A process that the script starts may have another working directory.
+        return cls(
+            name,
+            None if config is None else os.path.abspath(config),
+            out_dir if out_dir is None or "://" in out_dir else os.path.abspath(out_dir),
+            resume,
+        )
+
+    @classmethod
+    def from_environment(cls) -> Launch | None:
+        """Return the launch that an earlier process put into the environment; None if there is none."""
+        text = os.environ.get(LAUNCH_VARIABLE)
+        try:
+            return cls(**json.loads(text)) if text else None
+        except (TypeError, ValueError) as exc:
+            raise ConfigurationError(f"{LAUNCH_VARIABLE} is not what `tensortrial run` puts there: {exc}") from exc
+
+    def to_environment(self) -> None:
+        """Put the launch into the environment, for this process and those that it starts."""
+        os.environ[LAUNCH_VARIABLE] = json.dumps(asdict(self))
+
+    def configuration(self) -> HookConfiguration:
+        """Return the configuration.
+
+        Raises:
+            ConfigurationError: The file is missing, is not JSON, or has a bad value.
+        """
+        found = _NO_CONFIGURATION if self.config is None else read_launch_configuration(self.config, self.out_dir)
+        arguments = dict(found.arguments)
+        if self.out_dir is not None:
+            arguments["out_dir"] = self.out_dir
+        if self.resume:
+            arguments["resume"] = True
+        return HookConfiguration(arguments, found.collections)
+
+    def check(self) -> None:
+        """Check the configuration, and that the folder may be written to, before anything is trained.
+
+        Raises:
+            ConfigurationError: A value is wrong.
+            RunExists: The folder holds a run already.
+        """
+        if not switched_on():
+            return
+        found = self.configuration()
+        options = _accepted(HookOptions, {"out_dir": "unused", **found.arguments, "resume": False, "dry_run": True})
+        recorder = Recorder(HookOptions(**options), Framework("none"), rank_of_process)
+        found.apply_to(recorder.collections)
+        duty = Duty(rank_of_process, found.arguments.get("include_workers", "one"))
+        out_dir = found.arguments.get("out_dir")
+        if out_dir is None and duty.num_workers > 1:
+            raise ConfigurationError(
+                'with include_workers="all" each process saves to the same run: pass --out-dir, or set out_dir in the '
+                "configuration"
+            )
+        if out_dir is not None and duty.saves and not found.arguments.get("resume"):
+            storage = open_storage(out_dir, found.arguments.get("storage_options"))
+            check_out_dir(storage, duty.worker, duty.num_workers)
+
+    def default_out_dir(self) -> str:
+        """Return where to save a run of which nobody said where: `runs/<script>`, with a number if a run is there."""
+        return default_out_dir("runs", self.resume, self.name)
+
+    def make_hook(self, make: Callable[..., Any], defaults: Mapping[str, Any], **arguments: Any) -> Any:
+        """Make the hook for a training that begins.
+
+        Args:
+            make: The class of the hook, or a function with its arguments.
+            defaults: What is saved if there is no configuration.
+            **arguments: What the framework knows: the folder and the steps, unless the configuration says otherwise.
+
+        Returns:
+            The hook; None if it cannot be made, which is logged.
+        """
+        try:
+            found = self.configuration()
+            given = {**({} if self.config else defaults), **arguments, **found.arguments}
+            given["resume"] = bool(arguments.get("resume") or found.arguments.get("resume"))
+            given.setdefault("out_dir", self.default_out_dir())
+            hook = make(**_accepted(make, given))
+            found.apply_to(hook.recorder.collections)
+        except TensorTrialError as exc:
+            logger.error("nothing of this training is saved: %s", exc)
+            return None
+        if hook.recorder.active:
+            print(f"tensortrial: tensors of this training are saved to {hook.out_dir}", file=sys.stderr)
+        return hook
+
+
+def active_launch() -> Launch | None:
+    """Return the launch of this process; None if it was not launched, or the environment's is damaged."""
+    try:
+        return Launch.from_environment()
+    except ConfigurationError:
+        return None
+
+
+def has_own_hook(launched: Any = None) -> bool:
+    """Return whether the script has made a hook by itself, or another framework's hook has been launched.
+
+    Args:
+        launched: The hook that the caller has made; None if it has made none.
+    """
+    found = current_hook.get_hook()
+    return found is not None and found is not launched
+
+
+def _accepted(make: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the arguments that a framework's hook has: a configuration may serve several."""
+    known = inspect.signature(make).parameters
+    return {name: value for name, value in arguments.items() if name in known}

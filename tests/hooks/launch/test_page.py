@@ -1,0 +1,45 @@
+"""What the page on `tensortrial run` shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tensortrial import create_trial
+from tensortrial.hooks.launch.launch import Launch
+from tensortrial.mode import modes
+
+PAGE = (Path(__file__).parents[3] / "docs" / "run.md").read_text()
+
+
+def test_the_script_of_the_page_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    (script,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "train.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-m", "tensortrial", "run", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] in PAGE
+    trial = create_trial(str(tmp_path / "runs" / "train"))
+    assert trial.steps(modes.TRAIN) == trial.steps(modes.EVAL) == list(range(10))
+    assert trial.tensor("MSELoss_output_0").steps(modes.TRAIN) == list(range(10))
+
+
+def test_the_configuration_of_the_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (document,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "hook.json").write_text(document)
+    launch = Launch.of("train", "hook.json", None, False)
+    launch.check()
+    assert launch.configuration().arguments["out_dir"] == json.loads(document)["out_dir"]
