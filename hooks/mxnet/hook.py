@@ -19,12 +19,12 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
-from ..core.collections import ModuleCollection
-from ..core.counters import OccurrenceCounter
-from ..core.options import Framework, HookOptions, accepts_fields_of
-from ..core.rank import rank_of_process
+from ..core.configuration.collections import ModuleCollection
+from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder
 from ..core.step_recorder import logger
+from ..core.steps.counters import OccurrenceCounter
 
 try:
     import mxnet as mx

@@ -14,12 +14,21 @@ from support.made_hooks import made_hooks
 # The package that the tests of a folder, or of some files, need. Each framework has its own environment, and none has
 # them all.
 _NEEDS = {
+    "catboost": "catboost",
+    "jax": "jax",
+    "lightgbm": "lightgbm",
+    "sklearn": "sklearn",
     "keras": "tensorflow",
     "session": "tensorflow",
     "session/test_estimator*.py": "tensorflow_estimator",
     "session/test_horovod.py": "horovod",
     "mxnet": "mxnet",
     "xgboost": "xgboost",
+    "hydra": "hydra",
+    "ignite": "ignite",
+    "nvdlfw_inspect": "nvdlfw_inspect",
+    "ray": "ray",
+    "torchtitan": "torchtitan",
 }
 collect_ignore_glob = [pattern for pattern, package in _NEEDS.items() if find_spec(package) is None]
 

@@ -1,0 +1,46 @@
+"""The logger that DLFW-Inspect passes its statistics to."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensortrial.errors import MissingExtra
+
+from ..core.hook_owner import HookOwner
+from ..plain import Run
+
+try:
+    from nvdlfw_inspect.logging import BaseLogger
+except ImportError as exc:
+    raise MissingExtra("nvdlfw-inspect", "nvdlfw-inspect", "the logger for DLFW-Inspect") from exc
+
+
+class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
+    """Saves the statistics that DLFW-Inspect logs, as scalars of a run.
+
+    Args:
+        out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
+            in the working directory, with a number if a run is there.
+        hook: A `tensortrial.Run` of your own, instead of `out_dir` and `options`.
+        **options: Further arguments of `tensortrial.Run`.
+
+    Raises:
+        ConfigurationError: Both `hook` and arguments of one were given.
+    """
+
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Run | None = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self._own(Run, out_dir, hook, options)
+
+    def log_scalar(self, name: str, value: float, iteration: int, **_: Any) -> None:
+        """Save a number.
+
+        Args:
+            name: Its name.
+            value: The number.
+            iteration: The step.
+        """
+        self.hook.save_scalar(name, value, step=iteration)

@@ -1,0 +1,47 @@
+"""The logger that torchtitan passes its metrics to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tensortrial.errors import MissingExtra
+
+from ..core.hook_owner import HookOwner
+from ..core.integrations import numbers_in
+from ..plain import Run
+
+try:
+    from torchtitan.components.metrics import BaseLogger
+except ImportError as exc:
+    raise MissingExtra("torchtitan", "torchtitan", "the logger for torchtitan") from exc
+
+
+class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
+    """Saves the metrics that torchtitan logs, as scalars of a run.
+
+    Args:
+        out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
+            in the working directory, with a number if a run is there.
+        hook: A `tensortrial.Run` of your own, instead of `out_dir` and `options`.
+        **options: Further arguments of `tensortrial.Run`.
+
+    Raises:
+        ConfigurationError: Both `hook` and arguments of one were given.
+    """
+
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Run | None = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self._own(Run, out_dir, hook, options)
+
+    def log(self, metrics: Mapping[str, Any], step: int) -> None:
+        """Save metrics.
+
+        Args:
+            metrics: Numbers by their names. What is not a number is left out.
+            step: The step.
+        """
+        self.hook.log(numbers_in(metrics), step=step)
