@@ -1,16 +1,20 @@
 """What all tests share: the servers that `support.servers` starts."""
 
+import os
 import signal
 from importlib.util import find_spec
 
 import pytest
 
-pytest.register_assert_rewrite("support.hook_conformance", "support.export_conformance")
+pytest.register_assert_rewrite("support.hook_conformance", "support.export_conformance", "support.storage_contract")
 pytest_plugins = ["support.servers"]
 
 # What a file's name says that its tests need, and what not every environment has.
 _NEEDS = {"spark": "pyspark", "bigquery_emulator": "duckdb_extensions", "snowflake_emulator": "fakesnow"}
 collect_ignore_glob = [f"*/test_*{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
+
+# Hundreds of hooks would each start git. Tests of it switch it on.
+os.environ.setdefault("TENSORTRIAL_ENVIRONMENT", "0")
 
 # A process of pytest-xdist ignores Ctrl-C, and those that it starts would do so, too: tests of it would wait forever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

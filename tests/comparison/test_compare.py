@@ -12,10 +12,14 @@ import pyarrow as pa
 import pytest
 
 import tensortrial
+from support import compacted_runs
 from support import flipped_runs as flips
 from support.runs import EVAL, TRAIN, Job, write_index_again
 from tensortrial.comparison import Comparison
+from tensortrial.comparison.indexes import Indexes
 from tensortrial.errors import ConfigurationError, RunNotFound
+from tensortrial.maintenance.compaction import compact
+from tensortrial.write import close_compaction
 
 NAN = float("nan")
 
@@ -272,3 +276,23 @@ def test_rows_are_the_same_in_pandas_and_arrow(tmp_path: Path) -> None:
     found = tensortrial.compare(write(tmp_path / "a"), write(tmp_path / "b", **{"loss@1": 0.75}))
     assert found.df()["name"].tolist() == ["loss"]
     assert isinstance(found.to_arrow_table(), pa.Table)
+
+
+def test_runs_that_are_compacted_meanwhile_are_compared_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    for name in "ab":
+        compacted_runs.write(tmp_path / name, 20)
+    steps_to_join, attempts = Indexes.steps_to_join, []
+
+    def after_compaction(indexes: Indexes) -> Any:
+        if not attempts:
+            for name in "ab":
+                compact(tmp_path / name, grace=0)
+        attempts.append(indexes)
+        return steps_to_join(indexes)
+
+    monkeypatch.setattr(Indexes, "steps_to_join", after_compaction)
+    assert tensortrial.compare(tmp_path / "a", tmp_path / "b").sentence.startswith("no difference: 33 saved tensors")
+    assert len(attempts) == 2

@@ -10,8 +10,8 @@ import pytest
 
 from support.plain_hook import Hook
 from tensortrial import create_trial
-from tensortrial.hooks.core.options import Framework, HookOptions, accepts_fields_of
-from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.configuration.options import Framework, HookOptions, accepts_fields_of
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 
 pytestmark = pytest.mark.slow

@@ -72,15 +72,15 @@ def measured(program: str, folder: Path, url: str, elements: int, options: dict[
     return float(out)
 
 
-# A value of more than 1 GB has parts: of uncompressed ones, a whole one is read and decoded next to the value.
-@pytest.mark.parametrize(("codec", "read_beside"), [("none", 1.6), ("zstd", 0.2)])
-def test_a_large_value_is_exact_and_takes_little_more_memory(tmp_path: Path, codec: str, read_beside: float) -> None:
+# A value of more than 1 GB has parts, of which one is read and decoded next to the value.
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_large_value_is_exact_and_takes_little_more_memory(tmp_path: Path, codec: str) -> None:
     url = str(tmp_path / "run")
     try:
         written = measured(WRITE, tmp_path, url, ELEMENTS, {"hook": {"codec": codec}, "dtype": "int32"})
         read = measured(READ, tmp_path, url, ELEMENTS, {})
         assert written < 1.1
-        assert read < read_beside
+        assert read < 0.4
     finally:
         shutil.rmtree(url, ignore_errors=True)
 
@@ -105,4 +105,4 @@ def test_a_large_value_in_an_object_store(tmp_path: Path, moto_s3: ObjectStore) 
     options = {"storage_options": moto_s3.storage_options}
     # The copy that was captured, and the file as it is sent.
     assert measured(WRITE, tmp_path, url, ELEMENTS, {"hook": options, "dtype": "int32"}) < 2.3
-    assert measured(READ, tmp_path, url, ELEMENTS, moto_s3.storage_options) < 2.0
+    assert measured(READ, tmp_path, url, ELEMENTS, moto_s3.storage_options) < 0.4

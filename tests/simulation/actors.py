@@ -13,10 +13,10 @@ from simulation.scheduler import Killed
 from simulation.world import World
 from tensortrial import errors
 from tensortrial.errors import TensorTrialError, UnavailableError
-from tensortrial.hooks.core import shutdown
 from tensortrial.hooks.core.base_hook import BaseHook, guarded
-from tensortrial.hooks.core.options import Framework, HookOptions
-from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+from tensortrial.hooks.core.process import shutdown
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys

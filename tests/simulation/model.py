@@ -15,7 +15,7 @@ from simulation.disk import WRITEBACK_SECONDS
 from simulation.world import World
 from tensortrial.errors import FileError, TensorTrialError
 from tensortrial.read.refreshing import no_refresh
-from tensortrial.read.step_state import StepState
+from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -64,6 +64,7 @@ def test_an_index_file_that_is_published_before_its_values(put: Put) -> None:
     assert finds(shortest, is_local=False, kinds="crash")
 
 
+@pytest.mark.slow
 def test_files_that_are_deleted_before_the_compacted_one_is_published(put: Put) -> None:
     publish = compaction._Compactor._publish
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,12 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("first", range(0, _SEEDS, _BLOCK))
+def _first_is_quick(values: Sequence[Any]) -> list[Any]:
+    """Return parameters of which all but the first are slow."""
+    return [values[0], *(pytest.param(value, marks=pytest.mark.slow) for value in values[1:])]
+
+
+@pytest.mark.parametrize("first", _first_is_quick(range(0, _SEEDS, _BLOCK)))
 def test_histories_of_some_seeds_lose_nothing(first: int) -> None:
     whole = sum((run_seed(seed) for seed in range(first, first + _BLOCK)), Outcome(histories=0))
     assert whole.checks > 2 * _BLOCK
@@ -39,7 +45,7 @@ _PLACES = pytest.mark.parametrize("is_local", [True, False], ids=["disk", "bucke
 
 
 @_PLACES
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", _first_is_quick(KINDS))
 def test_a_fault_at_each_call_of_a_short_history_loses_nothing(is_local: bool, kind: str) -> None:
     outcome = exhaust(shortest, 1, is_local, [kind])
     assert outcome.published >= outcome.histories

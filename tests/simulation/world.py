@@ -17,9 +17,12 @@ from simulation.scheduler import Killed, Process, Scheduler
 from simulation.storage import SimulatedStorage
 from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.format import chunk_merge, index_writer
-from tensortrial.hooks.core import recorder, run_writer, stop_request
+from tensortrial.hooks.core import recorder, run_writer
+from tensortrial.hooks.core.process import stop_request
 from tensortrial.maintenance import compaction
-from tensortrial.read import catalogue, late_worker, opening, run_file, run_reader, trial, waiting, workers
+from tensortrial.read import opening, run_file, run_reader, trial, waiting
+from tensortrial.read.catalogue import catalogue
+from tensortrial.read.steps import late_worker, workers
 from tensortrial.storage import flush_registry
 from tensortrial.write import claim, close_compaction, lease, writer
 from tensortrial.write.process import Process as ProcessIdentity

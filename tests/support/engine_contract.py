@@ -21,10 +21,13 @@ from tensortrial import ModeKeys
 from tensortrial.config.collection import Collection
 from tensortrial.engines.base import Engine
 from tensortrial.errors import QueryError, QueryRefused
-from tensortrial.read.step_state import StepState
+from tensortrial.read.steps.step_state import StepState
 from tensortrial.rules import AllZero, watch
 
-VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "findings", "tensor_values")
+VIEWS = (
+    *("tensors", "reductions", "merged_reductions", "scalars", "steps", "collections", "findings", "tensor_values"),
+    "superseded",
+)
 NAMES = ("lr=[0.1]", "a+b %20*c")
 
 

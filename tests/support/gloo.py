@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,8 +16,10 @@ BEGINNING = """
     import tensortrial.hooks.pytorch as tt
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank = int(os.environ["RANK"])
+    # A file, because another test may take a port that was found to be free.
+    size = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=os.environ["INIT_METHOD"], rank=rank, world_size=size)
 
     def begin(net, **options):
         hook = tt.Hook("../run", save_config=tt.SaveConfig(save_interval=1), **options)
@@ -43,10 +44,7 @@ ENDING = """
 
 def launch(program: str, folder: Path, size: int = 2) -> None:
     """Run a program once a rank, and wait for all of them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    common = {"INIT_METHOD": (folder / "rendezvous").as_uri(), "WORLD_SIZE": str(size)}
     with ExitStack() as stack:
         processes = []
         for rank in range(size):
@@ -57,5 +55,5 @@ def launch(program: str, folder: Path, size: int = 2) -> None:
             stack.callback(process.kill)
             processes.append(process)
         for process in processes:
-            _, err = process.communicate(timeout=90)
+            _, err = process.communicate(timeout=300)
             assert process.returncode == 0, err

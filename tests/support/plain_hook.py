@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensortrial.hooks.core.base_hook import BaseHook, guarded
-from tensortrial.hooks.core.options import Framework, HookOptions, accepts_fields_of
-from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.configuration.options import Framework, HookOptions, accepts_fields_of
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 
 

@@ -20,6 +20,7 @@ MODULES = [
     "tensortrial.hooks.pytorch",
     "tensortrial.hooks.tensorflow",
     "tensortrial.hooks.xgboost",
+    "tensortrial.plots",
     "tensortrial.rules",
 ]
 # Public names in modules that have others too; every class of tensortrial.errors is public.

@@ -26,7 +26,7 @@ class CaptureTests(HookTests):
         assert set(hook.recorder.collections.saved_names) == set(self.defaults)
         seen = self.run(hook, 2)
         trial = create_trial(out)
-        assert trial.steps(self.mode) == [0]
+        assert trial.steps(self.mode) == list(range(0, 2, self.interval))
         assert self.number in trial.tensor_names(collection=self.defaults[0])
         assert not trial.has_tensor(self.tensor)
         np.testing.assert_allclose(trial.tensor(self.number).value(0, self.mode), seen[0][self.number], rtol=1e-6)
