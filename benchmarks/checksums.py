@@ -87,8 +87,8 @@ def indexed(names: int) -> IndexedStep:
 
 
 def write_run(folder: Path, files: int) -> None:
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     recorder = Recorder(HookOptions(folder, flush_seconds=0), Framework("benchmark"), Rank())

@@ -20,8 +20,8 @@ SIZES = (("20 scalars", 0), ("20 tensors of 4 kB", 1 << 10), ("20 tensors of 400
 
 def flush_seconds(folder: Path, elements: int, durable: bool, flushes: int) -> list[float]:
     """Return how long each flush of one step takes, until another process can read it."""
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     options = HookOptions(str(folder / "run"), flush_seconds=3600, durable=durable)

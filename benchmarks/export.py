@@ -28,8 +28,8 @@ from growth import write
 
 import tensortrial
 from tensortrial.exports.batches import ROWS
-from tensortrial.exports.parquet_file import write_options
 from tensortrial.exports.tables import SCHEMAS
+from tensortrial.exports.targets.parquet_file import write_options
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from support.servers import running_postgres

@@ -20,8 +20,8 @@ STEPS = 30
 
 
 def write(out: str, flush_seconds: float, pause: float) -> None:
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     recorder = Recorder(HookOptions(out, flush_seconds=flush_seconds), Framework("none"), Rank())

@@ -14,8 +14,8 @@ from common import header, in_fresh_process, line, scratch, seconds
 
 
 def write(folder: Path, runs: int, steps: int) -> None:
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     for number in range(runs):

@@ -14,8 +14,8 @@ from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.format.record import Step
-from tensortrial.hooks.core.collections import CollectionManager
-from tensortrial.hooks.core.planner import Planner
+from tensortrial.hooks.core.configuration.collections import CollectionManager
+from tensortrial.hooks.core.configuration.planner import Planner
 from tensortrial.mode import ModeKeys
 
 

@@ -29,8 +29,8 @@ KINDS = {"scalars": (2000, 500), "tensors": (1000, 200)}
 
 
 def write(kind: str, out: str, close: bool = True) -> None:
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
     from tensortrial.mode import ModeKeys
 

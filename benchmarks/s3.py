@@ -104,8 +104,8 @@ def measured(proxy: str, what: str, call: object, aim: str = "") -> None:
 
 def write(url: str, options: dict[str, str], flushes: int) -> None:
     """A run of so many flushes, four steps each."""
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     hook_options = HookOptions(url, storage_options=options, flush_seconds=3600)

@@ -25,8 +25,8 @@ SAVED = ("abs_mean", "l2", "variance", "min", "max", "abs_max", "nan_count", "in
 def write(out: str, pause: float) -> None:
     """A job of 100 weights and their gradients, as statistics, and a loss; each step is published as it closes."""
     from tensortrial.config.reduction_config import ReductionConfig
-    from tensortrial.hooks.core.options import Framework, HookOptions
-    from tensortrial.hooks.core.rank import Rank
+    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+    from tensortrial.hooks.core.process.rank import Rank
     from tensortrial.hooks.core.recorder import Recorder
 
     saved = ["weights", "gradients", "losses"]

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from common import header, in_fresh_process, line, scratch
 
-from tensortrial.hooks.core.options import Framework, HookOptions
-from tensortrial.hooks.core.rank import Rank
+from tensortrial.hooks.core.configuration.options import Framework, HookOptions
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.mode import ModeKeys
 
