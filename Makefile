@@ -95,29 +95,35 @@ PACKAGES_TF215 := tensorflow-cpu tensorflow-estimator scikit-learn
 VENV_MXNET := .venv-mxnet
 PACKAGES_MXNET := mxnet scikit-learn
 
+# The tools whose runs are imported, and libraries that own the training loop or its logs.
+VENV_TRACKERS := .venv-trackers
+PACKAGES_TRACKERS := alembic hydra-core mlflow-skinny nvdlfw-inspect pytorch-ignite 'ray[train]' scikit-learn sqlalchemy torch torchtitan trackio wandb
+
 # What `make packages` installs: everything but the store, whose editable installs share one tree of links in build/ and
 # so may not run next to tests.
 build/packages-tf215: PACKAGES := $(PACKAGES_TF215)
 build/packages-mxnet: PACKAGES := $(PACKAGES_MXNET)
+build/packages-trackers: PACKAGES := $(PACKAGES_TRACKERS)
 build/packages-fakesnow: PACKAGES = $(PACKAGES_FAKESNOW)
 build/packages-bqemulator: PACKAGES = $(PACKAGES_BQEMULATOR)
-build/packages-tf215 build/packages-mxnet build/packages-fakesnow build/packages-bqemulator: build/packages-%: constraints/%.txt .venv-%/pyvenv.cfg
+build/packages-tf215 build/packages-mxnet build/packages-trackers build/packages-fakesnow build/packages-bqemulator: build/packages-%: constraints/%.txt .venv-%/pyvenv.cfg
 	@mkdir -p build
 	.venv-$*/bin/python -m pip install $(call PINNED,$*) 'setuptools>=77' $(PACKAGES)
 	@touch $@
 
 .PHONY: packages
-packages: $(addprefix build/packages-,mxnet tf215 fakesnow bqemulator horovod)  ## Install, for all frameworks that cannot share .venv, what they need
+packages: $(addprefix build/packages-,mxnet tf215 trackers fakesnow bqemulator horovod)  ## Install, for all frameworks that cannot share .venv, what they need
 
-.PHONY: env-tf215 env-mxnet
+.PHONY: env-tf215 env-mxnet env-trackers
 env-tf215: build/env-tf215-links  ## Make .venv-tf215: TensorFlow 2.15, with Keras 2 and tf.estimator
 env-mxnet: build/env-mxnet-links  ## Make .venv-mxnet: MXNet 1.9
+env-trackers: build/env-trackers-links  ## Make .venv-trackers: MLflow, W&B, Trackio, Ignite, Ray, Hydra, torchtitan
 
-build/env-tf215 build/env-mxnet: build/env-%: pyproject.toml build/packages-%
+build/env-tf215 build/env-mxnet build/env-trackers: build/env-%: pyproject.toml build/packages-%
 	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
-build/env-tf215-links build/env-mxnet-links: build/env-%-links: build/env-% build/files
+build/env-tf215-links build/env-mxnet-links build/env-trackers-links: build/env-%-links: build/env-% build/files
 	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
@@ -164,7 +170,7 @@ build/env-spark: build/env
 
 # Models that nobody here wrote join .venv only when asked for. torchvision, which timm needs, comes for CUDA only.
 .PHONY: env-models
-env-models: env-tf build/env-models  ## Add transformers, peft, accelerate and Lightning to .venv, with TensorFlow and Keras
+env-models: env-tf build/env-models  ## Add transformers, peft, accelerate, Lightning, Flax, Optax, LightGBM and CatBoost to .venv, with TensorFlow and Keras
 
 build/env-models: build/env-tf
 	$(PY) -m pip install $(call PINNED,main) 'tensortrial[models]'
@@ -241,8 +247,8 @@ build/env-docs-links: build/env-docs build/files
 
 # Edit or delete lines of a file first, and make its environment: what is installed then is what it says afterwards.
 .PHONY: constraints
-constraints: env-models env-spark env-tf215 env-mxnet env-docs  ## Write the versions that are installed here into constraints/
-	for name in main tf215 mxnet docs; do \
+constraints: env-models env-spark env-tf215 env-mxnet env-trackers env-docs  ## Write the versions that are installed here into constraints/
+	for name in main tf215 mxnet trackers docs; do \
 	    venv=.venv-$$name; [ $$name != main ] || venv=.venv; file=constraints/$$name.txt; \
 	    { grep '^#' $$file; $$venv/bin/python -m pip freeze --exclude-editable | sed -E 's/[+][a-z0-9.]+$$//'; } > $$file.new; \
 	    mv $$file.new $$file; done
@@ -266,6 +272,7 @@ java:  ## Install the Java that Spark runs on, by apt-get, if it is missing
 .PHONY: demo
 demo: env  ## Train a CNN in one process and watch it from a second
 	$(PY) examples/digits.py
+	@echo 'They are installed here: $(VENV)/bin/tensortrial page runs/digits'
 
 .PHONY: demo-page
 demo-page: env  ## Train a network that goes wrong on purpose, and open the page where it does
@@ -274,18 +281,26 @@ demo-page: env  ## Train a network that goes wrong on purpose, and open the page
 .PHONY: demo-keras
 demo-keras: env-tf  ## Train with Keras and show the run
 	$(PY) examples/digits_keras.py
+	@echo 'They are installed here: $(VENV)/bin/tensortrial page runs/digits_keras'
 
 .PHONY: demo-hf
 demo-hf: env-models  ## Fine-tune a small language model with the Trainer of transformers, and show the run
 	$(PY) examples/text_transformers.py
 
+.PHONY: demo-jax
+demo-jax: env-models  ## Train a network in JAX and show the run
+	$(PY) examples/digits_jax.py
+
 .PHONY: demo-xgboost
 demo-xgboost: env  ## Boost trees, and query the run by SQL and rules
 	$(PY) examples/breast_cancer_xgboost.py
+	@echo 'They are installed here: $(VENV)/bin/tensortrial page runs/breast_cancer'
 
 # Every test of a framework, slow ones too. tests/hooks/conftest.py leaves out what the environment has no package for.
 TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/test_tensorflow_events.py
 TESTS_MXNET := tests/hooks/mxnet
+TESTS_TRACKERS := tests/importers/trackers $(addprefix tests/hooks/,hydra ignite nvdlfw_inspect ray torchtitan)
+TESTS_MODELS := tests/models $(addprefix tests/hooks/,catboost jax lightgbm)
 # The pages of a framework's own; `make test` runs all others.
 TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
 # Programs that were written for smdebug; each environment runs those of its framework.
@@ -295,7 +310,7 @@ TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones and those of emulators, foreign models, Spark, TensorFlow, MXNet and Horovod
-	$(PY) -m pytest $(SHARED) -m 'not slow and not browser' $(addprefix --ignore=,tests/models $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
+	$(PY) -m pytest $(SHARED) -m 'not slow and not browser' $(addprefix --ignore=,$(TESTS_MODELS) $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
@@ -348,9 +363,13 @@ test-page: env-page chromium  ## Run the tests of the page in a real browser; sc
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS) tests/models \
-	    $(foreach page,transformers lightning accelerate,'$(TEST_PAGE)[$(page).md]')
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS) $(TESTS_MODELS) \
+	    $(foreach page,boosting jax transformers lightning accelerate,'$(TEST_PAGE)[$(page).md]')
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
+
+.PHONY: test-trackers
+test-trackers: env-trackers  ## Run the tests of imports from trackers, and of Ignite, Ray, Hydra, DLFW-Inspect and torchtitan
+	$(VENV_TRACKERS)/bin/python -m pytest $(SHARED) $(PYTEST_ARGS) $(TESTS_TRACKERS) '$(TEST_PAGE)[loops.md]'
 
 .PHONY: test-horovod
 test-horovod: env-horovod  ## Run the test of jobs that Horovod starts

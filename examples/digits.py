@@ -139,7 +139,8 @@ def main(arguments: list[str]) -> int:
         watch(out_dir)
     finally:
         code = training.wait()
-    print(f"\nThe run is in {out_dir}: try `tensortrial info {out_dir}`.")
+    print(f"\nThe run is in {out_dir}. To see it in the browser: tensortrial page {out_dir}")
+    print("It needs the extras page and ui: pip install 'tensortrial[page,ui]'")
     return code
 
 

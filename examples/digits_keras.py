@@ -82,7 +82,8 @@ def main() -> int:
     shutil.rmtree(OUT_DIR, ignore_errors=True)
     train(OUT_DIR)
     show(OUT_DIR)
-    print(f"\nThe run is in {OUT_DIR}: try `tensortrial info {OUT_DIR}`.")
+    print(f"\nThe run is in {OUT_DIR}. To see it in the browser: tensortrial page {OUT_DIR}")
+    print("It needs the extras page and ui: pip install 'tensortrial[page,ui]'")
     return 0
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from os import PathLike
 from typing import Any
 
 from ..dtypes import Array
+from ..engines.base import repeated
 from ..errors import ConfigurationError, FileError
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
@@ -71,9 +72,14 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to corre
         raise ConfigurationError("compare needs a second run, or workers=(…, …) or steps=(…, …) of one run")
     with ExitStack() as stack:
         trials = [_opened(each, storage_options, stack) for each in (a, a if b is None else b)]
-        comparing = _Comparing(trials[0], trials[1], tolerance, workers, steps, mode)
-        stack.callback(comparing.indexes.close)
-        return comparing.run(map or {}, regex)
+
+        def compared() -> Comparison:
+            comparing = _Comparing(trials[0], trials[1], tolerance, workers, steps, mode)
+            with closing(comparing.indexes):
+                return comparing.run(map or {}, regex)
+
+        # Index files may be compacted, and deleted, while they are read: those of both runs are found again.
+        return repeated(compared, lambda: True in [run_reader_of(trial).catalogue.recover() for trial in trials])
 
 
 def _opened(location: Location, storage_options: Mapping[str, Any] | None, stack: ExitStack) -> Trial:
