@@ -249,8 +249,10 @@ def test_a_resumed_training_continues_the_run_at_its_checkpoint(tmp_path: Path) 
     assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2, 3, 4]
     query = "select mode_step, value from scalars where name = 'train_loss' and mode_step > 1 order by saved_at"
     rows = trial.sql(query).fetchall()
-    assert [step for step, _ in rows] == [2, 2, 3, 4]
-    assert rows[0][1] != rows[1][1] == trial.tensor("train_loss").value(2, mode=modes.TRAIN)
+    assert [step for step, _ in rows] == [2, 3, 4]
+    assert rows[0][1] == trial.tensor("train_loss").value(2, mode=modes.TRAIN)
+    ((step, before),) = trial.sql("select mode_step, scalar from superseded where name = 'train_loss'").fetchall()
+    assert step == 2 and before != rows[0][1]
 
 
 def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> None:

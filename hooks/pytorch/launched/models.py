@@ -25,7 +25,7 @@ from ..hook import Hook
 from ..names import class_name
 from .defaults import DEFAULTS
 from .loss import LaunchedLoss
-from .steps import LaunchedSteps, close_for_own_hook
+from .steps import LaunchedSteps, close_for_own_hook, parameters_of
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -146,7 +146,7 @@ class LaunchedModels:
         found = []
         if self._optimizers:
             own = {id(each) for each in module.parameters()}
-            found = [each for each in self._optimizers if any(id(parameter) in own for parameter in _parameters(each))]
+            found = [each for each in self._optimizers if any(id(parameter) in own for parameter in parameters_of(each))]
         return found
 
     def _adopt(self, module: torch.nn.Module) -> None:
@@ -174,9 +174,9 @@ class LaunchedModels:
     def _adopt_late(self, optimizer: torch.optim.Optimizer) -> None:
         """Use a new optimizer of a hooked model, and log one of another model."""
         known = {id(each) for model in self._models for each in model.parameters()}
-        if self._hook is not None and self._steps is not None and known & {id(each) for each in _parameters(optimizer)}:
+        if self._hook is not None and self._steps is not None and known & {id(each) for each in parameters_of(optimizer)}:
             self._hook.register_optimizer(optimizer)
-            self._steps.add_optimizer(optimizer)
+            self._steps.add_made_optimizer(optimizer)
         elif not self._warned:
             self._warned = True
             logger.warning(
@@ -209,8 +209,3 @@ class LaunchedModels:
 
 def _set(owner: type[Any], name: str, function: Any) -> None:
     setattr(owner, name, function)
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -42,8 +43,12 @@ class LaunchedSteps:
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._idle: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         """Those that are not waited for."""
-        self._updates: dict[int, int] = {}
-        """The updates of each optimizer in the open step, by its id."""
+        self._updates: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        """The updates of each optimizer in the open step."""
+        self._is_updated = False
+        """Whether an optimizer has made an update in the open step, which may be gone by now."""
+        self._was_complete = False
+        """Whether the open step was complete before another optimizer was made."""
         self._forwards: dict[int, int] = {}
         """The forwards of each model in the open step, by its id."""
         self._mode: ModeKeys | None = None
@@ -67,7 +72,7 @@ class LaunchedSteps:
     def is_complete(self) -> bool:
         """Whether each optimizer has made an update in the open step of the training."""
         waited = [each for each in self._optimizers if each not in self._idle]
-        return bool(self._updates) and all(id(each) in self._updates for each in waited)
+        return self._was_complete or (self._is_updated and all(each in self._updates for each in waited))
 
     def add_model(self, model: torch.nn.Module) -> None:
         """Begin steps when a registered model runs."""
@@ -79,6 +84,17 @@ class LaunchedSteps:
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
             self._handles.append(optimizer.register_step_post_hook(_AfterUpdate(self)))
+
+    def add_made_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the updates of an optimizer that was made just now, from the next step on if the open one is complete.
+
+        Optimizers that have a parameter of it are not waited for: it takes their place.
+        """
+        self._was_complete = self.is_complete
+        own = {id(each) for each in parameters_of(optimizer)}
+        replaced = [each for each in self._optimizers if any(id(other) in own for other in parameters_of(each))]
+        self._idle.update(replaced)
+        self.add_optimizer(optimizer)
 
     def counts(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether the updates of an optimizer are counted."""
@@ -118,6 +134,7 @@ class LaunchedSteps:
 
     def _begin(self, mode: ModeKeys) -> None:
         self._updates.clear()
+        self._is_updated = self._was_complete = False
         self._forwards.clear()
         self._mode = mode
         self._hook.begin_step(mode=mode)
@@ -125,15 +142,21 @@ class LaunchedSteps:
     @guarded
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Count an update."""
-        if self._mode is ModeKeys.EVAL and not self._trains_in_eval and not self._updates:
+        if self._mode is ModeKeys.EVAL and not self._trains_in_eval and not self._is_updated:
             # A model that is trained in eval mode, as to keep the statistics of its normalization.
             self._trains_in_eval = True
-        self.has_updates = True
+        self.has_updates = self._is_updated = True
         self._counts_forwards = False
         self._idle.discard(optimizer)
-        count = self._updates[id(optimizer)] = self._updates.get(id(optimizer), 0) + 1
+        count = self._updates[optimizer] = self._updates.get(optimizer, 0) + 1
         if count >= _MOST_UPDATES:
-            self._idle.update(each for each in self._optimizers if id(each) not in self._updates)
+            self._idle.update(each for each in self._optimizers if each not in self._updates)
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the parameters of all groups of an optimizer."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
 
 
 def close_for_own_hook(hook: Hook) -> None:

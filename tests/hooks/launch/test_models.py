@@ -189,10 +189,14 @@ def test_a_model_that_trains_in_eval_mode_is_saved_in_mode_train(finished: Calla
     assert finished().steps(modes.TRAIN) == [0, 1]
 
 
-def test_a_later_optimizer_of_the_model_is_counted(finished: Callable[[], Any]) -> None:
-    model = Net()
+@pytest.mark.parametrize("keeps_first", [False, True])
+def test_a_later_optimizer_of_the_model_takes_the_place_of_the_first(
+    finished: Callable[[], Any], keeps_first: bool
+) -> None:
+    model, kept = Net(), []
     for rate in (0.1, 0.01):
         optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        kept += [optimizer] if keeps_first else []
         for _ in range(2):
             mse_loss(model(data()), torch.zeros(8, 1)).backward()
             optimizer.step()
