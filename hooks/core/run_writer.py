@@ -91,6 +91,7 @@ class RunWriter:
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
         self._resumes_at: tuple[str, int] | None = None
+        self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
@@ -220,10 +221,10 @@ class RunWriter:
             progress = found.progress()
             # The workers of a job continue at the same step, which the first one has found.
             self.progress = progress if found.is_joined else self._rewound(progress)
+            self._goes_back = found.goes_back if found.is_joined else self._resumes_at is not None
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way.
-            goes_back = found.is_joined or self._resumes_at is not None
-            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive), goes_back=goes_back)
+            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive))
         except BaseException:
             lease.release()
             raise
@@ -305,6 +306,7 @@ class RunWriter:
             session=self.progress.session,
             first_global_step=self.progress.global_step,
             first_mode_steps=dict(self.progress.mode_steps),
+            goes_back=self._goes_back,
             environment=self.environment.values(),
         )
 

@@ -361,6 +361,8 @@ class WorkerInfo:
     first_global_step: Number = 0
     first_mode_steps: Mapping[str, Number] = field(default_factory=dict)
     """The steps at which the session began."""
+    goes_back: bool = False
+    """Whether the session began at a checkpoint, before the last steps of earlier sessions."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """What the worker runs with and where, as far as it is kept."""
     format: int = FORMAT

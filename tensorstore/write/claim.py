@@ -90,12 +90,10 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
         ) from exc
 
 
-def claim_again(
-    storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0, *, goes_back: bool = False
-) -> FirstFlush:
+def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
-    With `goes_back`, what was saved after the first step of the session is set aside.
+    If the session goes back, what was saved after its first step is set aside.
 
     Returns:
         The first flush. Its number leaves out `skipped` ones, which another process may be about to publish.
@@ -109,7 +107,7 @@ def claim_again(
     storage.remove(end_path(worker.worker))
     storage.remove(MARKED_END)
     storage.remove(STOP_FILE)
-    if goes_back:
+    if worker.goes_back:
         _set_aside_later_steps(storage, worker, skipped)
     first = next_flush(storage, worker.worker)
     return first._replace(number=first.number + skipped) if first.number else first
@@ -157,6 +155,8 @@ class Resumption:
         self.session = self._session()
         self.is_joined = False
         """Whether `progress` found the session's first steps in the claim of another worker."""
+        self.goes_back = False
+        """Whether that worker went back to a checkpoint."""
 
     def others(self) -> list[LeaseInfo]:
         """Return the leases that are alive and stand in the way: those of earlier sessions, and the worker's own."""
@@ -173,7 +173,7 @@ class Resumption:
         # Read after the steps: a worker of this session that has claimed by now may have published some of them.
         for worker, claim in _claims(self._storage):
             if claim.session == self.session and worker != self._worker:
-                self.is_joined = True
+                self.is_joined, self.goes_back = True, claim.goes_back
                 return Progress(self.session, claim.first_global_step, claim.first_mode_steps)
         return found
 

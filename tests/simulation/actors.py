@@ -171,6 +171,7 @@ class Reader:
         self._looks, self._pause_seconds, self._audits = looks, pause_seconds, audits
         self._trial: Trial | None = None
         self._disturbed_at = -1e9
+        self._had_ended = False
 
     def run(self) -> None:
         try:
@@ -184,12 +185,13 @@ class Reader:
     def look(self) -> None:
         """Read everything and compare, by a trial that stays open."""
         world, process = self._world, self._world.scheduler.process
-        faults, expected = process.faults, self._model.expected()
+        faults, expected = process.faults, self._model.expected(self._had_ended)
         recovered = world.scheduler.now - self._disturbed_at > _RECOVERY_SECONDS
         try:
             if self._trial is None:
                 self._trial = create_trial("run")
             seen, found = self._model.look(self._trial)
+            self._had_ended = seen.ended
             if recovered and faults == process.faults:
                 self._model.check_kept(seen, found, expected)
                 if self._audits:

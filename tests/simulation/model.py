@@ -15,6 +15,7 @@ from simulation.disk import WRITEBACK_SECONDS
 from simulation.world import World
 from tensortrial.errors import FileError, TensorTrialError
 from tensortrial.read.refreshing import no_refresh
+from tensortrial.read.run_reader import _ENDED_SECONDS
 from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 
@@ -106,9 +107,14 @@ class Model:
 
     # What readers see.
 
-    def expected(self) -> dict[Key, Saved]:
-        """Return what a reader must see that refreshes after this."""
-        return {key: saved for key, (_, saved) in {**self._seen_available, **self._published}.items()}
+    def expected(self, had_ended: bool = False) -> dict[Key, Saved]:
+        """Return what a reader must see that refreshes after this.
+
+        With `had_ended`, the job had ended when the reader refreshed last: then it refreshes once a second.
+        """
+        at = self._now() - (_ENDED_SECONDS if had_ended else 0)
+        known = {**self._seen_available, **self._published}
+        return {key: saved for key, (since, saved) in known.items() if since <= at}
 
     def look(self, trial: Trial) -> tuple[Seen, Mapping[Key, Saved]]:
         """Read all of a run, and check that nothing of it is wrong."""

@@ -146,7 +146,9 @@ class LaunchedModels:
         found = []
         if self._optimizers:
             own = {id(each) for each in module.parameters()}
-            found = [each for each in self._optimizers if any(id(parameter) in own for parameter in parameters_of(each))]
+            found = [
+                each for each in self._optimizers if any(id(parameter) in own for parameter in parameters_of(each))
+            ]
         return found
 
     def _adopt(self, module: torch.nn.Module) -> None:
@@ -174,7 +176,11 @@ class LaunchedModels:
     def _adopt_late(self, optimizer: torch.optim.Optimizer) -> None:
         """Use a new optimizer of a hooked model, and log one of another model."""
         known = {id(each) for model in self._models for each in model.parameters()}
-        if self._hook is not None and self._steps is not None and known & {id(each) for each in parameters_of(optimizer)}:
+        if (
+            self._hook is not None
+            and self._steps is not None
+            and known & {id(each) for each in parameters_of(optimizer)}
+        ):
             self._hook.register_optimizer(optimizer)
             self._steps.add_made_optimizer(optimizer)
         elif not self._warned:

@@ -282,6 +282,41 @@ def test_a_worker_that_is_not_in_the_resumed_job_is_set_aside_too(out: str, monk
     assert rows == [("run", 9)]
 
 
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_worker_sets_aside_what_it_had_saved_only_if_the_job_went_back(
+    out: str, monkeypatch: pytest.MonkeyPatch, goes_back: bool
+) -> None:
+    """The job's first worker resumes after step 2, and cannot see what the second one has saved after it."""
+
+    def begin(rank: int, resume: bool) -> Run:
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        run = Run(out, include_workers="all", flush_seconds=0, resume=resume)
+        if resume and goes_back:
+            run.resume_at(3)
+        return run
+
+    def save(run: Run, steps: range, value: float) -> None:
+        for step in steps:
+            run.log({"y": value}, step=step)
+
+    earlier = [begin(rank, resume=False) for rank in range(2)]
+    save(earlier[0], range(3), 1)
+    save(earlier[1], range(6), 1)
+    for run in earlier:
+        run.close()
+    index = Path(out, "index", "worker=worker_1")
+    hidden = index.rename(Path(out).parent / "hidden")
+    first = begin(0, resume=True)
+    save(first, range(3, 5), 2)
+    hidden.rename(index)
+    with begin(1, resume=True) as second:
+        save(second, range(6, 7), 2)
+    first.close()
+    rows = create_trial(out).sql("select global_step, scalar from tensors where worker = 'worker_1' order by 1")
+    assert rows.fetchall() == [*((step, 1.0) for step in range(3 if goes_back else 6)), (6, 2.0)]
+
+
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
 def test_a_folder_with_a_bad_file_stays_as_it_is(out: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     with Run(out, flush_seconds=0) as run:
