@@ -252,7 +252,8 @@ def test_a_resumed_training_continues_the_run_at_its_checkpoint(tmp_path: Path) 
     assert [step for step, _ in rows] == [2, 3, 4]
     assert rows[0][1] == trial.tensor("train_loss").value(2, mode=modes.TRAIN)
     ((step, before),) = trial.sql("select mode_step, scalar from superseded where name = 'train_loss'").fetchall()
-    assert step == 2 and before != rows[0][1]
+    assert step == 2
+    assert before != rows[0][1]
 
 
 def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> None:

@@ -186,7 +186,8 @@ def test_a_resumed_training_continues_the_run_at_its_checkpoint(made_trainer: Ma
     rows = trial.sql("select mode_step, value from scalars where name = 'loss' and mode_step > 2 order by saved_at")
     assert rows.fetchall() == [(3, losses[3]), (4, losses[4])]
     ((step, before),) = trial.sql("select mode_step, scalar from superseded where name = 'loss'").fetchall()
-    assert step == 3 and before != losses[3]
+    assert step == 3
+    assert before != losses[3]
 
 
 def test_a_resumed_training_finds_the_run_by_its_default_folder(made_trainer: MakeTrainer, tmp_path: Path) -> None:
