@@ -97,7 +97,7 @@ PACKAGES_MXNET := mxnet scikit-learn
 
 # The tools whose runs are imported, and libraries that own the training loop or its logs.
 VENV_TRACKERS := .venv-trackers
-PACKAGES_TRACKERS := alembic hydra-core mlflow-skinny nvdlfw-inspect pytorch-ignite 'ray[train]' scikit-learn sqlalchemy torch torchtitan trackio wandb
+PACKAGES_TRACKERS := aim alembic hydra-core mlflow-skinny nvdlfw-inspect pytorch-ignite 'ray[train]' scikit-learn sqlalchemy torch torchtitan trackio wandb
 
 # What `make packages` installs: everything but the store, whose editable installs share one tree of links in build/ and
 # so may not run next to tests.
@@ -117,7 +117,7 @@ packages: $(addprefix build/packages-,mxnet tf215 trackers fakesnow bqemulator h
 .PHONY: env-tf215 env-mxnet env-trackers
 env-tf215: build/env-tf215-links  ## Make .venv-tf215: TensorFlow 2.15, with Keras 2 and tf.estimator
 env-mxnet: build/env-mxnet-links  ## Make .venv-mxnet: MXNet 1.9
-env-trackers: build/env-trackers-links  ## Make .venv-trackers: MLflow, W&B, Trackio, Ignite, Ray, Hydra, torchtitan
+env-trackers: build/env-trackers-links  ## Make .venv-trackers: Aim, MLflow, W&B, Trackio, Ignite, Ray, Hydra, torchtitan
 
 build/env-tf215 build/env-mxnet build/env-trackers: build/env-%: pyproject.toml build/packages-%
 	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..config.collection import CollectionKeys
-from ..errors import UnsupportedValue
+from ..errors import ConfigurationError, UnsupportedValue
 from ..format.flush_range import FROM_START
 from ..format.record import Plan, Record, ScalarBatch, Step
 from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
@@ -28,6 +28,7 @@ from ..progress import progress_bar
 from ..storage.open import Storage
 from ..write.claim import claim, claim_again, published_steps
 from ..write.writer import Writer
+from .modes import MODES
 from .target import SOURCE, begun, writing
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Drawn(NamedTuple):
 
     name: str
     step: int
+    """The global step."""
     saved_at: int
     """Nanoseconds since 1970, UTC; 0 if unknown."""
     edges: list[float]
@@ -60,7 +62,7 @@ class Points:
     name: Integers
     """Index into `names`, shape (n,)."""
     step: Integers
-    """Shape (n,), none below 0."""
+    """The global step, shape (n,), none below 0."""
     value: npt.NDArray[np.float64]
     """Shape (n,)."""
     saved_at: Integers
@@ -68,6 +70,8 @@ class Points:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Other metadata of the run, as JSON values."""
     histograms: Sequence[Drawn] = ()
+    modes: Sequence[ModeKeys] = (ModeKeys.GLOBAL,)
+    """The modes that global steps count through: step s of `modes[i]` has the global step s * len(modes) + i."""
 
     def __len__(self) -> int:
         return len(self.step) + len(self.histograms)
@@ -122,10 +126,13 @@ def import_points(
     A run of the same `source` is continued with later steps. Earlier steps that it lacks are reported.
 
     Raises:
+        ConfigurationError: The earlier import counted the steps of other modes.
         RunExists: The target holds another run.
         UnsupportedValue: No tensor can have such a name.
     """
-    resumes = begun(target, source) is not None
+    earlier = begun(target, source)
+    resumes = earlier is not None
+    modes = _modes(points, earlier, target)
     published = np.array([step.global_step for step in published_steps(target, WORKER)] if resumes else [], np.int64)
     done = int(published.max(initial=-1))
     if late := len(np.setdiff1d(points.step[points.step <= done], published)):
@@ -140,7 +147,7 @@ def import_points(
         created_at=_began_at(points).isoformat(),
         framework=framework,
         versions={"tensortrial": __version__},
-        metadata={**points.metadata, SOURCE: source},
+        metadata={**points.metadata, SOURCE: source, **modes},
     )
     worker = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
     first_flush = claim_again(target, run, worker) if resumes else FROM_START
@@ -148,6 +155,19 @@ def import_points(
         claim(target, run, worker)
     _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)
     return target.url
+
+
+def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str, list[str]]:
+    """Return what the metadata of a run says about its modes: nothing, if there is only GLOBAL."""
+    names = [mode.name for mode in points.modes]
+    if names == [ModeKeys.GLOBAL.name]:
+        return {}
+    if earlier is not None and (began := earlier.metadata.get(MODES, [ModeKeys.GLOBAL.name])) != names:
+        raise ConfigurationError(
+            f"{target.url} was imported when the source had steps of {', '.join(map(str, began))}, and it now has some "
+            f"of {', '.join(names)}, which its global steps do not count: choose another target"
+        )
+    return {MODES: names}
 
 
 def _plan(name: str) -> Plan:
@@ -176,7 +196,8 @@ def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool
         progress_bar(len(points), progress, "import", "number") as advance,
     ):
         for step, records in _steps(points, plans, now):
-            writer.put(Step(ModeKeys.GLOBAL, step, step), records, closes=True)
+            mode_step, mode = divmod(step, len(points.modes))
+            writer.put(Step(points.modes[mode], mode_step, step), records, closes=True)
             advance(sum(len(record.plans) if isinstance(record, ScalarBatch) else 1 for record in records))
         writer.close()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..mode import ModeKeys
 from .documents import clean
 from .histograms import edges_and_counts
 from .metrics import Drawn, Points, Report
@@ -25,10 +26,11 @@ class PointList:
     Args:
         path: Where they come from, for messages.
         report: Receives a sentence about each kind of thing that is left out.
+        modes: The modes of its steps.
     """
 
-    def __init__(self, path: str, report: Report) -> None:
-        self._path, self._report = path, report
+    def __init__(self, path: str, report: Report, modes: Sequence[ModeKeys] = (ModeKeys.GLOBAL,)) -> None:
+        self._path, self._report, self._modes = path, report, tuple(modes)
         self._names: dict[str, int | None] = {}
         self._usable = 0
         self._name, self._step, self._saved_at = array("q"), array("q"), array("q")
@@ -37,7 +39,7 @@ class PointList:
         self._others = Counter[str]()
         self._stepless = Counter[str]()
 
-    def add(self, name: str, step: Any, value: Any, saved_at: int = 0) -> None:
+    def add(self, name: str, step: Any, value: Any, saved_at: int = 0, mode: ModeKeys | None = None) -> None:
         """Add a value.
 
         Args:
@@ -45,6 +47,7 @@ class PointList:
             step: Its step, which must be a whole number from 0 to 1e12.
             value: A number. Anything else is left out and reported.
             saved_at: Nanoseconds since 1970, UTC; 0 if unknown.
+            mode: The mode of the step. By default it is the first.
         """
         number = _number(value)
         if number is None:
@@ -53,11 +56,11 @@ class PointList:
         index = self._index(name)
         if index is None:
             return
-        if not _is_step(step):
+        if not self._is_step(step):
             self._stepless[str(step)[:40]] += 1
             return
         self._name.append(index)
-        self._step.append(int(step))
+        self._step.append(self._global_step(step, mode))
         self._value.append(number)
         self._saved_at.append(saved_at)
 
@@ -69,9 +72,21 @@ class PointList:
             if name in ignored:
                 continue
             if isinstance(value, Mapping):
-                self._add_drawn(name, step, value, saved_at)
+                self.add_histogram(name, step, value, saved_at)
             else:
                 self.add(name, step, value, saved_at)
+
+    def add_histogram(
+        self, name: str, step: Any, value: Mapping[str, Any], saved_at: int = 0, mode: ModeKeys | None = None
+    ) -> None:
+        """Add a histogram, as a mapping with its type, edges and counts. Anything else is left out and reported."""
+        counted = edges_and_counts(value) if value.get("_type") in _HISTOGRAMS else None
+        if counted is None or not name or clean(name) != name:
+            self._others[name] += 1
+        elif not self._is_step(step):
+            self._stepless[str(step)[:40]] += 1
+        else:
+            self._drawn.append(Drawn(name, self._global_step(step, mode), saved_at, *counted))
 
     def points(self, metadata: Mapping[str, Any]) -> Points:
         """Return the points with the metadata of their run, and report what was left out."""
@@ -85,10 +100,18 @@ class PointList:
             np.array(self._saved_at, np.int64),
             clean(metadata),
             self._drawn,
+            self._modes,
         )
         if superseded := _superseded(points):
             self._report(f"{self._path}: {superseded} numbers, because later ones have the same name and step")
         return points
+
+    def _global_step(self, step: float, mode: ModeKeys | None) -> int:
+        return int(step) * len(self._modes) + (0 if mode is None else self._modes.index(mode))
+
+    def _is_step(self, step: Any) -> bool:
+        whole = isinstance(step, int | float) and math.isfinite(step) and step == int(step)
+        return whole and 0 <= step < _STEPS_END // len(self._modes)
 
     def _index(self, name: str) -> int | None:
         if name not in self._names:
@@ -98,15 +121,6 @@ class PointList:
             self._names[name] = self._usable if usable else None
             self._usable += usable
         return self._names[name]
-
-    def _add_drawn(self, name: str, step: Any, value: Mapping[str, Any], saved_at: int) -> None:
-        counted = edges_and_counts(value) if value.get("_type") in _HISTOGRAMS else None
-        if counted is None or not name or clean(name) != name:
-            self._others[name] += 1
-        elif not _is_step(step):
-            self._stepless[str(step)[:40]] += 1
-        else:
-            self._drawn.append(Drawn(name, int(step), saved_at, *counted))
 
     def _report_left_out(self) -> None:
         if self._others:
@@ -136,10 +150,6 @@ def _number(value: Any) -> float | None:
         except OverflowError:
             return math.inf if value > 0 else -math.inf
     return None
-
-
-def _is_step(step: Any) -> bool:
-    return isinstance(step, int | float) and math.isfinite(step) and step == int(step) and 0 <= step < _STEPS_END
 
 
 def _superseded(points: Points) -> int:

@@ -113,6 +113,25 @@ def import_mlflow(
     _import_runs(import_runs, source, target, metadata, storage_options, **options)
 
 
+@imports.command("aim")
+@click.argument("source")
+@click.argument("target")
+@_metadata
+@_progress
+@storage_option
+def import_aim(
+    source: str, target: str, metadata: tuple[str, ...], storage_options: tuple[str, ...], progress: bool
+) -> None:
+    """Import the runs of Aim.
+
+    SOURCE is the folder .aim, or the folder that holds it. TARGET is the folder for the new runs, which go to
+    EXPERIMENT/HASH.
+    """
+    from ...importers.aim import import_runs
+
+    _import_runs(import_runs, source, target, metadata, storage_options, progress=progress)
+
+
 @imports.command("trackio")
 @click.argument("source")
 @click.argument("target")

@@ -10,17 +10,10 @@ from typing import Any
 from ...errors import RunNotFound
 from ...mode import ModeKeys
 from ...storage.open import Storage, open_storage
+from ..modes import MODE_OF_WORD, PREFERENCE
 
 _MARK = "tfevents"
 _DEPTH = 8
-# The first folder of a mode keeps its tags as they are.
-_MODES = {
-    **dict.fromkeys(("train", "training"), ModeKeys.TRAIN),
-    **dict.fromkeys(("validation", "val", "valid", "eval", "evaluation", "test", "testing"), ModeKeys.EVAL),
-    **dict.fromkeys(("predict", "prediction", "inference"), ModeKeys.PREDICT),
-    "global": ModeKeys.GLOBAL,
-}
-_PREFERENCE = list(_MODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +77,17 @@ def _runs(files: Mapping[str, list[str]]) -> list[EventRun]:
     of_modes: dict[str, dict[str, str]] = {}
     for folder in files:
         above, _, name = folder.rpartition("/")
-        if name.lower() in _MODES:
+        if name.lower() in MODE_OF_WORD:
             of_modes.setdefault(above, {})[name] = folder
-    own = [folder for folder in files if folder.rpartition("/")[2].lower() not in _MODES]
+    own = [folder for folder in files if folder.rpartition("/")[2].lower() not in MODE_OF_WORD]
     runs = []
     for name in sorted({*of_modes, *own}):
         run = EventRun(name)
         if name in own:
             run.folders.append(EventFolder(ModeKeys.TRAIN if name in of_modes else ModeKeys.GLOBAL, "", files[name]))
         below = of_modes.get(name, {})
-        for each in sorted(below, key=lambda each: _PREFERENCE.index(each.lower())):
-            mode = _MODES[each.lower()]
+        for each in sorted(below, key=lambda each: PREFERENCE.index(each.lower())):
+            mode = MODE_OF_WORD[each.lower()]
             prefix = f"{each}/" if mode in run.modes else ""
             run.folders.append(EventFolder(mode, prefix, files[below[each]]))
         runs.append(run)

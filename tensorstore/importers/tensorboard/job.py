@@ -28,6 +28,7 @@ from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, published_steps
 from ...write.writer import Writer
 from ..metrics import Report, log
+from ..modes import MODES
 from ..tables import url_below
 from ..target import SOURCE, begun, writing
 from .columns import Columns, EventReader
@@ -37,7 +38,6 @@ from .values import Kind, histogram_of, tensor_of
 FLUSH_SECONDS = 10.0
 """The most work that is lost when an import is killed."""
 _WORKER = "worker_0"
-_MODES = "modes"
 _BATCH = 20_000
 """How many values go to the writer at once."""
 _BATCH_LOCATIONS = 2_000
@@ -203,7 +203,7 @@ class _Import:
                 **self._reader.hyperparameters,
                 **metadata,
                 SOURCE: source,
-                _MODES: [mode.name for mode in self._modes],
+                MODES: [mode.name for mode in self._modes],
             },
         )
         names = self._reader.names
@@ -286,7 +286,7 @@ def _modes(run: EventRun, earlier: RunInfo | None, target: Storage) -> list[Mode
     """Return the modes that global steps count through: always those with which the import began."""
     if earlier is None:
         return run.modes
-    began = [ModeKeys.parse(name) for name in earlier.metadata.get(_MODES, [])]
+    began = [ModeKeys.parse(name) for name in earlier.metadata.get(MODES, [])]
     new = [mode.name for mode in run.modes if mode not in began]
     if new:
         raise ConfigurationError(
