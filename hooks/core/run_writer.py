@@ -218,6 +218,7 @@ class RunWriter:
         lease.take([each for each in found.leases if each.session < found.session])
         try:
             wait_until_stopped(self._storage, alive)
+            found.wait_for_opener(lease.info)
             progress = found.progress()
             # The workers of a job continue at the same step, which the first one has found.
             self.progress = progress if found.is_joined else self._rewound(progress)

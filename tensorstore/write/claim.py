@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ from .lease import LeaseInfo, Observer, read_leases
 from .supersession import set_aside_after
 
 logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,20 @@ class Resumption:
         earlier = [lease for lease in self.leases if lease.session < self.session or lease.worker == self._worker]
         return self._observer.alive(earlier)
 
+    def wait_for_opener(self, own: LeaseInfo) -> None:
+        """Wait until the workers that joined the session before this one have claimed it, for the length of a lease.
+
+        The one that opened it may wait for a process that it takes over, and that still publishes: the first step of
+        the session comes after that.
+        """
+        deadline = time.monotonic() + own.seconds
+        while time.monotonic() < deadline:
+            claimed = {worker for worker, claim in _claims(self._storage) if claim.session >= self.session}
+            before = [lease for lease in read_leases(self._storage) if _is_before(lease, own)]
+            if claimed or not self._observer.alive(before):
+                return
+            time.sleep(_POLL_SECONDS)
+
     def progress(self) -> Progress:
         """Return the steps at which the session begins.
 
@@ -197,6 +214,10 @@ class Resumption:
         # is of an earlier one, and so is one that was killed.
         finished = all(lease.released_at is not None for lease in leases)
         return finished and member.session > 0 and not self._follows
+
+
+def _is_before(lease: LeaseInfo, own: LeaseInfo) -> bool:
+    return lease.session == own.session and (lease.started_at, lease.worker) < (own.started_at, own.worker)
 
 
 def _after_last_published(storage: Storage, session: int, claims: Mapping[str, WorkerInfo]) -> Progress:

@@ -12,13 +12,14 @@ from simulation.model import Array, Model, Saved
 from simulation.scheduler import Killed
 from simulation.world import World
 from tensortrial import errors
-from tensortrial.errors import TensorTrialError, UnavailableError
+from tensortrial.errors import RunInUse, TensorTrialError, UnavailableError
 from tensortrial.hooks.core.base_hook import BaseHook, guarded
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process import shutdown
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.maintenance.compaction import compact
+from tensortrial.maintenance.repair import repair
 from tensortrial.mode import ModeKeys
 from tensortrial.read.opening import create_trial
 from tensortrial.read.trial import Trial
@@ -51,6 +52,8 @@ class Training:
     steps: int = 3
     resume: bool = False
     force: bool = False
+    resume_at: int | None = None
+    """The step of a checkpoint, in the first mode, to which a resumed job goes back."""
     flush_seconds: float | None = None
     codec: str = "none"
     durable: bool = False
@@ -75,6 +78,7 @@ class Worker:
             return
         self._world.scheduler.process.at_end.append(lambda: shutdown.closed(hook.recorder))
         try:
+            self._go_back(hook)
             self._train(hook)
         except Exception as exc:
             raise Raised(f"a call of the hook raised {exc!r}") from exc
@@ -110,6 +114,13 @@ class Worker:
                 return hook
         return None
 
+    def _go_back(self, hook: Hook) -> None:
+        step, modes = self._training.resume_at, self._training.modes
+        if step is not None and hook.recorder._run.resumes:
+            if modes:
+                hook.set_mode(modes[0])
+            hook.resume_at(step)
+
     def _train(self, hook: Hook) -> None:
         training, sleep = self._training, self._world.scheduler.sleep
         for number in range(training.steps):
@@ -131,6 +142,9 @@ class Worker:
     def _publish(self, hook: Hook, closed: list[Saved]) -> None:
         if hook.recorder.active:
             self._model.published(closed)
+            claimed = hook.recorder._run._claimed
+            if claimed is not None and not self._world.scheduler.process.faults:
+                self._model.has_claimed(claimed)
 
     def _step(self, hook: Hook) -> None:
         saved = None
@@ -187,6 +201,7 @@ class Reader:
         world, process = self._world, self._world.scheduler.process
         faults, expected = process.faults, self._model.expected(self._had_ended)
         recovered = world.scheduler.now - self._disturbed_at > _RECOVERY_SECONDS
+        aside = self._model.set_aside(self._had_ended)
         try:
             if self._trial is None:
                 self._trial = create_trial("run")
@@ -194,6 +209,7 @@ class Reader:
             self._had_ended = seen.ended
             if recovered and faults == process.faults:
                 self._model.check_kept(seen, found, expected)
+                self._model.check_set_aside(found, aside)
                 if self._audits:
                     self._model.check_rows(self._trial, seen)
                     self._model.check_ends(seen)
@@ -233,6 +249,24 @@ def compactor(world: World, model: Model, grace: float, times: int, pause_second
             except (TensorTrialError, FileNotFoundError) as exc:
                 has_run = bool(model.expected())
                 check_error(exc, world, model, faults == process.faults, has_run=has_run)
+
+    return run
+
+
+def repairer(world: World, model: Model, grace: float, pause_seconds: float = 0.0) -> Callable[[], None]:
+    """Return what a process does that repairs the run."""
+
+    def run() -> None:
+        world.scheduler.sleep(pause_seconds)
+        process = world.scheduler.process
+        faults = process.faults
+        try:
+            repair("run", grace=grace)
+        except RunInUse:
+            pass
+        except (TensorTrialError, FileNotFoundError) as exc:
+            has_run = bool(model.expected())
+            check_error(exc, world, model, faults == process.faults, has_run=has_run)
 
     return run
 

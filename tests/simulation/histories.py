@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias
 
-from simulation.actors import Reader, Training, Worker, compactor, marker
+from simulation.actors import Reader, Training, Worker, compactor, marker, repairer
 from simulation.faults import FaultAt, NoFaults, Plan, RandomFaults, faults_at
 from simulation.model import Model
 from simulation.scheduler import Process
@@ -65,6 +65,9 @@ class Operator:
     def compactor(self, grace: float, times: int = 1, pause_seconds: float = 0.0) -> Process:
         return self._start("compactor", compactor(self.world, self.model, grace, times, pause_seconds))
 
+    def repairer(self, grace: float, pause_seconds: float = 0.0) -> Process:
+        return self._start("repairer", repairer(self.world, self.model, grace, pause_seconds))
+
     def marker(self, worker: str | None) -> Process:
         return self._start("marker", marker(self.world, self.model, worker))
 
@@ -88,6 +91,7 @@ class Operator:
         self.world.plan = NoFaults()
         self.check()
         self.wait_for(self.compactor(grace=0.0))
+        self.wait_for(self.repairer(grace=0.0))
         again = Training(steps=2, size=size, resume=True, flush_every=1)
         self.wait_for(*[self.worker(replace(again, rank=rank)) for rank in range(size)])
         self.check()
@@ -161,17 +165,20 @@ KINDS = ("crash", "error", "cut", "slow", "old")
 
 
 def long(operator: Operator) -> None:
-    """Some sessions of some workers, which may overlap and end in any way, with readers and compactions meanwhile."""
+    """Some sessions of some workers, which overlap, go back and end in any way; readers, compactions, repairs."""
     rng, world = operator.rng(), operator.world
     size = rng.choice([1, 1, 1, 2, 3])
     durable = operator.model.durable = rng.random() < 0.5
     background = [operator.reader(rng.randint(2, 4), rng.choice([0.5, 5.0, 60.0])) for _ in range(rng.randint(1, 2))]
     if rng.random() < 0.6:
         background.append(operator.compactor(rng.choice([0.0, 5.0, 60.0]), rng.randint(1, 3), rng.choice([0.5, 20.0])))
+    if rng.random() < 0.3:
+        background.append(operator.repairer(rng.choice([200.0, 3600.0]), rng.choice([0.5, 20.0, 200.0])))
     jobs: list[Process] = []
     for session in range(rng.randint(1, 3)):
         modes = tuple(rng.choices([ModeKeys.TRAIN, ModeKeys.EVAL], k=rng.randint(0, 3)))
-        same = Training(size=size, resume=session > 0, modes=modes, durable=durable)
+        back = rng.randint(0, 6) if session and rng.random() < 0.3 else None
+        same = Training(size=size, resume=session > 0, resume_at=back, modes=modes, durable=durable)
         job = [operator.worker(_training(rng, replace(same, rank=rank))) for rank in range(size)]
         jobs += job
         if rng.random() < 0.7:

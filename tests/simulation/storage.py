@@ -90,6 +90,8 @@ class SimulatedStorage(Storage):
         self._disk.put(path, data, self._durable)
 
     def replace(self, path: str, data: bytes | memoryview) -> None:
+        if path.startswith("collections/"):
+            self._world.on_claim(bytes(data))
         self._call("replace", path, "write", lambda: self._disk.put(check_path(path), bytes(data), self._durable))
 
     def remove(self, path: str) -> None:

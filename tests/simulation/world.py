@@ -20,7 +20,7 @@ from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.format import chunk_merge, index_writer
 from tensortrial.hooks.core import recorder, run_writer
 from tensortrial.hooks.core.process import stop_request
-from tensortrial.maintenance import compaction
+from tensortrial.maintenance import compaction, repair
 from tensortrial.read import opening, run_file, run_reader, trial, waiting
 from tensortrial.read.catalogue import catalogue
 from tensortrial.read.steps import late_worker, workers
@@ -28,7 +28,7 @@ from tensortrial.storage import flush_registry
 from tensortrial.write import claim, close_compaction, lease, writer
 from tensortrial.write.process import Process as ProcessIdentity
 
-_OPENED = (run_writer, opening, compaction)
+_OPENED = (run_writer, opening, compaction, repair)
 _THREADED = (writer, lease)
 _TIMED = (
     *(writer, lease, recorder, stop_request, run_reader, catalogue, trial, waiting, compaction, index_writer),
@@ -36,6 +36,8 @@ _TIMED = (
     workers,
     late_worker,
     run_writer,
+    repair,
+    claim,
 )
 _BOOT = "simulated boot"
 
@@ -56,6 +58,8 @@ class World:
         """How many calls had each kind of fault."""
         self.on_cut: Callable[[], None] = lambda: None
         """Called when the power is cut."""
+        self.on_claim: Callable[[bytes], None] = lambda data: None
+        """Called with each claim that a process is about to publish."""
         self.log: list[str] = []
         """The last calls, for messages."""
         self._knobs = knobs
