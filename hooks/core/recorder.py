@@ -77,6 +77,7 @@ class Recorder(StepRecorder):
         *,
         owned: bool = False,
         statistics: Mapping[str, float] | None = None,
+        by_axis: Mapping[int, Mapping[str, Array]] | None = None,
         dtype: str | None = None,
         shape: tuple[int, ...] | None = None,
         ready: Callable[[], object] | None = None,
@@ -90,6 +91,7 @@ class Recorder(StepRecorder):
             value: The tensor. It is ignored where there are `statistics` and the plan needs no raw value.
             owned: Nobody else writes to `value`, so it need not be copied.
             statistics: Those of the plan, if the hook computed them on the tensor's own device.
+            by_axis: With `statistics`, those for each index along an axis.
             dtype: With `statistics`, the tensor's dtype.
             shape: With `statistics`, the tensor's shape.
             ready: Waits until value and statistics have arrived from a device. The writer's thread calls it.
@@ -114,7 +116,8 @@ class Recorder(StepRecorder):
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept, owner = self._pool.acquire(value), self._pool
-        self._add(Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner), kept.nbytes, step)
+        record = Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner, by_axis=by_axis)
+        self._add(record, kept.nbytes, step)
 
     def record_later(
         self,

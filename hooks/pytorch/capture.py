@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..core.recorder import Recorder
 from ..core.steps.counters import OccurrenceCounter
 from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import BufferPool
-from .device import Batch, Ready, copy_later
+from .device import Batch, Measured, Ready, copy_later
 
 _NOTHING = np.empty(0)
 
@@ -132,21 +132,27 @@ class Capture:
             self.recorder.record(plan, value, owned=True, ready=ready)
             return
         # A few numbers are sent to the host instead of the whole tensor.
-        statistics, ready = self._take_statistics(plan, tensor)
+        (statistics, by_axis), ready = self._measure(plan, tensor)
         if plan.raw or plan.histogram:
             value, copied = copy_later(tensor)
             both = ready if copied is None else _in_turn(copied, ready)
-            self.recorder.record(plan, value, owned=True, statistics=statistics, ready=both)
-        else:
-            dtype, shape = host_dtype(tensor), tuple(tensor.shape)
-            self.recorder.record(
-                plan, _NOTHING, owned=True, statistics=statistics, dtype=dtype, shape=shape, ready=ready
-            )
+            self.recorder.record(plan, value, owned=True, statistics=statistics, by_axis=by_axis, ready=both)
+            return
+        self.recorder.record(
+            plan,
+            _NOTHING,
+            owned=True,
+            statistics=statistics,
+            by_axis=by_axis,
+            dtype=host_dtype(tensor),
+            shape=tuple(tensor.shape),
+            ready=ready,
+        )
 
     def _is_host(self, tensor: torch.Tensor) -> bool:
         return tensor.is_cpu
 
-    def _take_statistics(self, plan: Plan, tensor: torch.Tensor) -> tuple[Mapping[str, float], Ready]:
+    def _measure(self, plan: Plan, tensor: torch.Tensor) -> tuple[Measured, Ready]:
         batch = self._batches.get(tensor.device)
         found = None if batch is None else batch.add(plan, tensor)
         if batch is None or found is None:

@@ -9,16 +9,19 @@ for each raw value.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan
+from tensortrial.statistics.by_axis import axis_within
 
 from .arrays import as_numpy, host_copy
-from .statistics import device_statistics
+from .statistics import device_statistics, device_statistics_by_axis
 
 Ready = Callable[[], object]
 _cuda: Any = torch.cuda
@@ -28,29 +31,38 @@ _cuda: Any = torch.cuda
 _BATCH_BYTES = 64 << 20
 
 
+class Measured(NamedTuple):
+    """The statistics of a tensor, which may still be on their way from a device."""
+
+    statistics: dict[str, float]
+    by_axis: dict[int, dict[str, Array]]
+    """For each index along an axis of the plan, if the tensor has that axis."""
+
+
 class Batch:
     """Statistics of tensors on one device, which arrive all together, in one copy.
 
-    `add` returns a mapping that is empty until `ready` was called, which any thread may do. The training's thread calls
+    `add` returns mappings that are empty until `ready` was called, which any thread may do. The training's thread calls
     `send` at the end of a step; nothing can be added after that.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._staged: list[tuple[torch.Tensor, Plan, dict[str, float]]] = []
+        self._staged: list[tuple[torch.Tensor, Plan, Measured]] = []
         self._staged_bytes = 0
         self._results: list[torch.Tensor] = []
-        self._found: list[tuple[Plan, dict[str, float]]] = []
+        self._found: list[tuple[int, Callable[[Array], None]]] = []
+        """For each of the results, in their order, how many numbers it has and what takes them."""
         self._arriving: tuple[torch.Tensor, Ready] | None = None
         self._stream: Any = None
 
-    def add(self, plan: Plan, tensor: torch.Tensor) -> dict[str, float] | None:
+    def add(self, plan: Plan, tensor: torch.Tensor) -> Measured | None:
         """Queue a copy of a dense tensor, of which the plan's statistics will be computed.
 
         Returns:
-            A mapping for the statistics, by name; None if the batch was sent already.
+            Mappings for the statistics, by name; None if the batch was sent already.
         """
-        found: dict[str, float] = {}
+        found = Measured({}, {})
         with self._lock:
             if self._arriving is not None:
                 return None
@@ -73,9 +85,10 @@ class Batch:
             # The writer may need some of them while the step still runs; and at exit, the last batch was not sent.
             host, wait = self._send()
             wait()
-            values = iter(host.tolist())
-            for plan, found in self._found:
-                found.update((name, next(values)) for name in plan.statistics)
+            values, begin = host.numpy(), 0
+            for size, take in self._found:
+                take(values[begin : begin + size])
+                begin += size
             self._found.clear()
 
     def _send(self) -> tuple[torch.Tensor, Ready]:
@@ -87,14 +100,25 @@ class Batch:
         return self._arriving
 
     def _reduce(self) -> None:
-        by_names: dict[tuple[str, ...], list[tuple[torch.Tensor, Plan, dict[str, float]]]] = {}
-        for each in self._staged:
-            by_names.setdefault(each[1].statistics, []).append(each)
+        by_names: dict[tuple[str, ...], list[tuple[torch.Tensor, Measured]]] = {}
+        for tensor, plan, found in self._staged:
+            by_names.setdefault(plan.statistics, []).append((tensor, found))
         with torch.cuda.stream(self._stream):  # does nothing for None
             for names, members in by_names.items():
-                self._results.append(device_statistics([tensor for tensor, _, _ in members], names).flatten())
-                self._found += [(plan, found) for _, plan, found in members]
+                self._results.append(device_statistics([tensor for tensor, _ in members], names).flatten())
+                self._found += [(len(names), partial(_take, found, names)) for _, found in members]
+            for tensor, plan, found in self._staged:
+                self._reduce_by_axis(tensor, plan, found)
         self._staged, self._staged_bytes = [], 0
+
+    def _reduce_by_axis(self, tensor: torch.Tensor, plan: Plan, found: Measured) -> None:
+        for axis, names in plan.by_axis:
+            if axis_within(axis, tensor.shape) is None:
+                continue
+            arrays = found.by_axis.setdefault(axis, {})
+            for name, values in device_statistics_by_axis(tensor, names, axis).items():
+                self._results.append(values)
+                self._found.append((len(values), partial(_take_array, arrays, name)))
 
     def _go_on_in(self, stream: Any) -> None:
         """Continue in another stream, after what is queued in the last one.
@@ -106,6 +130,14 @@ class Batch:
             for tensor in [*self._results, *(tensor for tensor, _, _ in self._staged)]:
                 tensor.record_stream(stream)
         self._stream = stream
+
+
+def _take(found: Measured, names: Sequence[str], values: Array) -> None:
+    found.statistics.update(zip(names, values.tolist(), strict=True))
+
+
+def _take_array(arrays: dict[str, Array], name: str, values: Array) -> None:
+    arrays[name] = values.astype(np.float64)
 
 
 def copy_later(tensor: torch.Tensor) -> tuple[Array, Ready | None]:

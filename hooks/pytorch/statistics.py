@@ -32,7 +32,7 @@ from tensortrial.statistics.definitions import (
 )
 from tensortrial.statistics.limits import NO_LIMITS, Limits
 
-__all__ = ["device_statistics"]
+__all__ = ["device_statistics", "device_statistics_by_axis"]
 
 Tensor: TypeAlias = torch.Tensor
 Sums: TypeAlias = dict[str, Tensor]
@@ -75,6 +75,33 @@ def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor
     return torch.stack([row for row in rows if row is not None])
 
 
+@torch.no_grad()
+def device_statistics_by_axis(tensor: Tensor, names: Iterable[str], axis: int) -> dict[str, Tensor]:
+    """Return statistics for each index along an axis, by canonical name: each of shape (tensor.shape[axis],).
+
+    Those that the dtype does not define are left out. The dtype of the results is that of `device_statistics`.
+
+    Args:
+        tensor: Dense, with this axis.
+        names: Statistics, as `parse_statistic` takes them.
+        axis: Negative ones count from the last axis.
+
+    Raises:
+        ConfigurationError: A name is that of no statistic.
+    """
+    columns = [name for name in dict.fromkeys(map(parse_statistic, names)) if name in _defined(tensor.dtype)]
+    if not columns:
+        return {}
+    slices = tensor.movedim(axis, 0)
+    wide = torch.float32 if tensor.device.type == "mps" else torch.float64
+    if tensor.numel() == 0:
+        empty = torch.full((len(slices),), math.nan, dtype=wide, device=tensor.device)
+        return {name: torch.zeros_like(empty) if name in COUNTS else empty for name in columns}
+    size = max(1, _CHUNK * len(slices) // tensor.numel())
+    parts = [_real_or_complex(part.reshape(len(part), -1), columns, wide) for part in torch.split(slices, size)]
+    return {name: torch.cat([part[name] for part in parts]) for name in columns}
+
+
 def _groups(tensors: Sequence[Tensor]) -> list[list[int]]:
     """Return the positions of the tensors that can be stacked: of one size and dtype, and not too much at once."""
     groups: list[list[int]] = []
@@ -99,7 +126,7 @@ def _of_group(tensors: list[Tensor], columns: list[str]) -> Tensor:
     if first.numel() == 0:
         found = {name: torch.zeros_like(undefined) for name in COUNTS if name in defined}
     elif wanted := [column for column in columns if column in defined]:
-        found = _real_or_complex([_flat(tensor) for tensor in tensors], wanted, wide)
+        found = _real_or_complex(_stack([_flat(tensor) for tensor in tensors]), wanted, wide)
     if not columns:
         return undefined.new_empty((len(tensors), 0))
     return torch.stack([found.get(column, undefined) for column in columns], dim=1)
@@ -140,15 +167,15 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.permute(order).reshape(-1)
 
 
-def _real_or_complex(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums:
-    """Return the named statistics, each of shape (len(flats),), of one-dimensional tensors of one size and dtype."""
-    if not flats[0].dtype.is_complex:
-        return _of_real(flats, columns, wide)
-    values = _stack(flats).to(torch.complex64 if wide == torch.float32 else torch.complex128)
+def _real_or_complex(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
+    """Return the named statistics of each row of a matrix, each of shape (len(rows),)."""
+    if not rows.dtype.is_complex:
+        return _of_real(rows, columns, wide)
+    values = rows.to(torch.complex64 if wide == torch.float32 else torch.complex128)
     nan = torch.isnan(values)
     magnitudes = values.abs().masked_fill(nan, math.nan)
     simple = [name for name in columns if name not in ("std", "variance")]
-    found = _of_real(list(magnitudes.unbind(0)), [name.removeprefix("abs_") for name in simple], wide)
+    found = _of_real(magnitudes, [name.removeprefix("abs_") for name in simple], wide)
     result = {name: found[name.removeprefix("abs_")] for name in simple}
     if len(simple) < len(columns):
         distances = (values - values.mean(dim=1, keepdim=True)).abs()
@@ -163,20 +190,20 @@ def _stack(flats: list[Tensor]) -> Tensor:
     return torch.stack(flats) if len(flats) > 1 else flats[0].unsqueeze(0)
 
 
-def _of_real(flats: list[Tensor], columns: list[str], wide: torch.dtype) -> Sums:
+def _of_real(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
     needs = {sum_ for quantity in quantities_of(columns) for sum_ in _MADE_FROM.get(quantity, (quantity,))}
-    count = flats[0].numel()
-    limits = _limits_of(flats[0].dtype)
+    count = rows.shape[1]
+    limits = _limits_of(rows.dtype)
     if count <= _CHUNK:
-        sums = _sums(_stack(flats).to(wide), needs, limits)
-    else:  # such a tensor is alone in its group
-        parts = torch.split(flats[0], _CHUNK)
-        found = [_sums(part.unsqueeze(0).to(wide), needs, limits) for part in parts]
+        sums = _sums(rows.to(wide), needs, limits)
+    else:  # such a row is alone
+        parts = torch.split(rows, _CHUNK, dim=1)
+        found = [_sums(part.to(wide), needs, limits) for part in parts]
         sums = _merge(found, [part.numel() for part in parts])
     if "median" in needs:
-        sums["median"] = _median(_sortable(_stack(flats)), wide)
+        sums["median"] = _median(_sortable(rows), wide)
     if "abs_median" in needs:
-        sums["abs_median"] = _median(_absolute(_sortable(_stack(flats))), wide)
+        sums["abs_median"] = _median(_absolute(_sortable(rows)), wide)
     quantities = _Quantities(sums, count)
     return {column: FORMULAS[column](quantities) for column in columns}
 

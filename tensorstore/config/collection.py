@@ -40,6 +40,7 @@ class CollectionKeys:
     TREES = "trees"
     UPDATES = "updates"
     HEALTH = "health"
+    BY_AXIS = "by_axis"
 
 
 class Changes:

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
+from ..statistics.by_axis import parse_axis
 from ..statistics.definitions import STATISTICS, parse_statistic
 
 _NORMS = ("l1", "l2")
+_LATER = ("digest", "axis")
+"""Those that are left out of documents where they are not set."""
 
 
 class ReductionConfig:
@@ -28,12 +31,15 @@ class ReductionConfig:
         save_shape: With no statistics, save the shape and no raw value. The shape is saved in any case.
         digest: Save the digest of the value, 64 bits by which values are compared without saving them. With every raw
             value but a single number it is saved in any case.
+        axis: Save the statistics also for each index along this axis, as those of each channel or head: each as a small
+            tensor, which `reduction_value(step, name, axis=axis)` returns. Negative ones count from the last axis.
 
     Raises:
-        ConfigurationError: A name is unknown; the message has the nearest known one.
+        ConfigurationError: A name is unknown; the message has the nearest known one. Or `axis` is no integer, or is
+            passed without statistics.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each kind of statistics, and for each form next to them
         self,
         reductions: Iterable[str] | str | None = None,
         abs_reductions: Iterable[str] | str | None = None,
@@ -42,6 +48,7 @@ class ReductionConfig:
         save_raw_tensor: bool | str = False,
         save_shape: bool | str = False,
         digest: bool | str = False,
+        axis: int | str | None = None,
     ) -> None:
         self.reductions = [parse_statistic(name) for name in names(reductions)]
         self.abs_reductions = [_unsigned(name) for name in names(abs_reductions)]
@@ -50,6 +57,9 @@ class ReductionConfig:
         self.save_raw_tensor = boolean("save_raw_tensor", save_raw_tensor)
         self.save_shape = boolean("save_shape", save_shape)
         self.digest = boolean("digest", digest)
+        self.axis = parse_axis(axis)
+        if self.axis is not None and not self.statistics:
+            raise ConfigurationError(f"axis={self.axis} needs statistics to save along it, such as norms=['l2']")
 
     @classmethod
     def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> ReductionConfig:
@@ -57,7 +67,7 @@ class ReductionConfig:
 
         Args:
             statistics: Names of statistics, as a list or a comma-separated string.
-            options: `save_raw_tensor`, `save_shape` and `digest`.
+            options: `save_raw_tensor`, `save_shape`, `digest` and `axis`.
 
         Returns:
             The configuration.
@@ -94,8 +104,8 @@ class ReductionConfig:
         Returns:
             A dictionary that `from_dict` takes.
         """
-        # Earlier releases know no digest.
-        return {key: value for key, value in vars(self).items() if value or key != "digest"}
+        # Earlier releases do not know all of them.
+        return {key: value for key, value in vars(self).items() if key not in _LATER or _is_set(value)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ReductionConfig:
@@ -108,7 +118,7 @@ class ReductionConfig:
         Returns:
             The configuration.
         """
-        if set(document) <= {"reductions", "save_raw_tensor", "save_shape"}:
+        if set(document) <= {"reductions", "save_raw_tensor", "save_shape", *_LATER}:
             options = dict(document)
             return cls.from_names(options.pop("reductions", None), **options)
         return cls(**document)
@@ -139,7 +149,11 @@ class ReductionConfig:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"ReductionConfig({', '.join(f'{k}={v!r}' for k, v in vars(self).items() if v)})"
+        return f"ReductionConfig({', '.join(f'{k}={v!r}' for k, v in vars(self).items() if _is_set(v))})"
+
+
+def _is_set(value: Any) -> bool:
+    return bool(value) or (value == 0 and not isinstance(value, bool))
 
 
 def check_reduction_config(value: Any) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
+from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
+from ..statistics.by_axis import name_by_axis
 from ..statistics.digest import digest_header, digests_in_page
 from .buffer_pool import LENGTH_BYTES, BatchBuffer, BatchBuffers
 
@@ -39,6 +42,8 @@ class Plan:
     """For a gradient, the name of its parameter."""
     digest: bool = False
     """Whether to keep the digest even where no raw value goes into a chunk."""
+    by_axis: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """Axes, negative ones from the last, each with the statistics to keep for each index along it."""
 
     only_raw: bool = field(init=False, compare=False)
     """Whether the raw value is all that is kept."""
@@ -46,6 +51,12 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "only_raw", self.raw and not self.statistics and not self.histogram)
         check_name(self.name)
+
+
+@lru_cache(maxsize=65536)
+def plan_by_axis(tensor: str, statistic: str, axis: int) -> Plan:
+    """Return the plan of the tensor that holds a statistic for each index along an axis, counted from the first."""
+    return Plan(name_by_axis(tensor, statistic, axis), (CollectionKeys.BY_AXIS,), True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +103,8 @@ class Record:
     """The owner of the memory of `value`."""
     histogram: tuple[list[float], list[int]] | None = None
     """Its edges and counts, if they are known already, as in an import that has no values."""
+    by_axis: Mapping[int, Mapping[str, Array]] | None = None
+    """With `statistics`, those for each index along the axes of the plan that the tensor has."""
 
     def release(self) -> None:
         """Release the memory of the value, which nobody reads any more: it was written, or is not needed."""

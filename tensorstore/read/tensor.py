@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..dtypes import Array
-from ..errors import ShapeUnavailableForStep, TensorTrialError, TensorUnavailableForStep
+from ..errors import ConfigurationError, ShapeUnavailableForStep, TensorTrialError, TensorUnavailableForStep
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..html_table import html_table
 from ..mode import ModeKeys
+from ..statistics.by_axis import axis_within, name_by_axis, parse_axis, statistics_by_axis
 from ..statistics.definitions import STATISTICS, parse_statistic
 from ..statistics.derived import derive
 from ..statistics.digest import digest_of_array
@@ -116,7 +117,14 @@ class Tensor:
         return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
     def reduction_value(
-        self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
+        self,
+        step_num: int,
+        reduction_name: str,
+        mode: ModeKeys = GLOBAL,
+        worker: str | None = None,
+        abs: bool = False,
+        *,
+        axis: int | None = None,
     ) -> Array | int:
         """Return one statistic at a step.
 
@@ -129,21 +137,26 @@ class Tensor:
             mode: The mode that the step is counted in.
             worker: The worker whose statistic is returned; None for the first one that has it.
             abs: Return the statistic of the absolute value.
+            axis: Return the statistic for each index along this axis, negative ones counted from the last; None for
+                that of the whole tensor.
 
         Returns:
-            A float64 array without dimensions; of digest an int, because a float64 cannot hold its 64 bits.
+            A float64 array without dimensions, with `axis` one of shape (shape[axis],); of digest an int, because a
+            float64 cannot hold its 64 bits.
 
         Raises:
             TensorUnavailableForStep: Neither the statistic nor what it can be computed from was saved, or it is not
                 defined for the dtype.
-            ConfigurationError: The statistic is unknown.
+            ConfigurationError: The statistic is unknown, or the tensor has no such axis.
         """
-        if reduction_name == "digest":
+        if reduction_name == "digest" and axis is None:
             return self._digest(step_num, mode, worker)
         name = parse_statistic(
             f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
         )
         row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
+        if (number := parse_axis(axis)) is not None:
+            return self._by_axis(row, step_num, name, mode, number)
         saved = dict(_saved(row))
         value = saved.get(name)
         if value is None and row.has_raw:
@@ -157,6 +170,22 @@ class Tensor:
             hint = f"neither its {name} nor its raw value was saved"
             raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
         return np.array(value)
+
+    def _by_axis(self, row: SavedTensor, step_num: int, name: str, mode: ModeKeys, number: int) -> Array:
+        axis = axis_within(number, row.shape)
+        if axis is None or tuple(row.shape) == UNKNOWN_SHAPE:
+            raise ConfigurationError(f"tensor {self.name!r} of shape {row.shape} has no axis {number}")
+        saved = self._reader.saved_row(name_by_axis(self.name, name, axis), row.global_step, row.worker)
+        if saved is not None and saved.has_raw:
+            return self._reader.read([saved])[0]
+        if not row.has_raw:
+            hint = f"neither its {name} along axis {axis} nor its raw value was saved"
+            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
+        found = statistics_by_axis(self._reader.read([row])[0], (name,), axis)
+        if not found:
+            hint = f"{name} is not defined for dtype {row.dtype}"
+            raise TensorUnavailableForStep(self.name, step_num, mode, hint=hint)
+        return found[name]
 
     def _digest(self, step_num: int, mode: ModeKeys, worker: str | None) -> int:
         row = self._reader.row(self.name, step_num, mode, worker)

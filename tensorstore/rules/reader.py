@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary, ref
 
 from .. import forking
+from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import StepUnavailable
 from ..format.index_types import SavedTensor
@@ -42,13 +43,16 @@ class NotSaved(Exception):
 class Selector:
     """A selection of tensors: those of some collections, and those whose names match one of some regular expressions.
 
-    Both empty select all tensors.
+    Both empty select all tensors. Statistics along an axis are tensors, too, and are selected only by the name of their
+    collection.
     """
 
     collections: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
 
     def matches(self, name: str, collections: Iterable[str]) -> bool:
+        if CollectionKeys.BY_AXIS in collections:
+            return CollectionKeys.BY_AXIS in self.collections
         if not self.collections and not self.patterns:
             return True
         if any(wanted == "all" or wanted in collections for wanted in self.collections):

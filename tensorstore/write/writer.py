@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import struct
 import threading
 import time
@@ -18,16 +19,19 @@ from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.flush_range import FROM_START, FirstFlush, folder_of
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
-from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch
+from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
 from ..statistics.batched import can_join, statistics_of_many
+from ..statistics.by_axis import axis_within, statistics_by_axis
 from ..statistics.digest import digest_of
 from ..statistics.histogram import histogram
 from ..statistics.single import statistics
 from ..storage.open import Storage, register_flush, translated
 from .close_compaction import SmallIndex
 from .lease import Lease
+
+logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 128 << 20
 QUEUE_BYTES = 512 << 20
@@ -125,6 +129,7 @@ class Writer:
         self._num_closed = 0
         self._flush_due: float | None = None
         self._specs: dict[str, TensorSpec] = {}
+        self._warned_of_axis = False
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
         # Shared, under the condition's lock.
@@ -317,6 +322,7 @@ class Writer:
         if isinstance(value, float):
             spec = self._spec(plan, "float64", (), 8)
             row = indexed.add([spec], [record.saved_at_ns])
+            self._write_by_axis(indexed, record, ())
             indexed.scalars.append((row, [value]))
             indexed.digests += _digests_of_scalars(row, [spec], [value])
             return
@@ -327,6 +333,7 @@ class Writer:
             indexed.statistics[row] = dict(record.statistics)
         elif plan.statistics:
             indexed.statistics[row] = statistics(value, plan.statistics)
+        self._write_by_axis(indexed, record, shape)
         counted = histogram(value) if plan.histogram else record.histogram
         if counted is not None:
             indexed.histograms[row] = counted
@@ -341,6 +348,31 @@ class Writer:
             self._chunk_bytes += value.nbytes
             return
         record.release()
+
+    def _write_by_axis(self, indexed: IndexedStep, record: Record, shape: tuple[int, ...]) -> None:
+        """Write the statistics along axes, each as a tensor of its own."""
+        for number, names in record.plan.by_axis:
+            axis = axis_within(number, shape)
+            if axis is None:
+                self._warn_of_axis(record.plan.name, number, shape)
+                continue
+            assert not isinstance(record.value, float)
+            known = record.by_axis
+            found = statistics_by_axis(record.value, names, axis) if known is None else known[number]
+            for name, values in found.items():
+                plan = plan_by_axis(record.plan.name, name, axis)
+                self._write_record(indexed, Record(plan, values, record.saved_at_ns))
+
+    def _warn_of_axis(self, name: str, axis: int, shape: tuple[int, ...]) -> None:
+        if not self._warned_of_axis:
+            self._warned_of_axis = True
+            logger.warning(
+                "tensor %r of shape %s has no axis %d: of it, and of others without that axis, only the statistics of "
+                "the whole are saved",
+                name,
+                shape,
+                axis,
+            )
 
     def _spec(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorSpec:
         """Return the spec that this value shares with the last one of its tensor, or a new one."""

@@ -10,11 +10,13 @@ import pytest
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig, SaveConfigMode
+from tensortrial.errors import ConfigurationError
 from tensortrial.mode import modes
 
 SAVE = SaveConfig({modes.TRAIN: SaveConfigMode(3, save_steps=[7]), modes.EVAL: {"end_step": 5}})
 REDUCE = ReductionConfig(["min"], ["mean"], ["l2"], save_raw_tensor=True)
-CONFIGURATIONS = [SAVE, REDUCE, Collection("mine", "relu", ["x"], REDUCE, SAVE, save_histogram=True)]
+BY_AXIS = ReductionConfig(norms=["l2"], digest=True, axis=0)
+CONFIGURATIONS = [SAVE, REDUCE, BY_AXIS, Collection("mine", "relu", ["x"], REDUCE, SAVE, save_histogram=True)]
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda each: type(each).__name__)
@@ -29,6 +31,28 @@ def test_a_configuration_is_the_same_after_json(configuration: Any) -> None:
 def test_reductions_of_all_kinds_are_read_from_one_list() -> None:
     document = {"reductions": "min,abs_mean,l2", "save_raw_tensor": True}
     assert ReductionConfig.from_dict(document) == REDUCE
+
+
+def test_an_axis_is_read_with_a_list_of_all_kinds() -> None:
+    expected = ReductionConfig(["min"], norms=["l2"], axis=-1)
+    assert ReductionConfig.from_dict({"reductions": "min,l2", "axis": "-1"}) == expected
+    assert ReductionConfig.from_names(["min", "l2"], axis=-1) == expected
+    assert repr(BY_AXIS) == "ReductionConfig(norms=['l2'], digest=True, axis=0)"
+
+
+def test_an_axis_that_is_not_set_is_no_part_of_the_document() -> None:
+    assert "axis" not in REDUCE.to_json_dict()
+
+
+@pytest.mark.parametrize("axis", ["x", 1.5, True])
+def test_what_is_no_axis_is_refused(axis: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"axis must be an integer or None, got {axis!r}"):
+        ReductionConfig(norms=["l2"], axis=axis)
+
+
+def test_an_axis_without_statistics_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="axis=0 needs statistics"):
+        ReductionConfig(axis=0)
 
 
 def test_a_mode_that_is_none_is_that_of_the_hook() -> None:

@@ -163,12 +163,24 @@ class Planner:
         histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
         digest = any(config.digest for _, config in configs)
         parameter = self._collections.parameter_of(name)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest)
+        by_axis = _by_axis(configs)
+        if by_axis:
+            self._collections.require(CollectionKeys.BY_AXIS)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, by_axis)
 
     def _matching(self, name: str) -> list[Collection]:
         if self._matcher is None:
             self._matcher = Matcher(self._collections)
         return self._matcher.matching(name)
+
+
+def _by_axis(configs: Iterable[tuple[Collection, ReductionConfig]]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the statistics that are due along each axis."""
+    found: dict[int, dict[str, None]] = {}
+    for collection, config in configs:
+        if config.axis is not None and collection.name not in _ALWAYS_RAW:
+            found.setdefault(config.axis, {}).update(dict.fromkeys(config.statistics))
+    return tuple((axis, tuple(statistics)) for axis, statistics in found.items())
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class TestEveryKey:
             "save_raw_tensor": "True",
             "save_shape": "False",
             "digest": "true",
+            "axis": "0",
             "export_tensorboard": "False",
             "tensorboard_dir": None,
             **WHEN,
@@ -69,7 +70,7 @@ class TestEveryKey:
         hook = hook_of(HookParameters=parameters)
         assert hook.get_collection("default").include_regex == ["relu", "tanh"]
         assert hook.recorder.collections.saved_names == ["all", "default", "losses"]
-        assert hook.reduction_config == tt.ReductionConfig(["min"], ["max"], ["l1"], ["l2"], True, digest=True)
+        assert hook.reduction_config == tt.ReductionConfig(["min"], ["max"], ["l1"], ["l2"], True, digest=True, axis=0)
         assert all(when(hook.save_config, mode) == (7, [1, 2], 3, 9) for mode in modes)
         assert not hook.recorder.active
         assert tt.get_hook() is hook
@@ -99,6 +100,7 @@ class TestEveryKey:
             "save_raw_tensor": False,
             "save_shape": True,
             "digest": True,
+            "axis": -1,
             "save_interval": 7,
             "save_steps": [1, 2],
             "start_step": 3,
@@ -108,7 +110,9 @@ class TestEveryKey:
         mine = hook.get_collection("mine", create=False)
         assert mine.include_regex == ["relu"]
         assert mine.save_histogram is True
-        assert mine.reduction_config == tt.ReductionConfig(["mean"], abs_norms=["l1"], save_shape=True, digest=True)
+        assert mine.reduction_config == tt.ReductionConfig(
+            ["mean"], abs_norms=["l1"], save_shape=True, digest=True, axis=-1
+        )
         assert when(mine.save_config) == (7, [1, 2], 3, 9)
         assert hook.recorder.collections.saved_names == ["losses", "mine"]
 

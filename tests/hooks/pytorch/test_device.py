@@ -18,6 +18,7 @@ from tensortrial.format.record import Plan  # noqa: E402
 from tensortrial.hooks.pytorch import device  # noqa: E402
 from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
 from tensortrial.hooks.pytorch.device import Batch  # noqa: E402
+from tensortrial.statistics.by_axis import statistics_by_axis  # noqa: E402
 from tensortrial.statistics.digest import digest_of_array  # noqa: E402
 
 MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1"))
@@ -39,10 +40,11 @@ class TestBatch:
         mean = batch.add(MEAN, tensor)
         tensor.fill_(5)
         both = batch.add(BOTH, tensor)
-        assert mean == both == {}
+        assert not mean.statistics
+        assert not both.statistics
         batch.ready()
-        assert mean == {"mean": 1}
-        assert both == {"max": 5, "l1": 20}
+        assert mean.statistics == {"mean": 1}
+        assert both.statistics == {"max": 5, "l1": 20}
 
     def test_a_batch_reduces_before_it_holds_too_many_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(device, "_BATCH_BYTES", 100)
@@ -52,7 +54,7 @@ class TestBatch:
         batch.send()
         assert batch.add(MEAN, torch.ones(1)) is None
         batch.ready()
-        assert found == [{"mean": i} for i in range(7)]
+        assert [each.statistics for each in found] == [{"mean": i} for i in range(7)]
 
     def test_several_threads_may_wait_for_a_batch(self) -> None:
         batch = Batch()
@@ -62,7 +64,7 @@ class TestBatch:
             thread.start()
         for thread in threads:
             thread.join()
-        assert found == [{"max": i, "l1": 3 * i} for i in range(100)]
+        assert [each.statistics for each in found] == [{"max": i, "l1": 3 * i} for i in range(100)]
 
 
 def test_statistics_of_a_step_are_sent_in_one_copy(make_hook: Any, out: str, tmp_path: Any, far: list[int]) -> None:
@@ -88,6 +90,29 @@ def test_statistics_of_a_step_are_sent_in_one_copy(make_hook: Any, out: str, tmp
             assert trial.tensor(name).shape(step) == value.shape
             found = [trial.tensor(name).reduction_value(step, each) for each in ("mean", "max", "l2")]
             assert np.allclose(found, [value.mean(), value.max(), np.linalg.norm(value.ravel())], rtol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("raw", [True, False])
+def test_statistics_along_an_axis_are_in_the_same_copy(
+    make_hook: Any, out: str, far: list[int], raw: bool, axis: int
+) -> None:
+    form = tt.ReductionConfig(reductions=["min", "median"], norms=["l2"], axis=axis, save_raw_tensor=raw)
+    hook, net = make_hook(include_collections=["weights"], reduction_config=form), seeded()
+    values = {f"Net_{name}": each.detach().numpy().copy() for name, each in net.named_parameters()}
+    hook.register_module(net)
+    train(net, 1)
+    hook.close()
+    trial = create_trial(out)
+    weights = trial.tensor_names(collection="weights")
+    lengths = [values[name].shape[axis] for name in weights]
+    assert sum(far) == sum(3 + 3 * length for length in lengths)
+    for name, length in zip(weights, lengths, strict=True):
+        for statistic in ("min", "median", "l2"):
+            expected = statistics_by_axis(values[name], [statistic], axis)[statistic]
+            found = trial.tensor(name).reduction_value(0, statistic, axis=axis)
+            assert found.shape == (length,)
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_a_digest_is_computed_from_a_copy_on_the_host(make_hook: Any, out: str, far: list[int]) -> None:

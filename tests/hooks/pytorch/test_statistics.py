@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensortrial.errors import ConfigurationError
+from tensortrial.statistics.by_axis import statistics_by_axis
 from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.statistics.single import statistics
 
@@ -192,12 +193,12 @@ def test_medians_by_sorting_as_on_a_gpu_are_numpys() -> None:
 def test_statistics_without_float64_as_on_mps_are_close_to_numpys(scale: float) -> None:
     values = normal(2000).clamp(-5, 5) * scale
     names = ["min", "max", "median", "l1", "l2", "mean", "abs_mean", "abs_max", "zero_count"]
-    found = torch_reductions._of_real([values], names, torch.float32)
+    found = torch_reductions._of_real(values.unsqueeze(0), names, torch.float32)
     expected = statistics(values.numpy(), names)
     for name in names:
         assert found[name].dtype == torch.float32
         assert found[name].item() == pytest.approx(expected[name], rel=1e-5, abs=1e-6 * scale)
-    zeros = torch_reductions._of_real([torch.zeros(4)], ["l2", "std", "prod"], torch.float32)
+    zeros = torch_reductions._of_real(torch.zeros(1, 4), ["l2", "std", "prod"], torch.float32)
     assert [zeros[name].item() for name in ("l2", "std", "prod")] == [0.0, 0.0, 0.0]
 
 
@@ -243,3 +244,33 @@ def test_statistics_agree_with_numpy_on_the_same_memory() -> None:
     values = normal(1000)
     own: np.ndarray[Any, Any] = values.numpy()
     assert device_statistics([values], ["l2"]).item() == pytest.approx(statistics(own, ("l2",))["l2"], rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [*dtypes(FLOATS), *dtypes(INTEGERS), torch.complex64], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_statistics_along_an_axis_are_numpys_of_each_slice(dtype: Any, axis: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch_reductions, "_CHUNK", 40)  # several parts, and slices that are longer than one
+    torch.manual_seed(0)
+    tensor = (torch.randn(5, 7, 9) * 40).to(dtype).transpose(0, 1)
+    found = torch_reductions.device_statistics_by_axis(tensor, STATISTICS, axis)
+    own = torch_reductions.device_statistics([part.clone() for part in tensor.unbind(axis)], STATISTICS)
+    assert set(found) == set(torch_reductions._defined(dtype))
+    for name, values in found.items():
+        expected = own[:, STATISTICS.index(name)]
+        torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9, equal_nan=True, msg=name)
+
+
+def test_statistics_along_an_axis_of_nonfinite_numbers_are_numpys() -> None:
+    tensor = torch.tensor([[1.0, math.nan], [math.inf, 2.0], [math.inf, -math.inf], [0.0, -3.0]])
+    names = [name for name in STATISTICS if "std" not in name and "variance" not in name]
+    found = torch_reductions.device_statistics_by_axis(tensor, names, 0)
+    expected = statistics_by_axis(tensor.numpy(), names, 0)
+    for name in names:
+        np.testing.assert_allclose(found[name].numpy(), expected[name], rtol=1e-9, err_msg=name)
+
+
+def test_statistics_along_an_axis_of_nothing() -> None:
+    found = torch_reductions.device_statistics_by_axis(torch.zeros(3, 0), ["zero_count", "l2"], 0)
+    assert found["zero_count"].tolist() == [0, 0, 0]
+    assert found["l2"].isnan().all()
+    assert torch_reductions.device_statistics_by_axis(torch.zeros(0, 3), ["l2"], 0)["l2"].shape == (0,)

@@ -1,0 +1,230 @@
+"""The statistics of a tensor for each index along one of its axes: of each channel, or of each head.
+
+For index i they are those of `array.take(i, axis)`. Short slices are reduced many at a time, as the rows of a matrix in
+float64 that stays in the processor's cache; of long ones each is reduced alone.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ConfigurationError
+from .blocks import BLOCK, Array, nature
+from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic
+from .limits import Limits, limits_of
+from .single import LEAST_EXPONENT, SAFE_LEAST, statistics
+from .sums import Floats
+
+# Rows of a transposed tensor are read side by side: fewer of them would fetch the same memory again and again.
+_LONG = BLOCK // 4
+
+
+def parse_axis(axis: Any) -> int | None:
+    """Return the number of an axis; None for no axis.
+
+    Args:
+        axis: An integer, negative ones count from the last axis; or one as text, as JSON configurations have it.
+
+    Raises:
+        ConfigurationError: It is anything else.
+    """
+    if axis is None or (isinstance(axis, str) and axis.strip().lower() in ("", "none")):
+        return None
+    try:
+        if isinstance(axis, bool | np.bool_):
+            raise TypeError
+        return int(axis) if isinstance(axis, str) else operator.index(axis)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"axis must be an integer or None, got {axis!r:.200}") from None
+
+
+def axis_within(axis: int, shape: Sequence[int]) -> int | None:
+    """Return an axis counted from the first one; None if a tensor of this shape does not have it."""
+    return axis % len(shape) if -len(shape) <= axis < len(shape) else None
+
+
+def name_by_axis(tensor: str, statistic: str, axis: int) -> str:
+    """Return the name of the tensor that holds a statistic for each index along an axis, counted from the first."""
+    return f"{statistic}_by_{axis}/{tensor}"
+
+
+def statistics_by_axis(array: Array, names: Iterable[str], axis: int) -> dict[str, Floats]:
+    """Return statistics for each index along an axis, by canonical name.
+
+    Args:
+        array: Of any shape with this axis, and of any dtype and memory order.
+        names: Statistics, as `parse_statistic` takes them. Those that the dtype does not define are left out.
+        axis: Negative ones count from the last axis.
+
+    Returns:
+        Arrays of shape (array.shape[axis],).
+
+    Raises:
+        ConfigurationError: A name is that of no statistic.
+    """
+    array = np.asarray(array)
+    wanted = tuple(dict.fromkeys(parse_statistic(name) for name in names))
+    kind = nature(array.dtype)
+    if kind == "none":
+        return {}
+    slices = np.moveaxis(array, axis, 0)
+    count = math.prod(slices.shape[1:])
+    if kind == "complex":
+        wanted = tuple(name for name in wanted if name in COMPLEX_STATISTICS)
+    if array.size == 0:
+        return {name: np.full(len(slices), 0.0 if name in COUNTS else math.nan) for name in wanted}
+    if kind == "complex" or count > _LONG:
+        each = [statistics(part, wanted) for part in slices]
+        return {name: np.array([found[name] for found in each]) for name in wanted}
+    size = max(1, BLOCK // count)
+    with np.errstate(all="ignore"):
+        blocks = [_Rows(slices[begin : begin + size], count) for begin in range(0, len(slices), size)]
+        found = [[FORMULAS[name](block) for name in wanted] for block in blocks]
+    return {name: np.concatenate(parts) for name, parts in zip(wanted, zip(*found, strict=True), strict=True)}
+
+
+class _Rows:
+    """The quantities of each slice of real numbers, all slices of `count` elements."""
+
+    sqrt = staticmethod(np.sqrt)
+    maximum = staticmethod(np.maximum)
+
+    def __init__(self, slices: Array, count: int) -> None:
+        self.count = count
+        self._slices = slices
+        self._limits: Limits = limits_of(slices.dtype)
+        self._values: Floats = np.empty((len(slices), count))
+        np.copyto(self._values.reshape(slices.shape), slices, casting="unsafe")
+
+    @staticmethod
+    def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
+        """Return the ratios, NaN where they are not reliable."""
+        ratios: Floats = np.where(reliable, numerators / denominators, math.nan)
+        return ratios
+
+    @cached_property
+    def low(self) -> Floats:
+        found: Floats = self._values.min(axis=1)
+        return found
+
+    @cached_property
+    def high(self) -> Floats:
+        found: Floats = self._values.max(axis=1)
+        return found
+
+    @cached_property
+    def _magnitudes(self) -> Floats:
+        return np.absolute(self._values)
+
+    @property
+    def abs_low(self) -> Floats:
+        found: Floats = self._magnitudes.min(axis=1)
+        return found
+
+    @cached_property
+    def total(self) -> Floats:
+        found: Floats = self._values.sum(axis=1)
+        return found
+
+    @cached_property
+    def magnitude(self) -> Floats:
+        found: Floats = self._magnitudes.sum(axis=1)
+        return found
+
+    @cached_property
+    def norm(self) -> Floats:
+        norm: Floats = self.magnitude if self.count == 1 else np.sqrt(_squares(self._values))
+        return norm
+
+    @cached_property
+    def _centred(self) -> Floats:
+        centred: Floats = self._values - (self.total / self.count)[:, None]
+        # Once more, for what the rounding of the mean has left.
+        centred -= centred.mean(axis=1, keepdims=True)
+        return centred
+
+    @cached_property
+    def spread(self) -> Floats:
+        return _squares(self._centred)
+
+    @property
+    def abs_spread(self) -> Floats:
+        centred: Floats = self._magnitudes - (self.magnitude / self.count)[:, None]
+        centred -= centred.mean(axis=1, keepdims=True)
+        return _squares(centred)
+
+    @property
+    def third(self) -> Floats:
+        found: Floats = (self._centred**3).sum(axis=1)
+        return found
+
+    @property
+    def fourth(self) -> Floats:
+        return _squares(np.square(self._centred))
+
+    @property
+    def nans(self) -> Floats:
+        return _counts(np.isnan(self._values))
+
+    @property
+    def infs(self) -> Floats:
+        return _counts(np.isinf(self._values))
+
+    @property
+    def zeros(self) -> Floats:
+        return _counts(self._values == 0)
+
+    @property
+    def subnormals(self) -> Floats:
+        return _counts((self._magnitudes < self._limits.normal) & (self._values != 0))
+
+    @property
+    def saturated(self) -> Floats:
+        # Infinite limits are those of a dtype that has no such number.
+        at_limit = (self._values == self._limits.lowest) | (self._values == self._limits.highest)
+        return _counts(at_limit & np.isfinite(self._values))
+
+    @property
+    def median(self) -> Floats:
+        return _medians(self._values)
+
+    @property
+    def abs_median(self) -> Floats:
+        return _medians(self._magnitudes)
+
+    @property
+    def product(self) -> Floats:
+        products: Floats = np.multiply.reduce(self._values, axis=1)
+        # The geometric mean of |x| is at most the arithmetic one: the product of most weights is 0.
+        vanishes = self.count * np.log2(self.magnitude / self.count) < LEAST_EXPONENT
+        products[vanishes] = 0.0
+        exact = (np.absolute(products) > SAFE_LEAST) & np.isfinite(products)
+        for row in np.flatnonzero(~(vanishes | exact)).tolist():
+            products[row] = statistics(self._slices[row], ("prod",))["prod"]
+        return products
+
+
+def _squares(values: Floats) -> Floats:
+    squares: Floats = np.einsum("ij,ij->i", values, values)
+    return squares
+
+
+def _counts(chosen: npt.NDArray[np.bool_]) -> Floats:
+    counts: Floats = np.count_nonzero(chosen, axis=1).astype(np.float64)
+    return counts
+
+
+def _medians(values: Floats) -> Floats:
+    """Return the middle value of each row, or the mean of the two middle ones; NaN if the row has one."""
+    below, above = (values.shape[1] - 1) // 2, values.shape[1] // 2
+    ordered = np.partition(values, sorted({below, above, values.shape[1] - 1}), axis=1)
+    medians: Floats = (ordered[:, below] + ordered[:, above]) / 2
+    medians[np.isnan(ordered[:, -1])] = math.nan  # NaN is ordered last
+    return medians
