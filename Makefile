@@ -170,7 +170,7 @@ build/env-spark: build/env
 
 # Models that nobody here wrote join .venv only when asked for. torchvision, which timm needs, comes for CUDA only.
 .PHONY: env-models
-env-models: env-tf build/env-models  ## Add transformers, peft, accelerate, Lightning, Flax, Optax, LightGBM and CatBoost to .venv, with TensorFlow and Keras
+env-models: env-tf build/env-models  ## Add transformers, peft, TRL, accelerate, Lightning, Flax, Optax, LightGBM and CatBoost to .venv, with TensorFlow and Keras
 
 build/env-models: build/env-tf
 	$(PY) -m pip install $(call PINNED,main) 'tensortrial[models]'
