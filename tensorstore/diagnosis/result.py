@@ -92,14 +92,17 @@ class Diagnosis:
         """True if there are no problems but notes."""
         return all(problem.is_note for problem in self.problems)
 
+    @property
+    def summary(self) -> str:
+        """The number of problems, in a sentence."""
+        serious = sum(not problem.is_note for problem in self.problems)
+        found = _count(serious, "problem") if serious else "no problem"
+        return f"{self.run}: {found} in {_count(self.steps, 'step')}, by {_count(len(self.checked), 'rule')}."
+
     def __str__(self) -> str:
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
-        rules = _count(len(self.checked), "rule")
-        head = f"{self.run}: {_count(len(serious), 'problem')} in {_count(self.steps, 'step')}, by {rules}."
-        if not serious:
-            head = f"{self.run}: no problem in {_count(self.steps, 'step')}, by {rules}."
-        parts = [head]
+        parts = [self.summary]
         parts += [f"{'First, ' if not number else 'Then, '}{problem}" for number, problem in enumerate(serious)]
         parts += [f"Note: {problem}" for problem in notes]
         if self.unchecked:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import NotARun
+from ..errors import CorruptFile, NotARun
 from ..format.schema import RUN_FILE
 from ..read.run_file import run_info
 from ..read.verify import Verification, verify_run
@@ -41,7 +41,8 @@ def verify(
     storage = open_storage(path, storage_options)
     try:
         run_info(storage)
-    except NotARun:
-        if RUN_FILE not in storage.list(""):
+    except NotARun as exc:
+        # A damaged run.json is reported; without one, or with a folder of its name, there is nothing to verify.
+        if RUN_FILE not in storage.list("") or isinstance(exc.__cause__, CorruptFile):
             raise
     return verify_run(storage, progress)

@@ -117,6 +117,16 @@ export interface Finding {
   foundAt: number | null;
 }
 
+/** What `tensortrial diagnose` says. */
+export interface Diagnosis {
+  /** one sentence */
+  summary: string;
+  /** in the order in which they began; step is of the mode */
+  problems: { step: number | null; mode: string | null; tensor: string | null; text: string; note: boolean }[];
+  /** rules, with what is missing for them */
+  unchecked: { rule: string; reason: string }[];
+}
+
 export interface Curve {
   run: string;
   name: string;

@@ -82,11 +82,32 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
     return [_finding(run, each) for each in (*found, *run.new_findings)]
 
 
-def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
-    step, mode = found["step"], found["mode"]
+def diagnosis(run: OpenRun) -> dict[str, Any]:
+    """Return what `tensortrial diagnose` says of a run, with the place of each problem."""
+    from ..diagnosis import diagnose
+
+    found = diagnose(run.trial)
+    problems = []
+    for problem in found.problems:
+        step, mode = _step_of_mode(run, problem.step, problem.mode)
+        place = {"step": step, "mode": mode, "tensor": problem.tensor}
+        problems.append({**place, "text": str(problem), "note": problem.is_note})
+    return {
+        "summary": found.summary,
+        "problems": problems,
+        "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],
+    }
+
+
+def _step_of_mode(run: OpenRun, step: int | None, mode: str | None) -> tuple[int | None, str | None]:
     if step is not None:
         with suppress(TensorTrialError):  # of a step that is lost
-            step, mode = run.trial.mode_step(step), run.trial.mode(step).name
+            return run.trial.mode_step(step), run.trial.mode(step).name
+    return step, mode
+
+
+def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
+    step, mode = _step_of_mode(run, found["step"], found["mode"])
     rest = {key: found[key] for key in ("rule", "worker", "tensor", "sentence", "failed")}
     measured = {key: number(found[key]) for key in ("observed", "threshold")}
     return {**rest, **measured, "step": step, "mode": mode, "foundAt": found["found_at"]}

@@ -37,12 +37,13 @@ _IMPORT = re.compile(r"""(from\s+|import\s+)"(\.{1,2}/[\w./-]+\.js)";""")
 Addressed = tuple[str, dict[str, str]]
 
 
-def report(runs: Runs | RunLocations, path: str | Path) -> int:
+def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool = False) -> int:
     """Write runs as one HTML file. It is below 5 MB: what does not fit is left out, and the page says so.
 
     Args:
         runs: Open runs, or what `open_runs` takes.
         path: The file, which is replaced if it exists.
+        diagnose: Whether it begins with what `tensortrial.diagnose` says of each run.
 
     Returns:
         The number of findings of rules in it.
@@ -52,14 +53,14 @@ def report(runs: Runs | RunLocations, path: str | Path) -> int:
         OSError: The file cannot be written.
     """
     opened = runs if isinstance(runs, Runs) else open_runs(runs)
-    return write_report([OpenRun(opened.trial(name)) for name in opened.names], opened, path)
+    return write_report([OpenRun(opened.trial(name)) for name in opened.names], opened, path, diagnose)
 
 
-def write_report(runs: list[OpenRun], opened: Runs, path: str | Path) -> int:
+def write_report(runs: list[OpenRun], opened: Runs, path: str | Path, diagnose: bool = False) -> int:
     """Write a report of open runs. Return the number of findings in it."""
     answers = Answers(runs, opened.damaged)
     held, size = dict[str, Any](), 0
-    for request, given in _requests(answers):
+    for request, given in _requests(answers, diagnose):
         try:
             answer = answers.answer(request, {**given, **_resolution()})
         except TensorTrialError:
@@ -86,7 +87,7 @@ def _resolution() -> dict[str, str]:
     return {**numbers, "statistics": ",".join(_STATISTICS)}
 
 
-def _requests(answers: Answers) -> Iterator[Addressed]:
+def _requests(answers: Answers, diagnose: bool) -> Iterator[Addressed]:
     """Yield the requests that a reader of the report can make, the most important first."""
     runs = answers.runs
     yield "info", {}
@@ -96,6 +97,8 @@ def _requests(answers: Answers) -> Iterator[Addressed]:
     for run in runs:
         yield "names", {"run": run.name}
         yield "findings", {"run": run.name}
+        if diagnose:
+            yield "diagnosis", {"run": run.name}
     # One mode, one statistic: what is seen first.
     for rank in range(len(_STATISTICS)):
         for run in runs:

@@ -93,6 +93,9 @@ class Answers:
     def findings(self, given: Parameters) -> list[dict[str, Any]]:
         return many_runs.findings(self._run(given))
 
+    def diagnosis(self, given: Parameters) -> dict[str, Any]:
+        return many_runs.diagnosis(self._run(given))
+
     def rules(self, _: Parameters) -> list[dict[str, str]]:
         return many_runs.list_rules()
 
@@ -149,6 +152,7 @@ _ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
     "value": Answers.value,
     "availability": Answers.availability,
     "findings": Answers.findings,
+    "diagnosis": Answers.diagnosis,
     "rules": Answers.rules,
     "scalar_names": Answers.scalar_names,
     "scalars": Answers.scalars,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..errors import MissingCollectionFiles, NotARun, RunNotFound
+from ..errors import CorruptFile, MissingCollectionFiles, NotARun, RunNotFound, StorageError
 from ..format.schema import COLLECTIONS, LEASES, RUN_FILE, RunInfo
 from ..storage.open import Storage
 
@@ -28,7 +28,13 @@ def run_info(storage: Storage) -> RunInfo:
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
     """
-    info = RunInfo.from_bytes(_run_file(storage), storage.url)
+    try:
+        info = RunInfo.from_bytes(_run_file(storage), storage.url)
+    # Of many runs, it must be plain which one cannot be read.
+    except CorruptFile as exc:
+        raise NotARun(storage.url, str(exc)) from exc
+    except StorageError as exc:
+        raise StorageError(storage.url, str(exc)) from exc
     if not storage.list(COLLECTIONS):
         raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info

@@ -180,6 +180,20 @@ def test_a_finding_leads_to_its_tensor_and_to_its_place_in_the_overview(both: st
     assert "view=tensor" in tab.url
 
 
+def test_a_diagnosis_says_what_went_wrong_first_and_leads_there(both: str, tab: Any) -> None:
+    show(tab, both, "view=findings")
+    tab.get_by_role("button", name="Diagnose this run").click()
+    tab.wait_for_selector(".diagnosis h3")
+    said = text(tab, ".diagnosis")
+    assert BROKEN in said
+    assert "What to try" in said
+    tab.get_by_text("could not be checked").click()
+    assert tab.locator(".diagnosis li").count() > 2
+    picture(tab, "diagnosis")
+    ready(tab, lambda: tab.locator(".diagnosis a.name").first.click())
+    assert "view=tensor" in tab.url
+
+
 def test_two_runs_are_picked_and_their_first_difference_is_marked(both: str, tab: Any) -> None:
     show(tab, both, "view=runs")
     boxes = tab.locator("tbody input[type=checkbox]")

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.cli.commands import main
+from tensortrial.diagnosis import diagnose
 from tensortrial.format.record import Plan, Record
 
 HOSTILE = "</script><script>alert(1)</script><!--~ *"
@@ -75,3 +76,17 @@ def test_rules_decide_the_exit_status(tmp_path: Path) -> None:
     assert result.exit_code == 1, result.output
     assert any(found["rule"] == "ExplodingTensor" for found in embedded(path.read_text())["api/findings?run=right"])
     assert CliRunner().invoke(main, ["report", str(tmp_path / "nothing"), "--output", str(path)]).exit_code == 2
+
+
+def test_a_diagnosis_is_in_the_report_if_asked_for(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs")
+    run, path = str(tmp_path / "runs" / "right"), tmp_path / "report.html"
+    address = "api/diagnosis?run=right"
+    CliRunner().invoke(main, ["report", run, "--output", str(path)])
+    assert address not in embedded(path.read_text())
+    CliRunner().invoke(main, ["report", run, "--output", str(path), "--diagnose"])
+    held, expected = embedded(path.read_text())[address], diagnose(run)
+    assert held["summary"] == expected.summary
+    assert [each["text"] for each in held["problems"]] == [str(problem) for problem in expected.problems]
+    assert held["problems"][0]["tensor"] == expected.problems[0].tensor
+    assert {each["rule"] for each in held["unchecked"]} == {each.rule for each in expected.unchecked} != set()

@@ -29,6 +29,9 @@ def hook_configuration_path() -> str:
     return os.environ.get(HOOK_VARIABLE) or HOOK_CONFIGURATION
 
 
+_warnings: set[str] = set()
+
+
 def has_hook_configuration() -> bool:
     """Return whether a hook's configuration exists, and log the path if the variable names a file that is missing."""
     path = hook_configuration_path()
@@ -81,9 +84,16 @@ def _read(variable: str, default: str) -> dict[str, Any] | None:
             raise ValueError(f"it must be a JSON object, got {document!r:.200}")
     except FileNotFoundError:
         if os.environ.get(variable):
-            logger.warning("%s names the file %s, which does not exist", variable, path)
+            _warn_once(f"{variable} names the file {path}, which does not exist")
         return None
     except (OSError, ValueError) as exc:
-        logger.warning("%s cannot be read and is ignored: %s", path, exc)
+        _warn_once(f"{path} cannot be read and is ignored: {exc}")
         return None
     return document
+
+
+def _warn_once(text: str) -> None:
+    """Log a warning unless it was logged before: a hook reads a configuration several times."""
+    if text not in _warnings:
+        _warnings.add(text)
+        logger.warning("%s", text)

@@ -18,8 +18,11 @@ _FOUND, _FAILED = 1, 2
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
+@click.option("--diagnose", "with_diagnosis", is_flag=True, help="Begin with what `tensortrial diagnose` says.")
 @long_storage_option
-def report(runs: tuple[str, ...], path: str, with_rules: bool, storage_options: tuple[str, ...]) -> None:
+def report(
+    runs: tuple[str, ...], path: str, with_rules: bool, with_diagnosis: bool, storage_options: tuple[str, ...]
+) -> None:
     """Write runs as one HTML file, which needs neither a server nor a network.
 
     RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The exit status is 0 if the
@@ -37,7 +40,7 @@ def report(runs: tuple[str, ...], path: str, with_rules: bool, storage_options: 
             shown = [OpenRun(opened.trial(name)) for name in opened.names]
             for run in shown if with_rules else ():
                 run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
-            found = write_report(shown, opened, path)
+            found = write_report(shown, opened, path, with_diagnosis)
     except (TensorTrialError, OSError) as exc:
         # Status 1 says that a rule found something.
         print_line(f"Error: {exc}", err=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from ...errors import RunError
+from ...errors import RunError, StorageError
 from ...maintenance import verification
 from ...read.verify import Damage, Verification
 from ..completion import complete_run
-from ..console import print_line
+from ..console import print_line, visible
 from ..options import count_of, parse_options, runs_below_hint, storage_option
 from ..ranges import ranges
 
@@ -48,7 +48,7 @@ def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options
                 report = verification.verify(
                     run, storage_options=parse_options(storage_options), progress=progress and not as_json
                 )
-        except RunError as exc:
+        except (RunError, StorageError) as exc:
             print_line(f"Error: {exc}", err=True)
             status = _USAGE
             continue
@@ -56,7 +56,7 @@ def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options
             click.echo(json.dumps(report.to_json()))
         else:
             for text in _lines(report):
-                print_line(text)
+                print_line(visible(text, keep=""))  # the name of a file may have a line break in it
         if not report.is_whole:
             status = max(status, _DAMAGED)
     raise SystemExit(status)

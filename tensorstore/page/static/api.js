@@ -192,6 +192,14 @@ export async function loadFindings(run) {
     ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
 }
 
+/**
+ * @param {string} run
+ * @returns {Promise<import("../answers").Diagnosis>}
+ */
+export function loadDiagnosis(run) {
+  return fetchJson("diagnosis", { run });
+}
+
 /** @returns {Promise<{name: string, about: string}[]>} */
 export function loadRules() {
   return fetchJson("rules");

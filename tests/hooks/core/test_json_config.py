@@ -292,12 +292,20 @@ class TestSageMaker:
         assert read_configuration(write({})).arguments["export_tensorboard"] is False
         assert "TENSORBOARD_CONFIG_FILE_PATH.json cannot be read and is ignored" in caplog.text
 
-    def test_a_missing_configuration_of_tensorboard_is_a_warning(
-        self, write: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize("variable", ["TENSORBOARD_CONFIG_FILE_PATH", "CHECKPOINT_CONFIG_FILE_PATH"])
+    def test_a_missing_configuration_is_one_warning(
+        self,
+        write: Any,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        variable: str,
     ) -> None:
-        monkeypatch.setenv("TENSORBOARD_CONFIG_FILE_PATH", "/nowhere.json")
+        path = tmp_path / "nowhere.json"
+        monkeypatch.setenv(variable, str(path))
         assert read_configuration(write({})).arguments["export_tensorboard"] is False
-        assert "names the file /nowhere.json, which does not exist" in caplog.text
+        tt.Hook.create_from_json_file(write({"LocalPath": str(tmp_path / "run")})).close()
+        assert caplog.text.count(f"{variable} names the file {path}, which does not exist") == 1
 
     def test_a_job_that_continues_from_a_checkpoint_continues_its_run(
         self, write: Any, point_to: Any, tmp_path: Path

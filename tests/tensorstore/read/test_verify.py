@@ -370,6 +370,14 @@ def test_the_command_prints_what_is_damaged_and_says_it_by_its_status(tmp_path: 
     assert done.returncode == 2
     assert "00000003.parquet: it is missing\n    of worker_0, step 3, tensors text, w\n" in done.stdout
     assert "nothing" in done.stderr
+    folder = tmp_path / "folder"
+    (folder / "run.json").mkdir(parents=True)
+    done = command(folder, whole)
+    assert (done.returncode, done.stderr) == (2, f"Error: {folder}: run.json: it is a folder, and not a file\n")
+    assert done.stdout.startswith(f"{whole}: whole (")
+    (whole / "odd\nname").write_text("")
+    assert r"odd\nname" in command(whole).stdout
+    (whole / "odd\nname").unlink()
     done = command("--json", whole, damaged)
     assert done.returncode == 1
     reports = [json.loads(line) for line in done.stdout.splitlines()]

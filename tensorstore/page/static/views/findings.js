@@ -1,6 +1,6 @@
 /** Findings: what rules found, each linked to its place. */
 
-import { loadFindings, loadRules, runRules } from "../api.js";
+import { loadDiagnosis, loadFindings, loadRules, runRules } from "../api.js";
 import { chosenRun } from "../choice.js";
 import { fill, h, table } from "../dom.js";
 import { count, number, printable } from "../format.js";
@@ -11,7 +11,8 @@ import { go, link, state } from "../state.js";
 export function findings(root, page) {
   const body = h("div", {});
   const tools = h("div", { class: "tools" });
-  root.append(body, tools);
+  const diagnosis = h("div", { class: "diagnosis" });
+  root.append(diagnosis, body, tools);
 
   /** @param {import("../state.js").State} now */
   async function show(now) {
@@ -34,29 +35,38 @@ export function findings(root, page) {
           { title: "", cell: ({ finding }) => h("a", { href: around(run, finding) }, "in the overview") },
         ],
       }) : "");
+    if (diagnosis.dataset.run !== run.name) drawDiagnosis(run);
     if (page.info.frozen || tools.childElementCount) return;
     await drawRules(run);
+  }
+
+  /** @param {import("../../answers").Run} run */
+  function drawDiagnosis(run) {
+    diagnosis.dataset.run = run.name;
+    if (page.info.frozen) {
+      // A report has it if that was asked for.
+      fill(diagnosis);
+      loadDiagnosis(run.name).then((found) => fill(diagnosis, ...diagnosed(run, found)), () => {});
+      return;
+    }
+    const answer = h("div", {});
+    const button = runButton("Diagnose this run", "Evaluating all rules on every step …", answer, async () =>
+      fill(answer, ...diagnosed(run, await loadDiagnosis(run.name))));
+    fill(diagnosis, button, answer);
   }
 
   /** @param {import("../../answers").Run} run */
   async function drawRules(run) {
     const rules = await loadRules();
     if (!rules.length) return;
-    const answer = h("span", { role: "status" });
+    const answer = h("span", {});
     const boxes = rules.map((rule) => h("input", { type: "checkbox", value: rule.name, checked: ["ExplodingTensor", "VanishingGradient", "LossNotDecreasing"].includes(rule.name) }));
-    const button = h("button", { disabled: !run.ended, onclick: async () => {
+    const button = runButton("Run these rules", "Evaluating every step …", answer, async () => {
       const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
-      button.disabled = true;
-      fill(answer, "Evaluating every step …");
-      try {
-        const result = await runRules(chosenRun(page.info, state()).name, chosen);
-        fill(answer, printable(result));
-      } catch (error) {
-        fill(answer, h("span", { class: "bad" }, printable(String(error))));
-      }
-      button.disabled = false;
+      fill(answer, printable(await runRules(chosenRun(page.info, state()).name, chosen)));
       await show(state());
-    } }, "Run these rules");
+    });
+    button.disabled = !run.ended;
     fill(tools, h("h3", {}, "Rules"), button, !run.ended && h("span", { class: "quiet" }, "The run has not ended: use tensortrial watch."), answer,
       h("div", { class: "panels" }, ...rules.map((rule, i) => h("label", { class: "field check", title: printable(rule.about) }, boxes[i], h("span", {}, h("b", {}, rule.name), " ", printable(rule.about.split("\n")[0]))))));
   }
@@ -65,9 +75,45 @@ export function findings(root, page) {
 }
 
 /**
+ * Return a button that shows in `answer` that it works, and an error of its work.
+ * @param {string} text
+ * @param {string} busy
+ * @param {HTMLElement} answer
+ * @param {() => Promise<void>} work
+ */
+function runButton(text, busy, answer, work) {
+  answer.setAttribute("role", "status");
+  const button = h("button", { onclick: async () => {
+    button.disabled = true;
+    fill(answer, busy);
+    try {
+      await work();
+    } catch (error) {
+      fill(answer, h("span", { class: "bad" }, printable(String(error))));
+    }
+    button.disabled = false;
+  } }, text);
+  return button;
+}
+
+/**
+ * Return a diagnosis as paragraphs.
+ * @param {import("../../answers").Run} run
+ * @param {import("../../answers").Diagnosis} found
+ */
+function diagnosed(run, found) {
+  return [h("h3", {}, printable(found.summary)),
+    ...found.problems.map((each) => h("p", { class: each.note && "quiet" }, each.note && "Note: ", printable(each.text), " ",
+      each.step !== null && h("a", { href: around(run, { mode: each.mode, step: each.step }) }, "in the overview"), " ",
+      each.tensor && h("a", { class: "name", href: link({ view: "tensor", name: each.tensor, step: each.step, mode: each.mode, from: null, to: null }) }, printable(each.tensor)))),
+    found.unchecked.length > 0 && h("details", {}, h("summary", {}, `${count(found.unchecked.length)} rules could not be checked`),
+      h("ul", {}, ...found.unchecked.map((each) => h("li", {}, h("b", {}, each.rule), ": ", printable(each.reason)))))];
+}
+
+/**
  * Return the link to a finding in the overview, with as many steps before as after.
  * @param {import("../../answers").Run} run
- * @param {import("../../answers").Finding} finding
+ * @param {{mode: string | null, step: number}} finding
  */
 function around(run, finding) {
   const mode = run.modes.find((each) => each.mode === finding.mode) ?? run.modes[0];
