@@ -85,8 +85,9 @@ class Hook(BoostingHook):
 
         They are saved whatever the save configuration says: `feature_importance/default/<feature>`, of the type that
         `get_feature_importance` returns by default, `trees/leaf_values`, `trees/leaf_counts`, `trees/leaf_weights`
-        where the model has weights, of symmetric trees also `trees/split_tree`, `trees/split_type`,
-        `trees/split_feature` and `trees/split_border`, and `hyperparameters/<name>`.
+        where the model has weights, `trees/split_tree`, `trees/split_type`, `trees/split_feature` and
+        `trees/split_border`, of trees that are not symmetric also `trees/split_left` and `trees/split_right`, and
+        `hyperparameters/<name>`.
 
         Args:
             model: A CatBoost model after `fit`.
@@ -102,7 +103,7 @@ class Hook(BoostingHook):
         leaves = {"leaf_values": model.get_leaf_values(), "leaf_counts": model.get_tree_leaf_counts()}
         with contextlib.suppress(AssertionError):  # CatBoost's, of a model without weights
             leaves["leaf_weights"] = model.get_leaf_weights()
-        leaves.update(splits_of(model))
+        leaves.update(splits_of(model))  # with leaves in the order of its own, where splits refer to them
         for column, values in leaves.items():
             self.recorder.save_tensor(f"trees/{column}", as_array(values), CollectionKeys.TREES, step=step)
         for name, value in model.get_all_params().items():

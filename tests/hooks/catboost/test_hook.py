@@ -13,7 +13,7 @@ datasets = pytest.importorskip("sklearn.datasets")
 import tensortrial.hooks.catboost as tt  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
-from tensortrial.hooks.catboost.trees import SPLIT_COLUMNS  # noqa: E402
+from tensortrial.hooks.catboost.trees import CHILD_COLUMNS, SPLIT_COLUMNS  # noqa: E402
 
 OPTIONS: dict[str, Any] = {"depth": 3, "verbose": 0, "thread_count": 1, "allow_writing_files": False, "random_seed": 1}
 
@@ -82,6 +82,45 @@ def test_a_trained_model_saves_importances_trees_and_hyperparameters(make_hook: 
     assert trial.steps() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("policy", ["Depthwise", "Lossguide"])
+def test_trees_that_are_not_symmetric_predict_by_what_is_saved(make_hook: Any, out: str, policy: str) -> None:
+    x, y, *_ = cancer()
+    hook = make_hook()
+    model = catboost.CatBoostRegressor(iterations=5, grow_policy=policy, min_data_in_leaf=5, **{**OPTIONS, "depth": 6})
+    model.fit(x, y)
+    hook.save_model(model)
+    hook.close()
+    trial = create_trial(out)
+    columns = [*SPLIT_COLUMNS, *CHILD_COLUMNS, "leaf_values"]
+    tree, _, feature, border, left, right, leaves = (trial.tensor(f"trees/{name}").value(0) for name in columns)
+    scale, bias = model.get_scale_and_bias()
+    roots = [tree.tolist().index(number) for number in range(5)]
+
+    def predict(row: Any) -> float:
+        total = 0.0
+        for node in roots:
+            while node >= 0:
+                node = (right if row[feature[node]] > border[node] else left)[node]
+            total += leaves[-1 - node]
+        return float(scale * total + bias)
+
+    assert sorted(leaves) == sorted(model.get_leaf_values())
+    assert sorted(trial.tensor("trees/leaf_weights").value(0)) == sorted(model.get_leaf_weights())
+    np.testing.assert_allclose([predict(x.iloc[row]) for row in range(50)], model.predict(x[:50]))
+
+
+def test_a_model_that_never_splits_has_leaves_only(make_hook: Any, out: str) -> None:
+    x, y, *_ = cancer()
+    hook = make_hook()
+    model = catboost.CatBoostRegressor(iterations=2, grow_policy="Lossguide", min_data_in_leaf=10_000, **OPTIONS)
+    model.fit(x, y)
+    hook.save_model(model)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor("trees/leaf_counts").value(0).tolist() == [1, 1]
+    assert not trial.has_tensor("trees/split_tree")
+
+
 @pytest.mark.parametrize("policy", ["SymmetricTree", "Lossguide"])
 def test_categories_and_missing_values_of_several_classes(make_hook: Any, out: str, policy: str) -> None:
     pandas = pytest.importorskip("pandas")
@@ -97,7 +136,8 @@ def test_categories_and_missing_values_of_several_classes(make_hook: Any, out: s
     trial = create_trial(out)
     assert trial.tensor_names(collection="losses") == ["learn-MultiClass", "validation-MultiClass"]
     assert trial.tensor("feature_importance/default/kind").value(2) > 50
-    assert trial.has_tensor("trees/split_type") is (policy == "SymmetricTree")
+    assert set(trial.tensor("trees/split_type").value(2).tolist()) == {"FloatFeature", "OnlineCtr"}
+    assert trial.has_tensor("trees/split_left") is (policy == "Lossguide")
     assert trial.tensor("trees/leaf_values").shape(2)[0] == len(model.get_leaf_values())
 
 
