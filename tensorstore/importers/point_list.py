@@ -88,6 +88,15 @@ class PointList:
         else:
             self._drawn.append(Drawn(name, self._global_step(step, mode), saved_at, *counted))
 
+    def discard_after(self, step: int) -> int:
+        """Remove what was added of later steps than a global step. Return how many values these were."""
+        before = len(self._step) + len(self._drawn)
+        keep = np.flatnonzero(np.array(self._step, np.int64) <= step)
+        for column in (self._name, self._step, self._value, self._saved_at):
+            column[:] = array(column.typecode, np.array(column)[keep].tobytes())
+        self._drawn = [drawn for drawn in self._drawn if drawn.step <= step]
+        return before - len(self._step) - len(self._drawn)
+
     def points(self, metadata: Mapping[str, Any]) -> Points:
         """Return the points with the metadata of their run, and report what was left out."""
         self._report_left_out()

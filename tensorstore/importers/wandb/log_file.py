@@ -72,7 +72,7 @@ def _fragments(data: memoryview, on_damage: Callable[[str], object]) -> Iterator
         if block_end - position < _HEADER.size:
             position = block_end
             continue
-        begin, end = position + _HEADER.size, len(data)
+        begin, end = position + _HEADER.size, len(data) + 1  # of a header that was cut
         if begin <= len(data):
             checksum, length, kind = _HEADER.unpack_from(data, position)
             end = begin + length

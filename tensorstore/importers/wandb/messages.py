@@ -12,9 +12,9 @@ from ...tfevents.wire import Value, fields, message, signed
 from ..documents import json_of
 
 # Fields of Record.
-HISTORY, CONFIG, STATS, RUN, EXIT = 2, 5, 7, 17, 18
+HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT = 2, 3, 5, 7, 12, 17, 18
 _RUN_TEXTS = {1: "run_id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 8: "name", 9: "notes", 13: "host"}
-_RUN_CONFIG, _RUN_TAG, _RUN_STARTED_AT = 4, 10, 17
+_RUN_CONFIG, _RUN_TAG, _RUN_STARTED_AT, _RUN_BRANCH = 4, 10, 17, 23
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
@@ -31,7 +31,7 @@ def history_of(body: memoryview, path: str) -> tuple[dict[str, Any], int | None]
 
 
 def update_config(config: dict[str, Any], body: memoryview, path: str) -> None:
-    """Apply a message that changes the configuration."""
+    """Apply a message that changes the configuration, or the summary."""
     for field, value in fields(body):
         if field in (1, 2):
             keys, found = _item(message(value), path)
@@ -57,6 +57,24 @@ def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]
             if 0 < seconds < _LATEST:
                 about["started_at"] = datetime.fromtimestamp(seconds, UTC).isoformat()
     return about, config
+
+
+def branch_of(body: memoryview) -> tuple[str, int] | None:
+    """Return the run and the step from which a run's message says that it goes on; None if it says nothing."""
+    for field, value in fields(body):
+        if field == _RUN_BRANCH:
+            found = dict(fields(message(value)))
+            step = _double(found[2]) if 2 in found else 0.0
+            # Its metric is the step; no other is known.
+            if 1 in found and 0 <= step < 1e15:
+                return _text(found[1]), int(step)
+    return None
+
+
+def step_metric_of(body: memoryview) -> tuple[str, str]:
+    """Return the name of a metric, or a pattern of names, and the metric that counts its steps, empty for none."""
+    texts = {field: _text(value) for field, value in fields(body) if field in (1, 2, 4)}
+    return texts.get(1) or texts.get(2, ""), texts.get(4, "")
 
 
 def exit_code_of(body: memoryview) -> int:

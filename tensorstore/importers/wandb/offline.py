@@ -82,6 +82,8 @@ class _RunReader:
         self._points = PointList(source, report)
         self._about: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
+        self._logged = set[str]()
         self._stats = 0
 
     def read(self, data: bytes, url: str) -> None:
@@ -103,8 +105,15 @@ class _RunReader:
         if self._stats:
             self._report(f"{self._source}: {self._stats} records of the machine's load")
         config = {key: value for key, value in self._config.items() if key != "_wandb"}
+        if summary := {key: value for key, value in self._summary.items() if self._is_extra(key, value)}:
+            self._about["summary"] = summary
         about = {key: value for key, value in self._about.items() if value not in ("", [])}
         return self._points.points({**config, "wandb": about})
+
+    def _is_extra(self, key: str, value: Any) -> bool:
+        """Return whether a value of the summary is one that no step has."""
+        is_media = isinstance(value, Mapping) and "_type" in value
+        return key not in self._logged and not key.startswith("_") and not is_media
 
     def _take(self, field: int, body: memoryview, url: str) -> None:
         if field == messages.HISTORY:
@@ -113,6 +122,13 @@ class _RunReader:
             about, config = messages.run_of(body, url)
             self._about.update(about)
             self._config.update(config)
+            self._branch(messages.branch_of(body), url)
+        elif field == messages.SUMMARY:
+            messages.update_config(self._summary, body, url)
+        elif field == messages.METRIC:
+            name, step_metric = messages.step_metric_of(body)
+            if name and step_metric:
+                self._about.setdefault("step_metrics", {})[name] = step_metric
         elif field == messages.CONFIG:
             messages.update_config(self._config, body, url)
         elif field == messages.EXIT:
@@ -120,7 +136,17 @@ class _RunReader:
         elif field == messages.STATS:
             self._stats += 1
 
+    def _branch(self, branch: tuple[str, int] | None, url: str) -> None:
+        if branch is None:
+            return
+        run, step = branch
+        if run != self._about.get("run_id"):
+            self._about["forked_from"] = {"run_id": run, "step": step}
+        elif discarded := self._points.discard_after(step):
+            self._report(f"{url}: {discarded} earlier values after step {step}, to which the run went back here")
+
     def _log(self, values: Mapping[str, Any], step: int | None) -> None:
+        self._logged.update(values)
         time = values.get("_timestamp")
         known = isinstance(time, int | float) and 0 < time < _LATEST
         saved_at = round(float(time or 0) * 1e6) * 1000 if known else 0

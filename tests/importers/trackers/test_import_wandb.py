@@ -60,6 +60,14 @@ def _file(folder: Path, run_id: str) -> Path:
     return path
 
 
+def _beginnings(data: bytes) -> list[list[memoryview]]:
+    """Return the first records of a file: none, one, two and so on."""
+    from tensortrial.importers.wandb.log_file import records
+
+    found = list(records(data, "x.wandb", lambda sentence: None))
+    return [found[:count] for count in range(len(found) + 1)]
+
+
 class TestRunsOfWandb:
     def test_become_a_run_each_that_logged_a_number(self, folder: Path, tmp_path: Path) -> None:
         runs, reported = import_quietly(import_runs, folder, tmp_path / "runs")
@@ -141,6 +149,58 @@ for attempt in range(2):
         assert values(run, "loss") == {0: 0.0, 1: 11.0, 2: 12.0}
         assert {"attempt0", "attempt1"} <= set(metadata(run))
 
+    def test_that_went_back_keep_no_later_steps_of_before(self, tmp_path: Path, write: Callable[..., Path]) -> None:
+        program = """
+import time, wandb
+def train(begin, end, **options):
+    run = wandb.init(project="p", settings=wandb.Settings(console="off"), **options)
+    for step in range(begin, end):
+        run.log({"loss": step / 2, "hist": wandb.Histogram(np_histogram=([begin], [0.0, 1.0]))})
+    run.finish()
+    time.sleep(1.1)  # wandb names the folder by the second
+train(0, 10, id="back")
+train(5, 7, id="back", resume_from="back?_step=4")
+train(5, 6, id="fork", fork_from="back?_step=4")
+"""
+        runs, reported = import_quietly(import_runs, write(program) / "wandb", tmp_path / "runs")
+        back, fork = sorted(runs)
+        assert values(back, "loss") == {step: step / 2 for step in range(7)}
+        rows = tensortrial.create_trial(back).sql(
+            "select global_step, histogram.counts[1] from tensors where name = 'hist' order by all"
+        )
+        assert rows.fetchall() == [(step, 0 if step < 5 else 5) for step in range(7)]
+        assert any("earlier values after step 4, to which the run went back" in sentence for sentence in reported)
+        assert values(fork, "loss") == {5: 2.5}
+        assert metadata(fork)["wandb"]["forked_from"] == {"run_id": "back", "step": 4}
+        assert "forked_from" not in metadata(back)["wandb"]
+
+    def test_keep_step_metrics_and_what_only_the_summary_has(self, tmp_path: Path, write: Callable[..., Path]) -> None:
+        program = """
+import numpy, wandb
+run = wandb.init(id="metrics", settings=wandb.Settings(console="off"))
+picture = wandb.Image(numpy.zeros((2, 2)))
+run.define_metric("epoch")
+run.define_metric("val/*", step_metric="epoch")
+run.define_metric("loss", step_metric="batch", summary="min")
+for step in range(4):
+    run.log({"loss": 1 / (step + 1), "batch": 10 * step})
+run.log({"val/acc": numpy.float32(0.5), "epoch": 3, "none": None, "list": [1, 2], "picture": picture})
+run.summary["best"] = {"acc": 0.75}
+run.summary["verdict"] = "good"
+run.summary["gone"] = 1
+del run.summary["gone"]
+run.summary["picture of all"] = picture
+run.finish()
+"""
+        (run,), reported = import_quietly(import_runs, write(program) / "wandb", tmp_path / "runs")
+        assert values(run, "batch") == {0: 0.0, 1: 10.0, 2: 20.0, 3: 30.0}
+        assert values(run, "val/acc") == {4: 0.5}
+        assert values(run, "epoch") == {4: 3.0}
+        about = metadata(run)["wandb"]
+        assert about["step_metrics"] == {"val/*": "epoch", "loss": "batch"}
+        assert about["summary"] == {"best": {"acc": 0.75}, "verdict": "good"}
+        assert any("3 values that are no numbers" in sentence for sentence in reported)
+
     def test_imported_twice_change_nothing(self, folder: Path, tmp_path: Path) -> None:
         target = tmp_path / "runs"
         runs, _ = import_quietly(import_runs, folder, target)
@@ -209,6 +269,17 @@ class TestAFileOfWandb:
         assert refused
         assert all(refused)
 
+    def test_that_was_cut_anywhere_is_incomplete(self, written: Path, tmp_path: Path) -> None:
+        from tensortrial.importers.wandb.log_file import records
+
+        data = _file(written, "first1").read_bytes()
+        ends = {7 + sum(7 + len(body) for body in bodies) for bodies in _beginnings(data)}
+        for end in range(7, 700):
+            damage = list[str]()
+            list(records(data[:end], "x.wandb", damage.append))
+            assert [text for text in damage if "incomplete" in text] == ([] if end in ends else damage), end
+            assert len(damage) == (end not in ends)
+
     @pytest.mark.parametrize(
         ("data", "sentence"),
         [
@@ -217,6 +288,7 @@ class TestAFileOfWandb:
             (b"PK\3\4" * 100, "not a .wandb file"),
             (b":W&B\xe1\xbe\7" + bytes(100), "version 7, and only version 0 is known"),
             (b":W&B\xe1\xbe\0", "no number that could be imported"),
+            (b":W&B\xe1\xbe\0abc", "no number that could be imported"),
         ],
     )
     def test_that_is_none_is_refused(self, tmp_path: Path, data: bytes, sentence: str) -> None:
