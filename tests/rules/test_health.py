@@ -132,8 +132,8 @@ def test_loss_spike_by_the_mean_and_standard_deviation(write: Write) -> None:
     assert found("LossSpike", trial) == []  # which also wants a rise by half
 
 
-def attending(run: Path, rate: float) -> Any:
-    """Train attention over the rows of digits, with its statistics."""
+def attending(run: Path, growth: float = 1.0) -> Any:
+    """Train attention over the rows of digits, with its statistics. Each update multiplies its weights by `growth`."""
     torch = pytest.importorskip("torch")
     from sklearn.datasets import load_digits
 
@@ -153,7 +153,7 @@ def attending(run: Path, rate: float) -> Any:
     x, y = (torch.tensor(each) for each in load_digits(return_X_y=True))
     x = (x / 16).float().reshape(-1, 8, 8)
     model = Net()
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     hook = tt.Hook(run, save_config=tt.SaveConfig(save_interval=1))
     hook.register_module(model)
     for step in range(STEPS):
@@ -163,13 +163,15 @@ def attending(run: Path, rate: float) -> Any:
             loss = torch.nn.functional.cross_entropy(model(x[rows]), y[rows])
         loss.backward()
         optimizer.step()
+        with torch.no_grad():
+            model.qkv.weight *= growth
     hook.close()
     return tensortrial.create_trial(run)
 
 
 def test_attention_whose_logits_grow_is_found(tmp_path: Path) -> None:
-    assert found("AttentionLogitGrowth", attending(tmp_path / "healthy", rate=1e-2)) == []
-    findings = found("AttentionLogitGrowth", attending(tmp_path / "sick", rate=1.0))
+    assert found("AttentionLogitGrowth", attending(tmp_path / "healthy")) == []
+    findings = found("AttentionLogitGrowth", attending(tmp_path / "sick", growth=1.25))
     assert findings[0].tensor == "attention/0/logit_max"
     assert (findings[0].observed or 0) > 100
 
