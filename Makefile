@@ -287,6 +287,11 @@ demo-keras: env-tf  ## Train with Keras and show the run
 demo-hf: env-models  ## Fine-tune a small language model with the Trainer of transformers, and show the run
 	$(PY) examples/text_transformers.py
 
+.PHONY: demo-lightning
+demo-lightning: env-models  ## Train a network with Lightning and show the run
+	$(PY) examples/digits_lightning.py
+	@echo 'They are installed here: $(VENV)/bin/tensortrial page runs/digits_lightning'
+
 .PHONY: demo-jax
 demo-jax: env-models  ## Train a network in JAX and show the run
 	$(PY) examples/digits_jax.py
@@ -300,7 +305,7 @@ demo-xgboost: env  ## Boost trees, and query the run by SQL and rules
 TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/test_tensorflow_events.py
 TESTS_MXNET := tests/hooks/mxnet
 TESTS_TRACKERS := tests/importers/trackers $(addprefix tests/hooks/,hydra ignite nvdlfw_inspect ray torchtitan)
-TESTS_MODELS := tests/models $(addprefix tests/hooks/,catboost jax lightgbm)
+TESTS_MODELS := tests/models tests/test_examples.py $(addprefix tests/hooks/,catboost jax lightgbm)
 # The pages of a framework's own; `make test` runs all others.
 TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
 # Programs that were written for smdebug; each environment runs those of its framework.
