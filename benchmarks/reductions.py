@@ -23,8 +23,10 @@ import numpy.typing as npt
 from training import MODELS, build_gpt, build_resnet
 
 from tensortrial.statistics.batched import can_join, statistics_of_many
+from tensortrial.statistics.by_axis import statistics_by_axis
 from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.statistics.single import statistics
+from tensortrial.statistics.sketch import sketch_of
 
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
 Array = npt.NDArray[np.float32]
@@ -119,12 +121,16 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=30, help="repetitions, of which the best counts (default 30)")
     options = parser.parse_args()
     array = np.random.default_rng(0).standard_normal(int(options.megabytes * 2**18)).astype(np.float32)
-    target = np.empty_like(array)
+    target, whole = np.empty_like(array), array.size // 1024 * 1024
     best = measure(
         {
             "statistics, the nine": lambda: statistics(array, NINE),
             "statistics, l2 alone": lambda: statistics(array, ("l2",)),
             "statistics, all but the medians": lambda: statistics(array, [n for n in STATISTICS if "median" not in n]),
+            "statistics, the median": lambda: statistics(array, ("median",)),
+            "sketch of quantiles": lambda: sketch_of(array),
+            "statistics, the nine of each row": lambda: statistics_by_axis(array[:whole].reshape(-1, 1024), NINE, 0),
+            "statistics, the nine of each column": lambda: statistics_by_axis(array[:whole].reshape(-1, 1024), NINE, 1),
             "numpy one by one, float64": lambda: one_by_one(array),
             "numpy one by one, float32": lambda: one_by_one_in_float32(array),
             "limit: one numpy.sum": lambda: array.sum(),

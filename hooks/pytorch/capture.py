@@ -127,7 +127,7 @@ class Capture:
             buffer = self._buffers.acquire(tensor)
             self.recorder.record(plan, buffer.array, owned=True, owner=buffer)
             return
-        if not plan.statistics or plan.digest or self._is_host(tensor):
+        if not plan.statistics or plan.digest or plan.sketch or self._is_host(tensor):
             value, ready = copy_later(tensor)
             self.recorder.record(plan, value, owned=True, ready=ready)
             return

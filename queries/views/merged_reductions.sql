@@ -2,7 +2,7 @@
 -- Columns: run, name, mode, mode_step, global_step, workers (that have a part with elements), elements, and statistics of
 --   all parts together: min, max, mean, std, variance, sum, l1, l2, rms, abs_mean, abs_min, abs_max, skewness, kurtosis and
 --   the counts. A statistic is null if a part lacks what it is computed from; skewness also needs mean and std of each
---   part, and kurtosis also skewness.
+--   part, and kurtosis also skewness. Quantiles p01, p05, p25, p50, p75, p95 and p99 of the sketches of all parts.
 -- Moments are merged by shifting each part's to the common mean (Pebay, SAND2008-6212).
 
 with sized as (
@@ -70,16 +70,65 @@ merged as (
         case when count("inf_count") = count(*) then sum("inf_count") end as inf_count,
         case when count("zero_count") = count(*) then sum("zero_count") end as zero_count,
         case when count("subnormal_count") = count(*) then sum("subnormal_count") end as subnormal_count,
-        case when count("saturated_count") = count(*) then sum("saturated_count") end as saturated_count
+        case when count("saturated_count") = count(*) then sum("saturated_count") end as saturated_count,
+        count(sketch) = count(*) as has_sketch
     from shifted
     group by run, name, mode, mode_step, global_step
+),
+positions as (
+    select
+        run,
+        name,
+        mode,
+        global_step,
+        sketch."values" as rounded,
+        sketch.counts as counts,
+        unnest(generate_series(1, array_length(sketch."values"))) as position
+    from (select * from catalogue.tensors where array_length(sketch."values") > 0) as with_sketch
+),
+counted as (
+    select
+        run,
+        name,
+        mode,
+        global_step,
+        rounded[cast(position as integer)] as value,
+        sum(counts[cast(position as integer)]) as number
+    from positions
+    group by run, name, mode, global_step, rounded[cast(position as integer)]
+),
+ranked as (
+    select
+        *,
+        sum(number) over (
+            partition by run, name, mode, global_step order by value rows between unbounded preceding and current row
+        ) as below,
+        sum(number) over (partition by run, name, mode, global_step) as n
+    from counted
+),
+quantiles as (
+    select
+        run,
+        name,
+        mode,
+        global_step,
+        isnan(max(value)) as is_nan,
+        min(case when below >= 0.01e0 * n then value end) as p01,
+        min(case when below >= 0.05e0 * n then value end) as p05,
+        min(case when below >= 0.25e0 * n then value end) as p25,
+        min(case when below >= 0.5e0 * n then value end) as p50,
+        min(case when below >= 0.75e0 * n then value end) as p75,
+        min(case when below >= 0.95e0 * n then value end) as p95,
+        min(case when below >= 0.99e0 * n then value end) as p99
+    from ranked
+    group by run, name, mode, global_step
 )
 select
-    run,
-    name,
-    mode,
-    mode_step,
-    global_step,
+    merged.run,
+    merged.name,
+    merged.mode,
+    merged.mode_step,
+    merged.global_step,
     workers,
     cast(elements as bigint) as elements,
     least as "min",
@@ -100,5 +149,17 @@ select
     inf_count,
     zero_count,
     subnormal_count,
-    saturated_count
+    saturated_count,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p01 end end as p01,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p05 end end as p05,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p25 end end as p25,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p50 end end as p50,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p75 end end as p75,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p95 end end as p95,
+    case when has_sketch then case when is_nan then cast('nan' as double) else p99 end end as p99
 from merged
+left join quantiles
+    on merged.run = quantiles.run
+    and merged.name = quantiles.name
+    and merged.mode = quantiles.mode
+    and merged.global_step = quantiles.global_step

@@ -11,7 +11,7 @@ from ..statistics.by_axis import parse_axis
 from ..statistics.definitions import STATISTICS, parse_statistic
 
 _NORMS = ("l1", "l2")
-_LATER = ("digest", "axis")
+_LATER = ("digest", "axis", "quantiles")
 """Those that are left out of documents where they are not set."""
 
 
@@ -33,6 +33,7 @@ class ReductionConfig:
             value but a single number it is saved in any case.
         axis: Save the statistics also for each index along this axis, as those of each channel or head: each as a small
             tensor, which `reduction_value(step, name, axis=axis)` returns. Negative ones count from the last axis.
+        quantiles: Save a sketch of the value, from which `quantile` returns any quantile to 0.8 % of itself.
 
     Raises:
         ConfigurationError: A name is unknown; the message has the nearest known one. Or `axis` is no integer, or is
@@ -49,6 +50,7 @@ class ReductionConfig:
         save_shape: bool | str = False,
         digest: bool | str = False,
         axis: int | str | None = None,
+        quantiles: bool | str = False,
     ) -> None:
         self.reductions = [parse_statistic(name) for name in names(reductions)]
         self.abs_reductions = [_unsigned(name) for name in names(abs_reductions)]
@@ -58,6 +60,7 @@ class ReductionConfig:
         self.save_shape = boolean("save_shape", save_shape)
         self.digest = boolean("digest", digest)
         self.axis = parse_axis(axis)
+        self.quantiles = boolean("quantiles", quantiles)
         if self.axis is not None and not self.statistics:
             raise ConfigurationError(f"axis={self.axis} needs statistics to save along it, such as norms=['l2']")
 
@@ -67,7 +70,7 @@ class ReductionConfig:
 
         Args:
             statistics: Names of statistics, as a list or a comma-separated string.
-            options: `save_raw_tensor`, `save_shape`, `digest` and `axis`.
+            options: `save_raw_tensor`, `save_shape`, `digest`, `axis` and `quantiles`.
 
         Returns:
             The configuration.
@@ -96,7 +99,7 @@ class ReductionConfig:
     @property
     def raw(self) -> bool:
         """True if the raw value is saved."""
-        return self.save_raw_tensor or not (self.statistics or self.save_shape or self.digest)
+        return self.save_raw_tensor or not (self.statistics or self.save_shape or self.digest or self.quantiles)
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return the arguments as values of JSON.

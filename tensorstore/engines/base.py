@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from ..errors import QueryError
+from ..format.schema import LATER_COLUMNS
 from ..storage.open import Storage
 
 Rows = list[tuple[Any, ...]]
@@ -58,6 +59,11 @@ class FilesView:
         of -0.0.
         """
         return [field.name for field in self.schema if pa.types.is_floating(field.type)]
+
+    @property
+    def missing_structs(self) -> list[str]:
+        """Return the columns with structs that a file may lack."""
+        return [each.name for each in self.schema if pa.types.is_struct(each.type) and each.name in LATER_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tensortrial.queries import load, load_view
 from .. import forking
 from ..errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
 from ..format import arrow_arrays
-from ..format.schema import HISTOGRAM
+from ..format.schema import HISTOGRAM, SKETCH
 from ..storage.open import Storage
 from . import user_sql
 from .base import Database, FilesView, Rows, RunFile, UserQuery
@@ -45,6 +45,7 @@ _TYPES = {
     pa.timestamp("us"): "timestamp",
     pa.timestamp("us", tz="UTC"): "timestamp with time zone",
     HISTOGRAM: "struct(edges double[], counts bigint[])",
+    SKETCH: 'struct("values" double[], counts bigint[])',
 }
 
 _CLOSE_SECONDS = 10.0
@@ -322,6 +323,9 @@ def _column(view: FilesView, name: str) -> str:
     if name in view.floats:
         # TRY changes no number, and DuckDB does not use a file's statistics behind it. Its option `can_have_nan` is no
         # alternative: with it, max() of one file without a NaN is NaN.
+        return f'try("{name}") as "{name}"'
+    if name in view.missing_structs:
+        # DuckDB 2.0 fails on `sketch.counts` where one of the files lacks the column. TRY keeps the column whole.
         return f'try("{name}") as "{name}"'
     if name == view.time:
         # DuckDB converts a time with zone to Python through pytz, which need not be installed.

@@ -27,7 +27,7 @@ def texts(cells: Sequence[str | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(cells), buffers)
 
 
-def lists(cells: Sequence[Sequence[Any] | None], elements: pa.Array) -> pa.Array:
+def lists(cells: Sequence[Sequence[Any] | npt.NDArray[Any] | None], elements: pa.Array) -> pa.Array:
     """One list for each cell, as long as it is, of the `elements` one after another. Null where a cell is None."""
     offsets = _offsets([() if cell is None else cell for cell in cells])
     buffers = [_validity(_present(cells)), offsets]
@@ -118,7 +118,7 @@ def _bits(cells: npt.NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(cells, bitorder="little"))
 
 
-def _offsets(cells: Sequence[Sequence[Any] | bytes]) -> pa.Buffer:
+def _offsets(cells: Sequence[Sequence[Any] | npt.NDArray[Any] | bytes]) -> pa.Buffer:
     offsets = np.zeros(len(cells) + 1, np.int32)
     np.cumsum([len(cell) for cell in cells], out=offsets[1:])
     return pa.py_buffer(offsets)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from ..dtypes import Array
 from ..errors import CorruptFile
 from ..statistics.definitions import STATISTICS
+from ..statistics.sketch import Sketch
 from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .checksum import check_file
@@ -20,7 +21,7 @@ from .chunk_reader import ChunkFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
-from .schema import INDEX_SCHEMA, LATER_COLUMNS
+from .schema import INDEX_SCHEMA, LATER_COLUMNS, SKETCH
 from .verified_files import verified_files
 
 _KEPT_BYTES = 64 << 20
@@ -29,9 +30,9 @@ _KEPT_FOOTERS = 256
 _READ_WHOLE = 1 << 20
 _BATCH_ROWS = 1 << 17
 
-_LOCATION = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
+_LOCATION = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 _KEYS = ["name", "global_step"]
-_REST = [*STATISTICS, "histogram"]
+_REST = [*STATISTICS, "histogram", "sketch"]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string() and field.name not in LATER_COLUMNS]
 
@@ -82,6 +83,12 @@ def _with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if field.name in LATER_COLUMNS and field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(len(table), INDEX_SCHEMA.field(field.name).type))
     return table
+
+
+def sketch_in(cell: Any) -> Sketch:
+    """Return the sketch in a cell of the index, as `SavedTensor` has it."""
+    values, counts = (arrow_arrays.numpy_of(cell[part].values) for part in ("values", "counts"))
+    return Sketch(values, counts)
 
 
 class IndexRows:
@@ -195,7 +202,13 @@ class _IndexFile:
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
         """Return functions that return cells of these columns of a row group, and how many bytes they keep."""
-        known = {name: cell for name in columns if (cell := _same(self._groups[group].columns.get(name), name))}
+        of_group = self._groups[group].columns
+        nested = {path.partition(".")[0] for path in of_group if "." in path}
+        known = {
+            name: cell
+            for name in columns
+            if name not in nested and (cell := _same(of_group.get(name), name)) is not None
+        }
         read = [name for name in columns if name not in known]
         # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
         # much as to decode them.
@@ -244,8 +257,8 @@ class _RowGroup:
             return []
         columns = [cells(positions) for cells in self._location]
         if statistics:
-            *values, histograms = [cells(positions) for cells in self._rest]
-            columns += [list(map(list, zip(*values, strict=True))), histograms]
+            *values, histograms, sketches = [cells(positions) for cells in self._rest]
+            columns += [list(map(list, zip(*values, strict=True))), histograms, sketches]
         return list(map(SavedTensor._make, _padded(columns)))
 
     @lazy
@@ -291,7 +304,18 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
         return _numbers(arrow_arrays.numpy_of(column), arrow_arrays.valid(column))
     if column.type == INDEX_SCHEMA.field("shape").type and not column.values.null_count:
         return _lists(arrow_arrays.numpy_of(column.values), arrow_arrays.numpy_of(column.offsets))
+    if column.type.equals(SKETCH):
+        return _scalars(column)
     return lambda positions: column.take(arrow_arrays.column(positions.tolist(), pa.int64())).to_pylist(), column.nbytes
+
+
+def _scalars(column: pa.Array) -> tuple[Cells, int]:
+    """Return cells as pyarrow has them."""
+    valid = arrow_arrays.valid(column)
+    return (
+        lambda positions: [column[i] if valid is None or valid[i] else None for i in positions.tolist()],
+        column.nbytes,
+    )
 
 
 def _always(cell: Any) -> tuple[Cells, int]:

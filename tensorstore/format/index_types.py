@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..statistics.sketch import Sketch
 from .chunk_writer import ValueSpan
 from .record import Step, TensorSpec
 
@@ -33,6 +34,7 @@ class IndexedStep:
     """Scalars of consecutive rows, each list with its first row."""
     statistics: dict[int, Mapping[str, float]] = field(default_factory=dict)
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
+    sketches: dict[int, Sketch] = field(default_factory=dict)
     spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
     """Where the raw values of consecutive rows lie: the first row, the chunk, and the span in it."""
     digests: list[tuple[int, Sequence[int]]] = field(default_factory=list)
@@ -126,6 +128,8 @@ class SavedTensor(NamedTuple):
     statistics: list[float | None] | None = None
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None
+    sketch: Any = None
+    """Its values and counts as a pyarrow struct, which `sketch_in` reads: few callers need the thousands of numbers."""
 
     @property
     def has_raw(self) -> bool:

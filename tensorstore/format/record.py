@@ -44,12 +44,15 @@ class Plan:
     """Whether to keep the digest even where no raw value goes into a chunk."""
     by_axis: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """Axes, negative ones from the last, each with the statistics to keep for each index along it."""
+    sketch: bool = False
+    """Whether to keep a sketch, from which quantiles are read."""
 
     only_raw: bool = field(init=False, compare=False)
     """Whether the raw value is all that is kept."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "only_raw", self.raw and not self.statistics and not self.histogram)
+        others = self.statistics or self.histogram or self.sketch
+        object.__setattr__(self, "only_raw", self.raw and not others)
         check_name(self.name)
 
 

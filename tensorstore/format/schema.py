@@ -74,6 +74,7 @@ TENSORS_SCHEMA = pa.schema(
 )
 
 HISTOGRAM = pa.struct([("edges", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64()))])
+SKETCH = pa.struct([("values", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64()))])
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -101,10 +102,13 @@ INDEX_SCHEMA = pa.schema(
         pa.field("order", pa.int32()),
         # A file has the columns of these only if one of its rows has a cell.
         *(pa.field(name, pa.float64()) for name in LATER_STATISTICS),
+        pa.field("sketch", SKETCH),
     ]
 )
 
-LATER_COLUMNS = ("parameter", "digest", "order", *LATER_STATISTICS)
+OPTIONAL_COLUMNS = (*LATER_STATISTICS, "sketch")
+"""Columns that an index file has only if a row of it has a cell."""
+LATER_COLUMNS = ("parameter", "digest", "order", *OPTIONAL_COLUMNS)
 """Columns of the index that a file may lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(

@@ -501,7 +501,7 @@ class RunReader:
 
 def _located(row: SavedTensor) -> SavedTensor:
     """Return the row as it is read without statistics."""
-    return row._replace(statistics=None, histogram=None)
+    return row._replace(statistics=None, histogram=None, sketch=None)
 
 
 def _by_worker(row: SavedTensor) -> list[tuple[int, int | str]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import ConfigurationError, ShapeUnavailableForStep, TensorTrialError, TensorUnavailableForStep
+from ..format.index_reader import sketch_in
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..html_table import html_table
@@ -18,6 +19,7 @@ from ..statistics.definitions import STATISTICS, parse_statistic
 from ..statistics.derived import derive
 from ..statistics.digest import digest_of_array
 from ..statistics.single import statistic
+from ..statistics.sketch import quantile, sketch_of
 
 if TYPE_CHECKING:
     from .run_reader import RunReader
@@ -227,6 +229,36 @@ class Tensor:
         """
         saved: dict[str, Any] | None = self._reader.row(self.name, step_num, mode, worker, statistics=True).histogram
         return None if saved is None else (np.array(saved["edges"]), np.array(saved["counts"]))
+
+    def quantile(self, step_num: int, q: float, mode: ModeKeys = GLOBAL, worker: str | None = None) -> Array:
+        """Return a quantile at a step, to 1/128 of itself, from a saved sketch or else from the raw value.
+
+        It is the least number that at least `q` of the elements do not exceed, rounded to 7 significant binary digits:
+        `numpy.quantile(value, q, method="inverted_cdf")`, rounded. NaN if an element is NaN, or if there is none.
+
+        Args:
+            step_num: The step.
+            q: From 0 to 1: 0.5 for the median.
+            mode: The mode that the step is counted in.
+            worker: The worker whose tensor is read; None for the first one that has it.
+
+        Returns:
+            A float64 array without dimensions.
+
+        Raises:
+            TensorUnavailableForStep: Neither a sketch nor the raw value was saved, or the dtype has no order.
+            ConfigurationError: `q` is outside of 0 to 1.
+        """
+        row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
+        if row.sketch is not None:
+            return np.array(quantile(sketch_in(row.sketch), q))
+        if not row.has_raw:
+            hint = "neither its quantiles nor its raw value was saved"
+            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
+        sketch = sketch_of(self._reader.read([row])[0])
+        if sketch is None:
+            raise TensorUnavailableForStep(self.name, step_num, mode, hint=f"dtype {row.dtype} has no quantiles")
+        return np.array(quantile(sketch, q))
 
     def workers(self, step_num: int, mode: ModeKeys = GLOBAL) -> list[str]:
         """Return the workers that saved the tensor at a step.

@@ -43,7 +43,7 @@ def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
     A block is valid until the next one is requested. The first of the pair is for operations that a conversion would
     slow or change; it is the float64 block itself where numpy would be slower on the dtype.
     """
-    flat = _flat(array)
+    flat = flattened(array)
     if flat is None:
         yield from _strided_blocks(array, size)
         return
@@ -64,7 +64,7 @@ def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
 
 def native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
     """Yield what `blocks` yields for operations that need only the extremes: float32 then needs no conversion."""
-    flat = _flat(array) if array.dtype == np.float32 else None
+    flat = flattened(array) if array.dtype == np.float32 else None
     if flat is None:
         yield from blocks(array)
         return
@@ -88,7 +88,7 @@ def scratch_memory(number: int) -> Floats:
 _of_thread = threading.local()
 
 
-def _flat(array: Array) -> Array | None:
+def flattened(array: Array) -> Array | None:
     """Return a one-dimensional view of all elements in memory order, or None where that would take a copy."""
     flags = array.flags
     if flags.c_contiguous:

@@ -27,6 +27,7 @@ from ..statistics.by_axis import axis_within, statistics_by_axis
 from ..statistics.digest import digest_of
 from ..statistics.histogram import histogram
 from ..statistics.single import statistics
+from ..statistics.sketch import sketch_of
 from ..storage.open import Storage, register_flush, translated
 from .close_compaction import SmallIndex
 from .lease import Lease
@@ -337,6 +338,8 @@ class Writer:
         counted = histogram(value) if plan.histogram else record.histogram
         if counted is not None:
             indexed.histograms[row] = counted
+        if plan.sketch and (sketch := sketch_of(value)) is not None:
+            indexed.sketches[row] = sketch
         scalar = as_scalar(value) if plan.raw else None
         if plan.digest or (plan.raw and scalar is None):
             indexed.digests.append((row, [digest_of(to_bytes(value), spec.digest_header)]))

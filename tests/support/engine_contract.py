@@ -54,7 +54,9 @@ def write(place: Path) -> None:
     job = Job(place, collections=[Collection("losses", include_regex="loss")], saved=["losses"])
     for step in range(3):
         values = {"gradient/w": np.full((2, 2), step / 2), "loss": [1.5, float("nan"), float("inf")][step]}
-        job.step(values, ModeKeys.TRAIN, statistics=("mean", "l2", "abs_mean"), collections=("gradients",))
+        job.step(
+            values, ModeKeys.TRAIN, statistics=("mean", "l2", "abs_mean"), collections=("gradients",), sketch=step > 0
+        )
     job.step({"loss": -0.5}, ModeKeys.EVAL)
     job.close()
 

@@ -130,8 +130,10 @@ class Job:
         self.close()
 
 
-def _reduced(plan: Mapping[str, Any]) -> tuple[tuple[str, ...], bool, None, bool]:
-    return plan.get("statistics", ()), plan.get("histogram", False), None, plan.get("digest", False)
+def _reduced(plan: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what of a plan follows `raw`, in the order of its fields."""
+    last = plan.get("digest", False), plan.get("by_axis", ()), plan.get("sketch", False)
+    return plan.get("statistics", ()), plan.get("histogram", False), None, *last
 
 
 def with_bounds(run: Path) -> None:

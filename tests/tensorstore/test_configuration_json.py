@@ -15,7 +15,7 @@ from tensortrial.mode import modes
 
 SAVE = SaveConfig({modes.TRAIN: SaveConfigMode(3, save_steps=[7]), modes.EVAL: {"end_step": 5}})
 REDUCE = ReductionConfig(["min"], ["mean"], ["l2"], save_raw_tensor=True)
-BY_AXIS = ReductionConfig(norms=["l2"], digest=True, axis=0)
+BY_AXIS = ReductionConfig(norms=["l2"], digest=True, axis=0, quantiles=True)
 CONFIGURATIONS = [SAVE, REDUCE, BY_AXIS, Collection("mine", "relu", ["x"], REDUCE, SAVE, save_histogram=True)]
 
 
@@ -37,7 +37,7 @@ def test_an_axis_is_read_with_a_list_of_all_kinds() -> None:
     expected = ReductionConfig(["min"], norms=["l2"], axis=-1)
     assert ReductionConfig.from_dict({"reductions": "min,l2", "axis": "-1"}) == expected
     assert ReductionConfig.from_names(["min", "l2"], axis=-1) == expected
-    assert repr(BY_AXIS) == "ReductionConfig(norms=['l2'], digest=True, axis=0)"
+    assert repr(BY_AXIS) == "ReductionConfig(norms=['l2'], digest=True, axis=0, quantiles=True)"
 
 
 def test_an_axis_that_is_not_set_is_no_part_of_the_document() -> None:

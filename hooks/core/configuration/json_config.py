@@ -26,7 +26,7 @@ _TOP = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations
 _COLLECTION = ("CollectionName", "CollectionParameters")
 _WHEN = ("save_interval", "save_steps", "start_step", "end_step", "warmup_steps")
 _MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _WHEN)
-_FORM = ("reductions", "save_raw_tensor", "save_shape", "digest", "axis")
+_FORM = ("reductions", "save_raw_tensor", "save_shape", "digest", "axis", "quantiles")
 _SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
 _HOOK = (
     *_SHARED,

@@ -162,11 +162,12 @@ class Planner:
         raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
         histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
         digest = any(config.digest for _, config in configs)
+        sketch = any(config.quantiles for _, config in configs)
         parameter = self._collections.parameter_of(name)
         by_axis = _by_axis(configs)
         if by_axis:
             self._collections.require(CollectionKeys.BY_AXIS)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, by_axis)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, by_axis, sketch)
 
     def _matching(self, name: str) -> list[Collection]:
         if self._matcher is None:

@@ -16,7 +16,7 @@ from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...storage.open import Storage
 from .checking import Findings
 
-_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name != "histogram"]
+_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 
 
 def check_index_file(storage: Storage, file: NewFile, findings: Findings) -> pa.Table | None:

@@ -63,6 +63,7 @@ class TestEveryKey:
             "save_shape": "False",
             "digest": "true",
             "axis": "0",
+            "quantiles": "true",
             "export_tensorboard": "False",
             "tensorboard_dir": None,
             **WHEN,
@@ -70,7 +71,9 @@ class TestEveryKey:
         hook = hook_of(HookParameters=parameters)
         assert hook.get_collection("default").include_regex == ["relu", "tanh"]
         assert hook.recorder.collections.saved_names == ["all", "default", "losses"]
-        assert hook.reduction_config == tt.ReductionConfig(["min"], ["max"], ["l1"], ["l2"], True, digest=True, axis=0)
+        assert hook.reduction_config == tt.ReductionConfig(
+            ["min"], ["max"], ["l1"], ["l2"], True, digest=True, axis=0, quantiles=True
+        )
         assert all(when(hook.save_config, mode) == (7, [1, 2], 3, 9) for mode in modes)
         assert not hook.recorder.active
         assert tt.get_hook() is hook

@@ -20,6 +20,7 @@ from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
 from tensortrial.hooks.pytorch.device import Batch  # noqa: E402
 from tensortrial.statistics.by_axis import statistics_by_axis  # noqa: E402
 from tensortrial.statistics.digest import digest_of_array  # noqa: E402
+from tensortrial.statistics.sketch import quantile, sketch_of  # noqa: E402
 
 MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1"))
 
@@ -113,6 +114,21 @@ def test_statistics_along_an_axis_are_in_the_same_copy(
             found = trial.tensor(name).reduction_value(0, statistic, axis=axis)
             assert found.shape == (length,)
             np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_quantiles_are_counted_in_a_copy_on_the_host(make_hook: Any, out: str, far: list[int]) -> None:
+    form = tt.ReductionConfig(reductions=["mean"], quantiles=True)
+    hook, net = make_hook(include_collections=["weights"], reduction_config=form), seeded()
+    values = {f"Net_{name}": each.detach().numpy().copy() for name, each in net.named_parameters()}
+    hook.register_module(net)
+    train(net, 1)
+    hook.close()
+    trial = create_trial(out)
+    for name in trial.tensor_names(collection="weights"):
+        expected = sketch_of(values[name])
+        assert expected is not None
+        assert trial.tensor(name).quantile(0, 0.9) == quantile(expected, 0.9)
+        assert trial.tensor(name).reduction_value(0, "mean") == pytest.approx(values[name].mean(), rel=1e-5)
 
 
 def test_a_digest_is_computed_from_a_copy_on_the_host(make_hook: Any, out: str, far: list[int]) -> None:

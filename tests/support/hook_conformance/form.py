@@ -71,6 +71,17 @@ class FormTests(HookTests):
         assert not set(saved) & set(trial.tensor_names(collection=self.collection))
         np.testing.assert_allclose(trial.tensor(saved[1]).value(1, self.mode), rows.mean(axis=1), rtol=1e-5, atol=1e-9)
 
+    def test_quantiles_are_saved_without_the_raw_value(self, hook: Any, out: str) -> None:
+        made = hook(include_collections=[self.collection])
+        made.get_collection(self.collection).reduction_config = ReductionConfig(quantiles=True)
+        seen = self.run(made, 1)
+        tensor, value = create_trial(out).tensor(self.tensor), np.asarray(seen[0][self.tensor], np.float64)
+        for q in (0.0, 0.25, 0.5, 0.95, 1.0):
+            expected = np.quantile(value, q, method="inverted_cdf")
+            assert tensor.quantile(0, q, self.mode) == pytest.approx(expected, rel=1 / 128 + 1e-6)
+        with pytest.raises(KeyError, match="only reductions were"):
+            tensor.value(0, self.mode)
+
     def test_a_digest_is_saved_without_the_raw_value(self, hook: Any, out: str) -> None:
         for form, config in {"only": {}, "with": {"save_raw_tensor": True}, "and": {"norms": ["l2"]}}.items():
             made = hook(f"{out}-{form}", include_collections=[self.collection])

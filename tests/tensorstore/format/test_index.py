@@ -19,7 +19,14 @@ from tensortrial.format import index_writer
 from tensortrial.format.index_footer import read_summary
 from tensortrial.format.index_types import IndexSummary, StepSummary
 from tensortrial.format.index_writer import write_compacted
-from tensortrial.format.schema import FOOTER_CHUNKS, FOOTER_FORMAT, FOOTER_NAMES, FOOTER_STEPS, INDEX_SCHEMA
+from tensortrial.format.schema import (
+    FOOTER_CHUNKS,
+    FOOTER_FORMAT,
+    FOOTER_NAMES,
+    FOOTER_STEPS,
+    INDEX_SCHEMA,
+    OPTIONAL_COLUMNS,
+)
 from tensortrial.statistics.definitions import LATER_STATISTICS
 from tensortrial.storage.open import open_storage
 
@@ -78,7 +85,7 @@ def test_reading_a_summary_from_a_short_tail_returns_how_many_bytes_it_needs(ind
 
 def test_the_rows(index_file: Path) -> None:
     table = pq.ParquetFile(index_file).read()
-    assert table.schema.equals(pa.schema([each for each in INDEX_SCHEMA if each.name not in LATER_STATISTICS]))
+    assert table.schema.equals(pa.schema([each for each in INDEX_SCHEMA if each.name not in OPTIONAL_COLUMNS]))
     first, *_, last = table.to_pylist()
     assert {name: first[name] for name in ("name", "dtype", "shape", "nbytes", "collections", "scalar")} == {
         "name": "a",
@@ -99,6 +106,19 @@ def test_an_index_file_has_the_columns_of_later_statistics_if_a_row_has_one(tmp_
     table = pq.ParquetFile(path).read()
     assert [name for name in LATER_STATISTICS if name in table.column_names] == ["rms"]
     assert table["rms"].to_pylist() == [2.0, None]
+
+
+def test_an_index_file_has_the_column_of_sketches_if_a_row_has_one(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        job.step({"a": ({"sketch": True, "raw": False}, np.array([2.0, 0.0, 2.0])), "b": 1.0}, mode=TRAIN)
+    (path,) = tmp_path.glob("index/*/*/*.parquet")
+    file = pq.ParquetFile(path)
+    found = file.read()["sketch"].to_pylist()
+    assert found == [{"values": [0.0, 2.0], "counts": [1, 2]}, None]
+    row_group = file.metadata.row_group(0)
+    columns = {column.path_in_schema: column for column in map(row_group.column, range(row_group.num_columns))}
+    assert "BYTE_STREAM_SPLIT" in columns["sketch.values.list.element"].encodings
+    assert "DELTA_BINARY_PACKED" in columns["sketch.counts.list.element"].encodings
 
 
 BAD: dict[str, dict[bytes, bytes | None]] = {

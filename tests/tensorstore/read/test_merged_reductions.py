@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tensortrial
 from support.runs import Job
 from tensortrial.statistics.single import statistics
+from tensortrial.statistics.sketch import quantile, sketch_of
 
 NAMES = (
     "min",
@@ -86,6 +90,60 @@ def test_norms_follow_from_whatever_was_saved(tmp_path: Path) -> None:
     found = merged(tmp_path)
     assert found["l2"] == pytest.approx(np.linalg.norm(np.concatenate(shards)))
     assert found["l1"] == pytest.approx(20.0)
+
+
+QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99}
+
+
+def save_sketches(run: Path, shards: list[Any]) -> None:
+    jobs = [Job(run, f"worker_{number}", len(shards)) for number in range(len(shards))]
+    for job, shard in zip(jobs, shards, strict=True):
+        job.step({"w": shard}, raw=False, sketch=True)
+        job.close()
+
+
+def test_quantiles_of_uneven_shards_are_those_of_the_whole(tmp_path: Path) -> None:
+    whole = np.random.default_rng(0).standard_normal(30_000).astype(np.float32)
+    whole[:500] = 0.0
+    shards = [whole[:40], whole[40:70], whole[70:], whole[:0]]
+    save_sketches(tmp_path, shards)
+    expected = sketch_of(whole)
+    assert expected is not None
+    found = merged(tmp_path)
+    assert {name: found[name] for name in QUANTILES} == {name: quantile(expected, q) for name, q in QUANTILES.items()}
+    query = """
+        select "value", sum("count") from (
+            select unnest(sketch."values") as "value", unnest(sketch.counts) as "count" from tensors where name = 'w'
+        ) group by "value" order by "value"
+    """
+    counted = tensortrial.create_trial(tmp_path).sql(query).fetchall()
+    assert counted == list(zip(expected.values.tolist(), expected.counts.tolist(), strict=True))
+
+
+@given(
+    values=st.lists(st.floats(width=32) | st.integers(-3, 3).map(float), min_size=1, max_size=12),
+    cut=st.integers(0, 12),
+)
+@settings(max_examples=12, deadline=None, derandomize=True)
+def test_quantiles_of_any_shards_are_those_of_the_whole(values: list[float], cut: int) -> None:
+    whole = np.array(values)
+    expected = sketch_of(whole)
+    assert expected is not None
+    with tempfile.TemporaryDirectory() as folder:
+        save_sketches(Path(folder), [whole[:cut], whole[cut:]])
+        found = merged(Path(folder))
+    for name, q in QUANTILES.items():
+        assert found[name] == pytest.approx(quantile(expected, q), rel=0, abs=0, nan_ok=True)
+
+
+def test_quantiles_are_null_if_one_shard_has_no_sketch(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path, f"worker_{number}", 2) for number in range(2)]
+    for job, sketch in zip(jobs, (True, False), strict=True):
+        job.step({"w": np.array([3.0, 4.0])}, raw=False, statistics=("l2",), sketch=sketch)
+        job.close()
+    found = merged(tmp_path)
+    assert {found[name] for name in QUANTILES} == {None}
+    assert found["l2"] == pytest.approx(np.sqrt(50))
 
 
 def test_many_runs_are_merged_each_for_itself(tmp_path: Path) -> None:
