@@ -35,6 +35,8 @@ class Capture:
     def __init__(self, recorder: Recorder, full_tensors: bool = False) -> None:
         self.recorder = recorder
         self._full_tensors = full_tensors
+        self.left_to_another = False
+        """Whether another process saves a tensor that was gathered here."""
         self._occurrences = OccurrenceCounter()
         self._batches: dict[torch.device, Batch] = {}
         self._buffers = BufferPool()
@@ -90,6 +92,7 @@ class Capture:
             sharded: Any = tensor.detach()
             tensor = sharded.full_tensor()
             if any(sharded.device_mesh.get_coordinate()):
+                self.left_to_another = True
                 return
         if not self.recorder.active:
             return

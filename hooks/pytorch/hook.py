@@ -133,7 +133,7 @@ class Hook(BaseHook):
         self._in_probe = self._lazy = False
         self._pauses = 0
         self._missed = MissedCapture()
-        self._unsaved = NothingSaved(self.recorder, self._models)
+        self._unsaved = NothingSaved(self.recorder, self._models, self._capture)
         self._generation = -1
         current_hook.made(self)
 

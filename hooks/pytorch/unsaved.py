@@ -7,6 +7,7 @@ import logging
 from tensortrial.config.collection import Collection, CollectionKeys
 
 from ..core.recorder import Recorder
+from .capture import Capture
 from .models import Models
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -23,10 +24,11 @@ class NothingSaved:
     Args:
         recorder: The recorder of the hook.
         models: The models of the hook.
+        capture: What captures its tensors.
     """
 
-    def __init__(self, recorder: Recorder, models: Models) -> None:
-        self._recorder, self._models = recorder, models
+    def __init__(self, recorder: Recorder, models: Models, capture: Capture) -> None:
+        self._recorder, self._models, self._capture = recorder, models, capture
         self._due_steps = self._steps = 0
         self._checked = self._closes = False
 
@@ -45,7 +47,7 @@ class NothingSaved:
         if self._checked or not self._due_steps or not (self._closes or self._recorder.active):
             return
         self._steps += 1
-        if self._recorder.clock.last_saved is not None:
+        if self._recorder.clock.last_saved is not None or self._capture.left_to_another:
             self._checked = True
         elif self._closes or self._due_steps >= _DUE_STEPS or self._steps >= _STEPS:
             self._checked = True

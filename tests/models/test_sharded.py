@@ -110,6 +110,7 @@ def launch(program: str, folder: Path) -> Trial:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+    assert "nothing was saved" not in done.stderr
     return create_trial(folder / "run")
 
 
@@ -136,3 +137,16 @@ def test_shards_of_all_workers_make_the_whole_parameter(program: str, prefix: st
             for value, of_rank in zip(saved, kept, strict=True):
                 np.testing.assert_array_equal(value, of_rank["shard"])
             np.testing.assert_array_equal(np.concatenate(saved), kept[0]["whole"])
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_whole_parameters_are_saved_by_the_first_worker_alone(tmp_path: Path) -> None:
+    trial = launch(ACCELERATE.replace("**options", "full_tensors=True, **options"), tmp_path)
+    assert trial.steps(modes.TRAIN) == [0, 1, 2]
+    for kind, name in (("weight", "Sequential_0.weight"), ("gradient", "gradient/Sequential_0.weight")):
+        tensor = trial.tensor(name)
+        assert tensor.workers(0, modes.TRAIN) == ["worker_0"]
+        for step in range(3):
+            kept = np.load(tmp_path / f"{kind}-{step}-1.npz")
+            np.testing.assert_array_equal(tensor.value(step, modes.TRAIN), kept["whole"])
