@@ -22,8 +22,12 @@ from .limits import Limits, limits_of
 from .single import LEAST_EXPONENT, SAFE_LEAST, statistics
 from .sums import Floats
 
-# Rows of a transposed tensor are read side by side: fewer of them would fetch the same memory again and again.
-_LONG = BLOCK // 4
+# A block and what is computed from it stay in the first cache, and in memory that is used again. But of a transposed
+# tensor, fewer rows side by side would fetch the same memory again and again.
+_BLOCK = 8192
+_SIDE_BY_SIDE = 16
+_LONG = BLOCK // _SIDE_BY_SIDE
+_GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
 
 
 def parse_axis(axis: Any) -> int | None:
@@ -83,7 +87,7 @@ def statistics_by_axis(array: Array, names: Iterable[str], axis: int) -> dict[st
     if kind == "complex" or count > _LONG:
         each = [statistics(part, wanted) for part in slices]
         return {name: np.array([found[name] for found in each]) for name in wanted}
-    size = max(1, BLOCK // count)
+    size = max(_SIDE_BY_SIDE, _BLOCK // count)
     with np.errstate(all="ignore"):
         blocks = [_Rows(slices[begin : begin + size], count) for begin in range(0, len(slices), size)]
         found = [[FORMULAS[name](block) for name in wanted] for block in blocks]
@@ -205,10 +209,26 @@ class _Rows:
         # The geometric mean of |x| is at most the arithmetic one: the product of most weights is 0.
         vanishes = self.count * np.log2(self.magnitude / self.count) < LEAST_EXPONENT
         products[vanishes] = 0.0
-        exact = (np.absolute(products) > SAFE_LEAST) & np.isfinite(products)
-        for row in np.flatnonzero(~(vanishes | exact)).tolist():
+        unsure = ~vanishes & ~((np.absolute(products) > SAFE_LEAST) & np.isfinite(products))
+        finite = unsure & np.isfinite(self.magnitude)
+        if finite.any():
+            products[finite] = _products_by_exponents(self._values[finite])
+        for row in np.flatnonzero(unsure & ~finite).tolist():
             products[row] = statistics(self._slices[row], ("prod",))["prod"]
         return products
+
+
+def _products_by_exponents(rows: Floats) -> Floats:
+    """Multiply mantissas, which lie in [1/2, 1), in groups too small to vanish, and add up the exponents."""
+    total = np.zeros(len(rows), np.int64)
+    while True:
+        rows, exponents = np.frexp(rows)
+        total += exponents.sum(axis=1, dtype=np.int64)
+        if rows.shape[1] == 1:
+            break
+        rows = np.multiply.reduceat(rows, np.arange(0, rows.shape[1], _GROUP), axis=1)
+    products: Floats = np.ldexp(rows[:, 0], np.clip(total, -(1 << 30), 1 << 30).astype(np.int32))
+    return products
 
 
 def _squares(values: Floats) -> Floats:

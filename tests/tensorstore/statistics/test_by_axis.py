@@ -100,6 +100,12 @@ def test_slices_that_are_longer_than_a_block() -> None:
 def test_products_neither_overflow_nor_vanish_half_way() -> None:
     rows = np.array([[1e200, 1e200, 1e-200, 1e-200], [1e-300, 1e-300, 1e300, 1e300], [2.0, 3.0, 4.0, 5.0]])
     np.testing.assert_allclose(statistics_by_axis(rows, ["prod"], 0)["prod"], [1.0, 1.0, 120.0])
+    rng = np.random.default_rng(0)
+    long = np.exp2(rng.integers(-1, 2, (20, 1500)) * 1.0) * rng.choice([-1.0, 1.0], (20, 1500))
+    long[::2, :750], long[::2, 750:] = long[::2, :750] * 1e-300, long[::2, 750:] * 1e300
+    expected = [statistics(row, ["prod"])["prod"] for row in long]
+    np.testing.assert_allclose(statistics_by_axis(long, ["prod"], 0)["prod"], expected, rtol=1e-9)
+    assert np.isfinite(expected).all()
     rows = np.array([[np.inf, 0.0], [np.inf, -1.0], [np.nan, 1.0], [0.0, 1.0]])
     np.testing.assert_array_equal(statistics_by_axis(rows, ["prod"], 0)["prod"], [np.nan, -np.inf, np.nan, 0.0])
 
