@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-_NEEDS = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
+_NEEDS = {"aim": "aim", "mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
 collect_ignore_glob = [f"test_import_{word}*.py" for word, package in _NEEDS.items() if find_spec(package) is None]
 
 Write = Callable[..., Path]
