@@ -51,6 +51,8 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._next = 0
         self._saved_before = -1
         """The newest step of a first attempt in this process, which a resumed training does not save again."""
+        self._goes_back = False
+        """Whether a training resumes from a checkpoint, and no batch of it has begun."""
         self._accumulates = False
         """Whether a step of the training has begun, and no optimizer has stepped since."""
         self._in_step = False
@@ -79,7 +81,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Make the hook, and register the model, unless steps follow that the run has already."""
         step = _step_of(trainer)
-        resumes = trainer.ckpt_path is not None and step > 0
+        resumes = trainer.ckpt_path is not None and trainer.global_step > 0
         if step < self._next and not resumes:
             self._is_off = True
             logger.warning(
@@ -90,11 +92,8 @@ class Callback(lightning.Callback):  # type: ignore[misc]
             return
         self._is_off = False
         self._begin(trainer, pl_module, resumes)
-        if resumes:
-            self._saved_before = continue_at(self._used_hook, step)
-            for each in self._loggers:
-                each.saved_before = self._saved_before
-        if step > self._saved_before:
+        self._goes_back = resumes
+        if not resumes and step > self._saved_before:
             self._used_hook.register_module(pl_module)
         if self._saves:
             for optimizer in trainer.optimizers:
@@ -105,6 +104,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin a step, unless the open one accumulates."""
+        self._go_back(trainer)
         step = _step_of(trainer)
         if self._saves and not self._accumulates and step > self._saved_before:
             self._stepped = False
@@ -200,6 +200,17 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:
         return Hook(out_dir, **options)
 
+    def _go_back(self, trainer: Any) -> None:
+        """Continue at the checkpoint, once: the first batch begins.
+
+        Before, Lightning does not count the step in which the checkpoint was saved.
+        """
+        if self._goes_back and self._saves:
+            self._goes_back = False
+            self._saved_before = continue_at(self._used_hook, _step_of(trainer))
+            for each in self._loggers:
+                each.saved_before = self._saved_before
+
     @guarded
     def _begin_training_step(self, step: int) -> None:
         self._next = step + 1
@@ -228,6 +239,8 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     def _begin_batch(self, trainer: Any, pl_module: Any, mode: ModeKeys, loaders: Any, dataloader_idx: int) -> None:
         if self._hook is None:  # an evaluation without a training
             self._begin(trainer, pl_module)
+        if trainer.state.fn == "fit":
+            self._go_back(trainer)
         if self._saves and self._next > self._saved_before:
             self._used_hook.register_module(pl_module)
             self._begin_evaluation_step(

@@ -219,6 +219,20 @@ def test_what_was_saved_until_an_error_is_readable(tmp_path: Path) -> None:
     assert "layer_output_0" in trial.tensor_names(step=2, mode=modes.TRAIN)
 
 
+def test_a_checkpoint_of_the_first_step_is_continued(tmp_path: Path) -> None:
+    checkpoint = lightning.callbacks.ModelCheckpoint(tmp_path / "points", every_n_train_steps=1, save_top_k=-1)
+    first = Callback(tmp_path / "run", **EACH)
+    made_trainer(tmp_path, first, checkpoint, enable_checkpointing=True, max_steps=1).fit(Net(), loader(3))
+    first.close()
+    second = Callback(tmp_path / "run", **EACH)
+    (path,) = (tmp_path / "points").glob("*step=1*")
+    made_trainer(tmp_path, second).fit(Net(), loader(3), ckpt_path=path)
+    second.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2]
+    assert trial.sql("select count(*) from superseded").fetchall() == [(0,)]
+
+
 def test_a_resumed_training_continues_the_run_at_its_checkpoint(tmp_path: Path) -> None:
     """The first attempt ends after three steps, its checkpoint has two. The second one's third takes its place."""
     checkpoint = lightning.callbacks.ModelCheckpoint(tmp_path / "points", every_n_train_steps=2, save_top_k=-1)
