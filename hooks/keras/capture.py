@@ -19,6 +19,7 @@ from .names import Names, VariableNaming, is_built
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
 from .strategy import value_of
+from .updates import Updates
 
 # Each set of names that are due together is traced on its own. From the fifth set on, one trace serves all names that
 # are ever saved.
@@ -26,7 +27,9 @@ _MOST_TRACES = 4
 _EVERYTHING = frozenset({"everything that is ever saved"})
 # These come from Keras' own logs, and from variables, so the step itself need not be observed.
 _LOGS = frozenset({CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS})
-_VARIABLES = frozenset({CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.OPTIMIZER_VARIABLES})
+_VARIABLES = frozenset(
+    {CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.OPTIMIZER_VARIABLES, CollectionKeys.UPDATES}
+)
 
 
 class Capture:
@@ -39,6 +42,7 @@ class Capture:
     def __init__(self, recorder: LeadingRecorder, naming: VariableNaming) -> None:
         self.recorder = recorder
         self._naming = naming
+        self.updates = Updates(recorder)
         self.optimizers: list[Any] = []
         """Wrapped optimizers. That of the model need not be among them."""
         self.is_limited = False
@@ -78,6 +82,7 @@ class Capture:
     def forget(self) -> None:
         """Release all models and optimizers."""
         self.optimizers.clear()
+        self.updates.forget()
         self._names = self._chosen = self._captured_at = None
         self._variables = {}
 
@@ -93,6 +98,7 @@ class Capture:
             return
         self._captured_at = self.recorder.step
         self._variables = {}
+        self.updates.forget()
         self._capture_variables()
 
     def record_variables(self) -> None:
@@ -112,6 +118,7 @@ class Capture:
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
+        self.updates.begin(self.names.weights)
 
     # Steps.
 

@@ -76,6 +76,7 @@ _BUILTIN = (
     CollectionKeys.PREDICTIONS,
     CollectionKeys.LAYERS,
     CollectionKeys.OPTIMIZER_VARIABLES,
+    CollectionKeys.UPDATES,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
 _FRAMEWORK = Framework("keras", versions(), builtin=_BUILTIN, always_saved=_ALWAYS_SAVED, collection_type=Collection)
@@ -382,6 +383,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._batch_runs = False
         if self.recorder.saving:
             self._capture.record_variables()
+            self._capture.updates.end()
             self._save_logs(logs or {})
 
     def _withdraw_unfinished(self) -> None:

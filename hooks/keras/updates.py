@@ -1,0 +1,76 @@
+"""What a batch of `fit` changes: the update of each trainable weight, and its size relative to the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.dtypes import Array
+from tensortrial.format.record import Plan
+from tensortrial.mode import ModeKeys
+from tensortrial.statistics.blocks import nature
+
+from ..core.replicas import LeadingRecorder
+from .backend import variable_array
+from .names import Weight
+from .strategy import value_of
+
+
+class Updates:
+    """The updates of weights, at steps at which they are due. Only then the weights are copied.
+
+    Args:
+        recorder: The recorder of the hook.
+    """
+
+    def __init__(self, recorder: LeadingRecorder) -> None:
+        self._recorder = recorder
+        self._before: dict[str, tuple[Plan, Weight, list[Array]]] = {}
+        updates = recorder.collections.require(CollectionKeys.UPDATES)
+        updates.include("^update/")
+        updates.reduction_config = ReductionConfig(norms=["l2"])
+
+    def begin(self, weights: Iterable[Weight]) -> None:
+        """Copy the weights of which the update is due at the open step.
+
+        Args:
+            weights: The weights of the model. Those that were copied in this step stay as they are.
+        """
+        if self._recorder.mode is not ModeKeys.TRAIN:
+            return
+        for weight in weights:
+            plan = self._recorder.plan(f"update/{weight.name}")
+            if plan is not None and weight.variable.trainable and weight.name not in self._before:
+                self._before[weight.name] = plan, weight, self._values(weight)
+
+    def end(self) -> None:
+        """Record what the step has changed, and free the copies."""
+        for plan, weight, befores in self._before.values():
+            for recorder, before, after in zip(self._recorder.all, befores, self._values(weight), strict=True):
+                if nature(before.dtype) != "real":
+                    continue
+                update, ratio = _difference(before, after)
+                recorder.record(plan, update, owned=True)
+                recorder.record(Plan(f"update_ratio/{weight.name}", plan.collections, raw=True), ratio, owned=True)
+        self.forget()
+
+    def forget(self) -> None:
+        """Free the copies."""
+        self._before.clear()
+
+    def _values(self, weight: Weight) -> list[Array]:
+        return [variable_array(value_of(number, weight.variable)) for number in range(len(self._recorder.all))]
+
+
+def _difference(before: Array, after: Array) -> tuple[Array, Array]:
+    """Return the update, and the L2 norm of it divided by that of the weight."""
+    # In float32 at least: the difference of two bfloat16 is seldom one.
+    dtype = np.float64 if before.dtype == np.float64 else np.float32
+    before = before.astype(dtype)
+    update = after.astype(dtype) - before
+    with np.errstate(all="ignore"):
+        ratio = np.linalg.norm(update.ravel()) / np.linalg.norm(before.ravel())
+    return update, np.asarray(ratio, np.float64)
