@@ -205,6 +205,7 @@ def test_the_editable_install_adds_no_other_top_level_name(source: Path, tmp_pat
     tree = tmp_path / "tree"
     shutil.copytree(source, tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
     venv = Venv(tmp_path / "venv")
+    libraries = venv.ask(FOUND)  # Flax brings an array library of the name tensorstore
     venv.install("--config-settings", "editable_mode=strict", "-e", tree, cwd=tmp_path)
 
     # Run in the root folder, where the packages would be found if it were on the path.
@@ -212,7 +213,7 @@ def test_the_editable_install_adds_no_other_top_level_name(source: Path, tmp_pat
     assert {str(Path(path).resolve().parent) for path in origins.values()} == {
         str(tree / folder) for folder in PACKAGES
     }
-    assert venv.ask(FOUND, cwd=tree) == []
+    assert venv.ask(FOUND, cwd=tree) == libraries
 
     # The links are to the files: an edit is seen without a new install.
     with (tree / "tensorstore" / "errors.py").open("a") as file:

@@ -69,6 +69,7 @@ def test_a_writer_and_a_reader_get_through_faults_of_the_server(
     moto_s3: ObjectStore, proxy: FaultProxy, url: str, tmp_path: Path
 ) -> None:
     proxy.probability = 0.1
+    proxy.next_faults = [each for fault in FAULTS for each in ("", "", fault)]
     follower = Auditor(url, proxy.store.storage_options)
     with start_writer(tmp_path, url, proxy.store.storage_options) as process:
         while process.poll() is None:
