@@ -99,12 +99,15 @@ class Diagnosis:
         found = _count(serious, "problem") if serious else "no problem"
         return f"{self.run}: {found} in {_count(self.steps, 'step')}, by {_count(len(self.checked), 'rule')}."
 
-    def __str__(self) -> str:
+    def paragraphs(self) -> list[tuple[Problem, str]]:
+        """Return the problems, notes last, each with its paragraph of the text."""
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
-        parts = [self.summary]
-        parts += [f"{'First, ' if not number else 'Then, '}{problem}" for number, problem in enumerate(serious)]
-        parts += [f"Note: {problem}" for problem in notes]
+        told = [(problem, f"{'Then' if number else 'First'}, {problem}") for number, problem in enumerate(serious)]
+        return told + [(problem, f"Note: {problem}") for problem in notes]
+
+    def __str__(self) -> str:
+        parts = [self.summary, *(text for _, text in self.paragraphs())]
         if self.unchecked:
             parts.append("Not checked:\n" + "\n".join(f"- {each.rule}: {each.reason}" for each in self.unchecked))
         return "\n\n".join(parts)

@@ -88,10 +88,10 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
 
     found = diagnose(run.trial)
     problems = []
-    for problem in found.problems:
+    for problem, text in found.paragraphs():
         step, mode = _step_of_mode(run, problem.step, problem.mode)
         place = {"step": step, "mode": mode, "tensor": problem.tensor}
-        problems.append({**place, "text": str(problem), "note": problem.is_note})
+        problems.append({**place, "text": text, "note": problem.is_note})
     return {
         "summary": found.summary,
         "problems": problems,

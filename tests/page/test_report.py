@@ -87,6 +87,7 @@ def test_a_diagnosis_is_in_the_report_if_asked_for(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["report", run, "--output", str(path), "--diagnose"])
     held, expected = embedded(path.read_text())[address], diagnose(run)
     assert held["summary"] == expected.summary
-    assert [each["text"] for each in held["problems"]] == [str(problem) for problem in expected.problems]
+    assert [each["text"] for each in held["problems"]] == [text for _, text in expected.paragraphs()]
+    assert held["problems"][0]["text"].startswith("First, at step ")
     assert held["problems"][0]["tensor"] == expected.problems[0].tensor
     assert {each["rule"] for each in held["unchecked"]} == {each.rule for each in expected.unchecked} != set()

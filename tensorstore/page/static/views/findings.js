@@ -103,7 +103,7 @@ function runButton(text, busy, answer, work) {
  */
 function diagnosed(run, found) {
   return [h("h3", {}, printable(found.summary)),
-    ...found.problems.map((each) => h("p", { class: each.note && "quiet" }, each.note && "Note: ", printable(each.text), " ",
+    ...found.problems.map((each) => h("p", { class: each.note && "quiet" }, printable(each.text), " ",
       each.step !== null && h("a", { href: around(run, { mode: each.mode, step: each.step }) }, "in the overview"), " ",
       each.tensor && h("a", { class: "name", href: link({ view: "tensor", name: each.tensor, step: each.step, mode: each.mode, from: null, to: null }) }, printable(each.tensor)))),
     found.unchecked.length > 0 && h("details", {}, h("summary", {}, `${count(found.unchecked.length)} rules could not be checked`),
