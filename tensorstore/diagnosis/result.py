@@ -100,7 +100,11 @@ class Diagnosis:
         return f"{self.run}: {found} in {_count(self.steps, 'step')}, by {_count(len(self.checked), 'rule')}."
 
     def paragraphs(self) -> list[tuple[Problem, str]]:
-        """Return the problems, notes last, each with its paragraph of the text."""
+        """Return the problems as paragraphs.
+
+        Returns:
+            Each problem with its paragraph of the text, notes last.
+        """
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
         told = [(problem, f"{'Then' if number else 'First'}, {problem}") for number, problem in enumerate(serious)]
