@@ -107,8 +107,8 @@ class Diagnosis:
         """
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
-        told = [(problem, f"{'Then' if number else 'First'}, {problem}") for number, problem in enumerate(serious)]
-        return told + [(problem, f"Note: {problem}") for problem in notes]
+        texts = [(problem, f"{'Then' if number else 'First'}, {problem}") for number, problem in enumerate(serious)]
+        return texts + [(problem, f"Note: {problem}") for problem in notes]
 
     def __str__(self) -> str:
         parts = [self.summary, *(text for _, text in self.paragraphs())]
