@@ -118,7 +118,7 @@ class Capture:
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
-        self.updates.begin(self.names.weights)
+        self.updates.begin(self.names)
 
     # Steps.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
@@ -15,7 +13,7 @@ from tensortrial.statistics.blocks import nature
 
 from ..core.replicas import LeadingRecorder
 from .backend import variable_array
-from .names import Weight
+from .names import Names, Weight
 from .strategy import value_of
 
 
@@ -33,17 +31,21 @@ class Updates:
         updates.include("^update/")
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
-    def begin(self, weights: Iterable[Weight]) -> None:
-        """Copy the weights of which the update is due at the open step.
+    def begin(self, names: Names) -> None:
+        """Copy the weights of which the update is due at the open step, with the collection `updates`.
+
+        Scripts that save all, or what a regular expression of theirs matches, expect no updates.
 
         Args:
-            weights: The weights of the model. Those that were copied in this step stay as they are.
+            names: The weights of the model. Those that were copied in this step stay as they are.
         """
-        if self._recorder.mode is not ModeKeys.TRAIN:
+        if self._recorder.mode is not ModeKeys.TRAIN or CollectionKeys.UPDATES not in self._recorder.due:
             return
-        for weight in weights:
+        # In Keras 2, the variables of a frozen layer do not say that they are.
+        trained = {id(variable) for variable in names.model.trainable_weights}
+        for weight in names.weights:
             plan = self._recorder.plan(f"update/{weight.name}")
-            if plan is not None and weight.variable.trainable and weight.name not in self._before:
+            if plan is not None and id(weight.variable) in trained and weight.name not in self._before:
                 self._before[weight.name] = plan, weight, self._values(weight)
 
     def end(self) -> None:
