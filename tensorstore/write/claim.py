@@ -124,10 +124,20 @@ def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int) -
     """
     workers = {worker.worker, *indexed_workers(storage)}
     listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
-    of_session = {name for name, claim in _claims(storage) if claim.session >= worker.session}
     for each, (paths, flush) in listed.items():
-        if each == worker.worker or each not in of_session:
+        if each == worker.worker or _session_of(storage, each) < worker.session:
             set_aside_after(storage, each, paths, worker.first_global_step, flush)
+
+
+def _session_of(storage: Storage, worker: str) -> int:
+    """Return the session of a worker's claim; -1 if it has none. A listing could lag behind, a read does not."""
+    path = collections_path(worker)
+    try:
+        return WorkerInfo.from_bytes(storage.read(path), path).session
+    except FileNotFoundError:
+        return -1
+    except ValueError as exc:
+        raise FileError(path, f"the run cannot be continued: {exc}") from exc
 
 
 def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
