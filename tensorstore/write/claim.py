@@ -131,13 +131,10 @@ def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int) -
 
 def _session_of(storage: Storage, worker: str) -> int:
     """Return the session of a worker's claim; -1 if it has none. A listing could lag behind, a read does not."""
-    path = collections_path(worker)
     try:
-        return WorkerInfo.from_bytes(storage.read(path), path).session
+        return _claim_at(storage, collections_path(worker)).session
     except FileNotFoundError:
         return -1
-    except ValueError as exc:
-        raise FileError(path, f"the run cannot be continued: {exc}") from exc
 
 
 def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
@@ -320,12 +317,15 @@ def update_claim(storage: Storage, worker: WorkerInfo) -> None:
 
 def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
     for name in storage.list(COLLECTIONS):
-        path = f"{COLLECTIONS}/{name}"
-        try:
-            info = WorkerInfo.from_bytes(storage.read(path), path)
-        except ValueError as exc:
-            raise FileError(path, f"the run cannot be continued: {exc}") from exc
+        info = _claim_at(storage, f"{COLLECTIONS}/{name}")
         yield info.worker, info
+
+
+def _claim_at(storage: Storage, path: str) -> WorkerInfo:
+    try:
+        return WorkerInfo.from_bytes(storage.read(path), path)
+    except ValueError as exc:
+        raise FileError(path, f"the run cannot be continued: {exc}") from exc
 
 
 def _with_id(run: RunInfo) -> RunInfo:
