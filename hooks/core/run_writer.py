@@ -111,7 +111,7 @@ class RunWriter:
         self._resumes = True
         found = self._resumption(follows=follows)
         if not follows:
-            self._find_alive(found)
+            self._find_alive(found.in_the_way())
         self.progress = found.progress()
 
     @property
@@ -143,9 +143,9 @@ class RunWriter:
     def _resumption(self, follows: bool = False) -> Resumption:
         return Resumption(self._storage, self.worker, self.num_workers, self._observer, follows=follows)
 
-    def _find_alive(self, found: Resumption) -> list[LeaseInfo]:
-        """Return the leases of the processes that still write and are to be taken over by force."""
-        alive = found.others()
+    def _find_alive(self, leases: Sequence[LeaseInfo]) -> list[LeaseInfo]:
+        """Return those of the leases whose processes still write and are to be taken over by force."""
+        alive = self._observer.alive(leases)
         if alive and not self._force:
             raise in_use(self._storage, alive[0])
         return alive
@@ -213,10 +213,19 @@ class RunWriter:
 
     def _claim_again(self, run: RunInfo) -> tuple[Lease, FirstFlush]:
         found = self._resumption()
-        alive = self._find_alive(found)
+        alive = self._find_alive(found.in_the_way())
         lease = self._new_lease(found.session)
         lease.take([each for each in found.leases if each.session < found.session])
         try:
+            # A process that began the run a moment ago may have written its lease meanwhile.
+            late = found.late()
+            alive += self._find_alive(late)
+        except BaseException:
+            lease.withdraw()
+            raise
+        try:
+            if late:
+                lease.end(late)
             wait_until_stopped(self._storage, alive)
             found.wait_for_opener(lease.info)
             progress = found.progress()

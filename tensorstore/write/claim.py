@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
@@ -168,10 +168,15 @@ class Resumption:
         self.goes_back = False
         """Whether that worker went back to a checkpoint."""
 
-    def others(self) -> list[LeaseInfo]:
-        """Return the leases that are alive and stand in the way: those of earlier sessions, and the worker's own."""
-        earlier = [lease for lease in self.leases if lease.session < self.session or lease.worker == self._worker]
-        return self._observer.alive(earlier)
+    def in_the_way(self) -> list[LeaseInfo]:
+        """Return the leases that must not be alive: those of earlier sessions, and the worker's own."""
+        return [lease for lease in self.leases if lease.session < self.session or lease.worker == self._worker]
+
+    def late(self) -> list[LeaseInfo]:
+        """Return the leases of earlier sessions that were written after this resumption had read the leases."""
+        known = {lease.path for lease in self.leases}
+        leases = read_leases(self._storage)
+        return [lease for lease in leases if lease.session < self.session and lease.path not in known]
 
     def wait_for_opener(self, own: LeaseInfo) -> None:
         """Wait until the workers that joined the session before this one have claimed it, for the length of a lease.
@@ -193,13 +198,29 @@ class Resumption:
         All its workers continue at the same steps, although the first may publish before the last one reads the index:
         so the first writes them into its claim, and the others read them there.
         """
-        found = _after_last_published(self._storage, self.session, self._claims)
+        found = {worker: _after_last_published(self._storage, worker) for worker in self._published_workers()}
         # Read after the steps: a worker of this session that has claimed by now may have published some of them.
-        for worker, claim in _claims(self._storage):
-            if claim.session == self.session and worker != self._worker:
-                self.is_joined, self.goes_back = True, claim.goes_back
-                return Progress(self.session, claim.first_global_step, claim.first_mode_steps)
-        return found
+        if opened := self._opened(dict(_claims(self._storage)), found):
+            self.is_joined, self.goes_back = True, opened.goes_back
+            return Progress(self.session, opened.first_global_step, opened.first_mode_steps)
+        return _latest(self.session, found.values())
+
+    def _published_workers(self) -> list[str]:
+        # A loss of power may take a claim, and leave what the worker published.
+        return sorted({*self._claims, *indexed_workers(self._storage)})
+
+    def _opened(self, claims: Mapping[str, WorkerInfo], found: Mapping[str, Progress]) -> WorkerInfo | None:
+        """Return the claim of another worker in this session; None if there is none, or it is of an earlier job.
+
+        That shows where a worker has published steps of the session, and a loss of power has taken its claim.
+        """
+        others = [claim for worker, claim in claims.items() if claim.session == self.session and worker != self._worker]
+        opened = max(others, key=lambda claim: claim.first_global_step, default=None)
+        if opened is None or opened.goes_back:
+            return opened
+        later = [worker for worker, progress in found.items() if progress.global_step > opened.first_global_step]
+        is_of_this_job = all(worker in claims and claims[worker].session >= self.session for worker in later)
+        return opened if is_of_this_job else None
 
     def _session(self) -> int:
         members: list[WorkerInfo | LeaseInfo] = [*self._claims.values(), *self.leases]
@@ -227,15 +248,23 @@ def _is_before(lease: LeaseInfo, own: LeaseInfo) -> bool:
     return lease.session == own.session and (lease.started_at, lease.worker) < (own.started_at, own.worker)
 
 
-def _after_last_published(storage: Storage, session: int, claims: Mapping[str, WorkerInfo]) -> Progress:
+def _after_last_published(storage: Storage, worker: str) -> Progress:
+    """Return the steps after those that a worker has published."""
+    next_global, next_of_mode, damaged = 0, dict[str, int](), list[str]()
+    found = [(step.mode, step.mode_step, step.global_step) for step in published_steps(storage, worker, damaged)]
+    for mode, mode_step, global_step in [*found, *_steps_of_chunks(storage, worker, damaged)]:
+        next_global = max(next_global, global_step + 1)
+        next_of_mode[mode] = max(next_of_mode.get(mode, 0), mode_step + 1)
+    return Progress(0, next_global, next_of_mode)
+
+
+def _latest(session: int, found: Iterable[Progress]) -> Progress:
+    """Return the steps after those of all workers."""
     next_global, next_of_mode = 0, dict[str, int]()
-    # A loss of power may take a claim, and leave what the worker published.
-    for worker in sorted({*claims, *indexed_workers(storage)}):
-        damaged: list[str] = []
-        found = [(step.mode, step.mode_step, step.global_step) for step in published_steps(storage, worker, damaged)]
-        for mode, mode_step, global_step in [*found, *_steps_of_chunks(storage, worker, damaged)]:
-            next_global = max(next_global, global_step + 1)
-            next_of_mode[mode] = max(next_of_mode.get(mode, 0), mode_step + 1)
+    for each in found:
+        next_global = max(next_global, each.global_step)
+        for mode, step in each.mode_steps.items():
+            next_of_mode[mode] = max(next_of_mode.get(mode, 0), step)
     return Progress(session, next_global, next_of_mode)
 
 

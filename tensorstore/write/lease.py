@@ -173,8 +173,15 @@ class Lease:
         self._older: list[LeaseInfo] = []
 
     def begin(self) -> None:
-        """Hold the lease of a worker that nobody else can claim."""
+        """Hold the lease of a worker that nobody else can claim.
+
+        Raises:
+            RunTakenOver: Another process has resumed the run, which saw no lease while this one was being written.
+        """
         self._storage.replace(self.info.path, self.info.to_bytes())
+        if successor := self._successor():
+            self._storage.remove(self.info.path)
+            raise successor
         self._start()
 
     def take(self, older: Iterable[LeaseInfo] = ()) -> None:
@@ -202,6 +209,11 @@ class Lease:
         name = f"tensortrial-lease-{self.info.worker}"
         self._thread = threading.Thread(target=self._renew_until_ended, name=name, daemon=True)
         self._thread.start()
+
+    def end(self, leases: Iterable[LeaseInfo]) -> None:
+        """End further leases of earlier sessions, which were not there when this one was taken."""
+        self._older += leases
+        self._remove_older()
 
     def _remove_older(self) -> None:
         for lease in self._older:
@@ -245,6 +257,11 @@ class Lease:
                 _released.add((self._storage.url, self.info))
                 raise
 
+    def withdraw(self) -> None:
+        """Stop renewing, and remove the lease of a session that has not begun."""
+        self.drop()
+        self._storage.remove(self.info.path)
+
     def drop(self) -> None:
         """Stop renewing, and write nothing."""
         self._ended.set()
@@ -277,13 +294,17 @@ class Lease:
 
     def _find_successor(self) -> None:
         try:
-            later = [lease for lease in read_leases(self._storage) if lease.session > self.info.session]
+            self._taken_over = self._successor()
         except StorageError as exc:
             logger.debug("cannot read the leases of %s: %s", self._storage.url, exc)
-            return
-        if later:
-            successor = next((lease for lease in later if lease.worker == self.info.worker), later[0])
-            self._taken_over = RunTakenOver(self._storage.url, self.info.worker, str(successor.process))
+
+    def _successor(self) -> RunTakenOver | None:
+        """Return the error that names the process of a later session; None if there is none."""
+        later = [lease for lease in read_leases(self._storage) if lease.session > self.info.session]
+        if not later:
+            return None
+        successor = next((lease for lease in later if lease.worker == self.info.worker), later[0])
+        return RunTakenOver(self._storage.url, self.info.worker, str(successor.process))
 
 
 def wait_until_stopped(storage: Storage, leases: Iterable[LeaseInfo]) -> None:

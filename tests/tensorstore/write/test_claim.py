@@ -177,6 +177,19 @@ def test_resume_continues_after_steps_whose_claim_was_lost_by_a_loss_of_power(tm
     assert progress(open_storage(tmp_path), "a/b", 1).global_step == 1
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_session_whose_claims_were_lost_by_a_loss_of_power_is_not_joined(tmp_path: Path, is_gone: bool) -> None:
+    path, earlier = tmp_path / "collections" / "worker_0.json", b""
+    for resume in (False, True):
+        earlier = path.read_bytes() if resume else b""
+        for job in [Job(tmp_path, f"worker_{rank}", 2, resume=resume) for rank in range(2)]:
+            job.step({"a": 1.0})
+            job.close()
+    # Both have saved step 1 in the second session. Of worker_0's claim the disk has the state of the first.
+    path.unlink() if is_gone else path.write_bytes(earlier)
+    assert [progress(open_storage(tmp_path), f"worker_{rank}", 2).global_step for rank in range(2)] == [2, 2]
+
+
 def test_a_run_with_a_claim_of_another_worker_is_not_resumed(tmp_path: Path) -> None:
     Job(tmp_path).close()
     (tmp_path / "collections" / "worker_0.json").rename(tmp_path / "collections" / "worker_1.json")

@@ -1,0 +1,82 @@
+"""A process that begins a run, and another one that resumes it before the first one's lease is there."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from support.leased_runs import recorder, resume, step
+from tensortrial import create_trial
+from tensortrial.errors import RunInUse, RunTakenOver
+from tensortrial.format.schema import LEASES
+from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.open import Storage, open_storage
+
+FIRST, SECOND = (f"{LEASES}/worker_0={session:08}.json" for session in range(2))
+
+
+@pytest.fixture(autouse=True)
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
+
+
+def values(storage: Storage) -> list[tuple[int, float]]:
+    tensor = create_trial(storage.url).tensor("x")
+    return [(each, float(tensor.value(each))) for each in tensor.steps()]
+
+
+def test_the_first_process_stops_if_its_lease_comes_after_a_resumption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(tmp_path / "run")
+    first, second = recorder(storage.url), resume(storage)
+    replace = LocalStorage.replace
+
+    def write_late(self: LocalStorage, path: str, data: bytes) -> None:
+        if path == FIRST:
+            step(second, 1.0)
+            second.flush()
+        replace(self, path, data)
+
+    monkeypatch.setattr(LocalStorage, "replace", write_late)
+    with pytest.raises(RunTakenOver):
+        step(first, 0.0)
+    assert storage.list(LEASES) == [SECOND.rpartition("/")[2]]
+    step(second, 2.0)
+    second.close()
+    assert values(storage) == [(0, 1.0), (1, 2.0)]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_resumption_sees_a_lease_that_came_after_it_had_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    storage = open_storage(tmp_path / "run")
+    first, second = recorder(storage.url), resume(storage, force=force)
+    replace, create = LocalStorage.replace, LocalStorage.create
+    leases: list[bytes] = []
+
+    def resume_first(self: LocalStorage, path: str, data: bytes) -> None:
+        if path != FIRST or leases:
+            replace(self, path, data)
+            return
+        leases.append(data)  # it is written when the second process has seen that there is none
+        with nullcontext() if force else pytest.raises(RunInUse):
+            step(second, 1.0)
+
+    def write_first(self: LocalStorage, path: str, data: bytes) -> None:
+        if path == SECOND:
+            replace(self, FIRST, leases[0])
+        create(self, path, data)
+
+    monkeypatch.setattr(LocalStorage, "replace", resume_first)
+    monkeypatch.setattr(LocalStorage, "create", write_first)
+    with pytest.raises(RunTakenOver) if force else nullcontext():
+        step(first, 1.0)
+    writing = second if force else first
+    assert storage.list(LEASES) == [(SECOND if force else FIRST).rpartition("/")[2]]
+    step(writing, 2.0)
+    writing.close()
+    assert values(storage) == [(0, 1.0), (1, 2.0)]
