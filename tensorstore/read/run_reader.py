@@ -405,10 +405,7 @@ class RunReader:
         wanted = None if steps is None else set(steps)
         rows = self._all_rows(names, mode, wanted)
         if worker is not None:
-            known = {row.worker for row in rows}
-            if worker not in known:
-                raise InvalidWorker(worker, sorted(known, key=natural))
-            rows = [row for row in rows if row.worker == worker]
+            rows = self._of_worker(worker, rows, names, mode)
         if mode is not GLOBAL:
             rows = [row for row in rows if row.mode == mode.name]
         if len({row.worker for row in rows}) > 1:
@@ -422,9 +419,26 @@ class RunReader:
             self._states.lost_rows().check(row for by_step in found.values() for row in by_step.values())
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
+    def _of_worker(
+        self, worker: str, rows: Sequence[SavedTensor], names: Sequence[str], mode: ModeKeys
+    ) -> list[SavedTensor]:
+        """Return the rows of one worker. Raises InvalidWorker if it has saved none of the tensors at any step."""
+        found = [row for row in rows if row.worker == worker]
+        if not found:
+            known = {row.worker for row in self._all_rows(names, mode, None)}
+            if worker not in known:
+                raise InvalidWorker(worker, sorted(known, key=natural))
+        return found
+
     def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
-        if wanted is None or len(wanted) >= len(names):
-            return self.catalogue.rows_of_tensors(names) if names else []
+        if not names or (wanted is not None and not wanted):
+            return []
+        if wanted is None or len(names) == 1:  # those of one tensor are kept
+            return self.catalogue.rows_of_tensors(names)
+        if len(wanted) >= len(names):
+            numbers = [step for step in wanted if not isinstance(step, str)]  # a text is the number of no step
+            span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
+            return self.catalogue.rows_of_tensors(names, mode.name, span)
         # A few steps of many tensors: step by step.
         found = {self._states.global_step(step, mode) for step in wanted}
         global_steps = sorted(step for step in found if step is not None)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..config.collection import Collection, CollectionKeys
 from ..dtypes import Array
 from ..engines.base import Answer, Engine
-from ..errors import (
-    ConfigurationError,
-    FileError,
-)
+from ..errors import ConfigurationError, FileError
 from ..format.schema import RunInfo
 from ..mode import ModeKeys
 from ..storage.open import Storage
@@ -26,8 +23,10 @@ from .steps.late_worker import LateWorker
 from .steps.step_state import StepState
 from .steps.workers import natural
 from .tensor import Tensor
-from .verify import Verification, verify_run
 from .waiting import Waiting
+
+if TYPE_CHECKING:
+    from .verify import Verification
 
 GLOBAL = ModeKeys.GLOBAL
 _POLL_SECONDS = 0.05
@@ -256,6 +255,9 @@ class Trial(TrialContents):
             StorageError: The run cannot be listed.
             UnknownFormat: A later release wrote a file.
         """
+        # It needs functions of Arrow that take 0.05 s to import.
+        from .verify import verify_run
+
         return verify_run(self._reader.storage, progress)
 
     # Waiting.

@@ -136,6 +136,11 @@ class Catalogue:
                 rows = self._fetched[key] = self._database.fetch(query, parameters)
             return rows
 
+    def fetch_once(self, query: str, **parameters: Any) -> Rows:
+        """Return the rows of a query on the small tables, which are not kept."""
+        with self._lock:
+            return self._database.fetch(query, parameters)
+
     def derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         """Return what `make` makes of the results of queries. It is kept until something is new."""
         with self._lock:
@@ -153,10 +158,15 @@ class Catalogue:
         with self._lock:
             return self._rows.of_step(global_step)
 
-    def rows_of_tensors(self, names: Sequence[str]) -> list[SavedTensor]:
-        """Return the rows of some tensors at every step, of every worker, without statistics."""
+    def rows_of_tensors(
+        self, names: Sequence[str], mode: str = "GLOBAL", span: tuple[int, int] | None = None
+    ) -> list[SavedTensor]:
+        """Return the rows of some tensors, of every worker, without statistics.
+
+        With a span, rows at steps of the mode with first <= step < end are among them; others may be, too.
+        """
         with self._lock:
-            return self._rows.of_tensors(names)
+            return self._rows.of_tensors(names, mode, span)
 
     def rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
         """Return the current rows of the same tensors, after a chunk was found missing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -56,7 +57,8 @@ class ReadableFiles:
 
     def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:
-            _check_columns(schema_of(footer_of(self._files.read_end(path))), schema)
+            footer = footer_of(self._files.read_end(path))
+            _check_columns(schema_of(footer, self._files.checksum(path) is not None), schema)
             if whole and (self._storage.is_local or self._storage.size(path) <= _WHOLE_BYTES):
                 self._files.check(path)
         except FileNotFoundError:
@@ -69,6 +71,7 @@ class ReadableFiles:
         return None
 
 
+@lru_cache(maxsize=16)
 def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
     for field in expected:
         if field.name not in found.names:

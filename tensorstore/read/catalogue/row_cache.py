@@ -27,6 +27,8 @@ class IndexFileQueries(Protocol):
 
     def fetch(self, query: str, **parameters: Any) -> Rows: ...
 
+    def fetch_once(self, query: str, **parameters: Any) -> Rows: ...
+
     def derived(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
 
     @property
@@ -86,18 +88,23 @@ class RowCache:
         """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
         return self._block("step", global_step, statistics=True) if self._in_range(global_step) else {}
 
-    def of_tensors(self, names: Sequence[str]) -> list[SavedTensor]:
-        """Return the rows of some tensors at every step, of every worker, without statistics."""
-        if len(names) == 1:
+    def of_tensors(self, names: Sequence[str], mode: str, span: tuple[int, int] | None) -> list[SavedTensor]:
+        """Return the rows of some tensors, of every worker, without statistics.
+
+        With a span, rows at steps of the mode with first <= step < end are among them; others may be, too.
+        """
+        if len(names) == 1 and span is None:
             block = self._block("tensor", names[0])
             return [row for step, rows in block.items() if self._in_range(step) for row in rows]
-        files = self._catalogue.fetch("files_of_tensors", names=tuple(names))
+        first, end = span or (0, 1 << 62)
+        fetch = self._catalogue.fetch if span is None else self._catalogue.fetch_once  # there are many spans
+        files = fetch("files_of_tensors", names=tuple(names), mode=mode, first=first, end=end)
         try:
             rows = self._index_rows.read(_paths(files), names)
         except CorruptFile:
             if not self._catalogue.recover():
                 raise
-            return self.of_tensors(names)
+            return self.of_tensors(names, mode, span)
         return self._last_ones([row for row in rows if self._in_range(row.global_step)])
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:

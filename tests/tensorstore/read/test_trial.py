@@ -31,6 +31,7 @@ from tensortrial.errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
+from tensortrial.format.index_reader import IndexRows
 from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.rules import Rule, invoke_rule
@@ -480,3 +481,35 @@ def test_another_process_is_read_live(tmp_path: Path, flush_seconds: int) -> Non
     child.communicate(timeout=30)
     trial.refresh()
     assert trial.loaded_all_steps
+
+
+def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the steps of the modes differ from the global ones, and a worker has none of them."""
+    jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
+    for number in range(20):
+        for rank, job in enumerate(jobs):
+            if rank == 0 or number < 4:
+                job.step({"a": [number], "b": [rank]}, mode=EVAL if number % 2 else TRAIN)
+                job.flush()
+    trial = tensortrial.create_trial(tmp_path)
+    read: list[str] = []
+    read_rows = IndexRows.read
+
+    def noted(self: IndexRows, paths: Any, *rest: Any) -> Any:
+        read.extend(paths)
+        return read_rows(self, paths, *rest)
+
+    monkeypatch.setattr(IndexRows, "read", noted)
+    found = trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_0")
+    assert {name: {step: int(each) for step, (each,) in found[name].items()} for name in found} == {
+        "a": {3: 7, 4: 9, 5: 11},
+        "b": {3: 0, 4: 0, 5: 0},
+    }
+    assert len(read) == 3
+    assert trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_1") == {"a": {}, "b": {}}
+    nowhere: list[Any] = [[100, 101, 102], [-1, 10**19, 10**20], ["3", "4", "5"]]
+    assert [trial.values(["a", "b"], steps) for steps in nowhere] == [{"a": {}, "b": {}}] * 3
+    with pytest.raises(InvalidWorker, match="worker_7"):
+        trial.values(["a", "b"], [3, 4, 5], worker="worker_7")
+    for job in jobs:
+        job.close()
