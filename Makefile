@@ -351,8 +351,9 @@ soak: env  ## Let 64 processes write one run for SECONDS=600, while 16 read and 
 .PHONY: flips
 flips: FLIPS ?= 1000
 flips: SEED ?= 1
-flips: env  ## Flip bits of runs one at a time, and read them: FLIPS=1000 SEED=1, EVERY=1 for every bit of a small run, or FLIP=17
-	$(PY) tests/fuzz/flips.py --flips $(if $(FLIP),1 --first $(FLIP),$(if $(EVERY),1000000000 --every,$(FLIPS))) --seed $(SEED)
+flips: ASKED ?= 1
+flips: env  ## Flip bits of runs one at a time, and read them: FLIPS=1000 SEED=1, EVERY=1 for every bit of a small run, or FLIP=17; ASKED=50 is quick
+	$(PY) tests/fuzz/flips.py --flips $(if $(FLIP),1 --first $(FLIP),$(if $(EVERY),1000000000 --every,$(FLIPS))) --seed $(SEED) --asked $(ASKED)
 
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow
