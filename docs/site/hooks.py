@@ -87,10 +87,11 @@ def describe_commands() -> str:
 
 def _describe_group(group: Any, context: Any, level: int) -> list[str]:
     parts = []
-    for name, command in sorted(group.commands.items()):
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         inner = type(context)(command, info_name=name, parent=context, terminal_width=90, max_content_width=90)
         parts.append(f"{'#' * level} {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n")
-        if hasattr(command, "commands"):
+        if hasattr(command, "list_commands"):
             parts += _describe_group(command, inner, level + 1)
     return parts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
@@ -10,33 +11,47 @@ import click
 from .. import __version__
 from ..errors import TensorTrialError
 from .console import visible
-from .reading.compare import compare
-from .reading.diagnose import diagnose
-from .reading.follow import follow
-from .reading.info import info
-from .reading.ls import ls
-from .reading.names import names
-from .reading.page import page
-from .reading.query import query
-from .reading.report import report
-from .reading.show import show
-from .reading.sql import sql
-from .reading.steps import steps
-from .reading.verify import verify
-from .reading.watch import watch
-from .writing.compact import compact
-from .writing.export import export
-from .writing.imports import imports
-from .writing.mark_ended import mark_ended
-from .writing.repair import repair
 from .writing.run import DESCRIPTION, run
 
+# The module that has each command, under the module's own name. To import all of them takes a quarter of a second, so a
+# module is imported when its command is wanted.
+_MODULES = {
+    "compact": "writing.compact",
+    "compare": "reading.compare",
+    "diagnose": "reading.diagnose",
+    "export": "writing.export",
+    "follow": "reading.follow",
+    "import": "writing.imports",
+    "info": "reading.info",
+    "ls": "reading.ls",
+    "mark-ended": "writing.mark_ended",
+    "names": "reading.names",
+    "page": "reading.page",
+    "query": "reading.query",
+    "repair": "writing.repair",
+    "report": "reading.report",
+    "show": "reading.show",
+    "sql": "reading.sql",
+    "steps": "reading.steps",
+    "verify": "reading.verify",
+    "watch": "reading.watch",
+}
 # The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
 _INTERRUPTED = 130
 
 
 class _Commands(click.Group):
-    """A group of commands that prints the errors of this project as one sentence."""
+    """A group that imports each command when it is wanted, and prints the errors of this project as one sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_MODULES])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return super().get_command(ctx, cmd_name)
+        module = _MODULES[cmd_name]
+        command: click.Command = getattr(import_module(f".{module}", __package__), module.rpartition(".")[2])
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -59,30 +74,6 @@ def main() -> None:
     RUN is the folder or URL that a hook saved to, such as runs/digits or s3://bucket/run. A run can be read while it is
     being written.
     """
-
-
-for command in (
-    ls,
-    info,
-    show,
-    follow,
-    names,
-    steps,
-    sql,
-    query,
-    compare,
-    diagnose,
-    watch,
-    page,
-    mark_ended,
-    compact,
-    verify,
-    repair,
-    report,
-    imports,
-    export,
-):
-    main.add_command(command)
 
 
 # For the list of commands, and for callers in Python: `__main__` runs it without click.

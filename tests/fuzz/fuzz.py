@@ -29,6 +29,8 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 
+import click
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
@@ -36,12 +38,14 @@ from damage import COUNTED, damage  # noqa: E402
 from samples import write_run  # noqa: E402
 from use import Report, Truth, read_truth, use  # noqa: E402
 
+from tensortrial.cli import main as commands  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 
 # What a case would import otherwise, and each one again.
-for _name in ("pandas", "tqdm", "tensortrial.cli.commands"):
+for _name in ("pandas", "tqdm"):
     with suppress(ImportError):
         import_module(_name)
+commands.get_help(click.Context(commands))  # of each command
 
 CASES = 1_000_000
 """So many numbers of cases belong to one seed."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from support.runs import Job
+from tensortrial.cli import main
 from tensortrial.cli.console import print_table
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo
@@ -190,3 +192,26 @@ def test_help_says_what_a_command_does(command: str) -> None:
     printed = tensortrial(command, "--help").stdout
     assert "RUN" in printed
     assert "--storage-option" in printed
+
+
+def test_a_command_imports_no_other(run: Path) -> None:
+    program = f"""
+import sys
+from tensortrial.cli import main
+main(["names", {str(run)!r}], standalone_mode=False)
+assert "tensortrial.cli.reading.names" in sys.modules
+others = [each for each in sys.modules if each.startswith(("tensortrial.comparison", "tensortrial.exports"))]
+assert not others, others
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_each_command_has_the_name_by_which_it_is_called() -> None:
+    context = click.Context(main)
+    names = main.list_commands(context)
+    assert len(names) == 20
+    for name in names:
+        command = main.get_command(context, name)
+        assert command
+        assert command.name == name
+    assert main.get_command(context, "nothing") is None
