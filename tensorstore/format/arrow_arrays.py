@@ -46,13 +46,18 @@ def spread(cells: pa.Array, rows: npt.NDArray[np.intp], valid: npt.NDArray[np.bo
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values, None among them, as a column of this type."""
+    if not cells:
+        return pa.nulls(0, kind)
     if kind == pa.string():
         return texts(cells)
     if pa.types.is_list(kind):
         return lists(cells, column([value for cell in cells if cell is not None for value in cell], kind.value_type))
-    whole = all(cell is None or isinstance(cell, int) for cell in cells)
-    if pa.types.is_integer(kind) or (pa.types.is_timestamp(kind) and whole):
+    if pa.types.is_timestamp(kind):  # of datetimes without a time zone, or integers
+        return numbers(np.array(cells, f"datetime64[{kind.unit}]").view(np.int64), kind, _present(cells))
+    if pa.types.is_integer(kind):
         return numbers([0 if cell is None else cell for cell in cells], kind, _present(cells))
+    if pa.types.is_floating(kind):
+        return numbers([np.nan if cell is None else cell for cell in cells], kind, _present(cells))
     if pa.types.is_boolean(kind):
         buffers = [_validity(_present(cells)), _bits(np.array([bool(cell) for cell in cells], bool))]
         return pa.Array.from_buffers(kind, len(cells), buffers)
@@ -81,7 +86,7 @@ def with_decimals(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(decimal) if field.type == pa.uint64() else field for field in schema])
 
 
-def numpy_of(array: pa.Array, missing: int = 0) -> npt.NDArray[Any]:
+def numpy_of(array: pa.Array, missing: float = 0) -> npt.NDArray[Any]:
     """Return the numbers of an array, in its own memory where none is null; `missing` for those that are."""
     kind = _dtype(array.type)
     if not len(array):

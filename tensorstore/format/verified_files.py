@@ -24,6 +24,8 @@ class _Verified:
     """Files of which nothing is left to verify, or can be."""
     opened: dict[str, tuple[Seal, bytearray]] = field(default_factory=dict)
     """The other files that were read: for each block, whether it was verified."""
+    checksums: dict[str, int | None] = field(default_factory=dict)
+    """Of all files that were read, None for one without a seal."""
 
 
 class VerifiedFiles:
@@ -35,7 +37,7 @@ class VerifiedFiles:
 
     def __init__(self, storage: ReadableRanges, verified: _Verified) -> None:
         self._storage = storage
-        self._whole, self._opened = verified.whole, verified.opened
+        self._whole, self._opened, self._checksums = verified.whole, verified.opened, verified.checksums
 
     def size(self, path: str) -> int:
         """Return the file's size in bytes."""
@@ -63,20 +65,23 @@ class VerifiedFiles:
         Only a copy of the file at the same path has the same one. The footer is verified by it, and the rest of the
         file where that is read.
         """
-        seal = read_seal(path, self.read_end(path), self._storage.size(path))
-        return None if seal is None else seal.checksum
+        if path not in self._checksums:
+            self.read_end(path)
+        return self._checksums[path]
 
     def read_end(self, path: str) -> bytes | bytearray:
         """Return the end of a file with its footer, after that was verified, and with it all of a small file."""
         size = self._storage.size(path)
         end = self._end(path, size, _TAIL_BYTES)
         if len(end) < _LEAST:
+            self._checksums[path] = None
             self._whole.add(path)
             return end
         if (needed := seal_needs(end, size)) > len(end):
             end = self._end(path, size, needed)
         if path not in self._whole and path not in self._opened:
             seal = read_seal(path, end, size)
+            self._checksums[path] = None if seal is None else seal.checksum
             if seal is not None and len(end) < size:
                 self._opened[path] = seal, bytearray(len(seal.sums) // 8)
             else:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,8 @@ CELLS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): st.text(),
     pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1),
     pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1),
-    pa.timestamp("us"): st.integers(0, 1 << 50),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.timestamp("us"): st.integers(0, 1 << 50) | st.datetimes(),
     pa.bool_(): st.booleans(),
     pa.list_(pa.string()): st.lists(st.none() | st.text(), max_size=3),
     pa.list_(pa.int64()): st.lists(st.integers(0, 9), max_size=3),
@@ -43,6 +45,7 @@ def test_numbers(cells: list[int | None], first: int, kind: pa.DataType) -> None
     array = pa.array(cells, kind)[first:]
     assert numpy_of(array, -1).tolist() == [-1 if cell is None else cell for cell in cells[first:]]
     assert numpy_of(pa.array([0.5, 1.5])).tolist() == [0.5, 1.5]
+    assert numpy_of(pa.array([0.5, None]), missing=np.inf).tolist() == [0.5, np.inf]
 
 
 def test_reading_does_without_pandas(tmp_path: Path) -> None:
@@ -56,6 +59,27 @@ assert (trial.steps(), trial.tensor_names()) == ([0], ["a", "b"])
 assert trial.tensor("a").value(0).tolist() == [1, 2]
 assert trial.tensor("a").reduction_value(0, "min") == 1
 assert not {{"pandas", "torch"}} & set(sys.modules), "somebody imported pandas"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_sql_and_the_page_do_without_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    with Job(tmp_path / "run") as job:
+        for _ in range(3):
+            job.step({"a": [1, 2], "b": 0.5}, statistics=("l2",))
+    program = f"""
+import sys, tensortrial
+from tensortrial.page import Page
+from tensortrial.page.routes import Answers
+trial = tensortrial.create_trial({str(tmp_path / "run")!r})
+assert trial.sql("select count(*) from findings").fetchall() == [(0,)]
+assert trial.sql("select name, l2 from tensors where global_step = 1").fetchall()
+answers = Answers(Page(trial).runs, {{}})
+at = {{"run": trial.name, "mode": "TRAIN"}}
+for path in ("info", "tiles", "availability"):
+    assert answers.answer(path, {{**at, "statistic": "l2"}})
+assert "pandas" not in sys.modules, "somebody imported pandas"
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
