@@ -1,18 +1,18 @@
 """Tiles of one saved column of index files, without SQL: its rows are decoded by Arrow and reduced by numpy.
 
 A hash aggregate over name and column of steps takes three times as long as the scan below it. The rows of a file are
-not in any order: those of one tensor and steps that follow one another often lie together, and then are reduced as
-runs, and all others one by one.
+not in any order, but those of one tensor and steps that follow one another often lie together: the threads that decode
+rows reduce such neighbours, and what is left is put into the grid.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,21 @@ from ..errors import CorruptFile, FileError
 from ..format.arrow_arrays import numpy_of, valid
 from ..format.chunk_reader import ChunkFile
 from ..format.schema import INDEX_SCHEMA, LATER_COLUMNS
+from ..format.verified_files import verified_files
 from ..storage.open import Storage
 from .grid import Grid
 
+_S = TypeVar("_S")
+_T = TypeVar("_T")
 _Array = np.ndarray[Any, Any]
+_FOLDS = (np.minimum, np.maximum, np.add, np.add, np.add)
+"""By which the arrays of a grid are made of those of a finer one."""
 
 # Rows that are decoded at once, by each thread.
-_BATCH_ROWS = 400_000
+_BATCH_ROWS = 600_000
 _THREADS = 4
+# Files, and batches of rows, that wait for the one before them.
+_AHEAD = 4
 _TEXTS = ["name", "mode", "worker"]
 
 
@@ -54,11 +61,16 @@ class Column:
         return "global_step" if self.mode == "GLOBAL" else "mode_step"
 
     @property
+    def wanted(self) -> dict[str, str]:
+        """The text that a row must have in a column in order to count."""
+        wanted = {"mode": self.mode if self.mode != "GLOBAL" else "", "worker": self.worker}
+        return {name: text for name, text in wanted.items() if text}
+
+    @property
     def read(self) -> list[str]:
         """The columns that are read."""
-        of_mode = ["mode"] if self.mode != "GLOBAL" else []
-        of_worker = ["worker"] if self.worker or self.changes else []
-        return ["name", *of_mode, *of_worker, self.step, self.name]
+        texts = dict.fromkeys([*self.wanted, *(["worker"] if self.changes else [])])
+        return ["name", *texts, self.step, self.name]
 
 
 class _Rows(NamedTuple):
@@ -71,6 +83,18 @@ class _Rows(NamedTuple):
     values: _Array
     workers: _Array | None
     """The name of each row's worker, where it matters."""
+
+
+class _Cells(NamedTuple):
+    """What neighbouring rows of one tensor and one column of the grid were reduced to."""
+
+    names: list[str]
+    codes: _Array
+    """The position of each cell's name in `names`."""
+    bins: _Array
+    """The column of the grid of each cell, counted from step 0."""
+    folded: tuple[_Array, ...]
+    """Least, largest and total of the finite values, and how many are finite and not, as in `Grid.arrays`."""
 
 
 class Fold:
@@ -120,48 +144,29 @@ class Fold:
             CorruptFile: A file cannot be read.
             FileNotFoundError: A file is missing.
         """
-        for rows in _decoded(storage, paths, self.column):
-            self.add(rows)
+        if self.column.changes:
+            for rows in _decoded(storage, paths, self.column, _read):
+                self.add(rows)
+        else:
+            for cells in _decoded(storage, paths, self.column, _read_cells):
+                self._put(cells)
 
     def add(self, rows: _Rows) -> None:
         """Add rows."""
-        if self.column.changes:
-            rows = self._changes(rows)
-        if not len(rows.values):
-            return
-        bins = rows.steps >> (self.column.width.bit_length() - 1)
-        self._grow(rows.names, int(bins.min()), int(bins.max()) + 1)
-        positions = np.array([self._names[name] for name in rows.names], np.int64)
-        keys = positions[rows.codes] * self._grid.columns + (bins - self._start)
-        finite = np.isfinite(rows.values)
-        if finite.all():
-            self._reduce(keys, rows.values)
-            return
-        bad = np.bincount(keys[~finite], minlength=self._grid.nonfinite.size)
-        self._grid.nonfinite.reshape(-1)[:] += bad
-        self._reduce(keys[finite], rows.values[finite])
+        self._put(_cells(self._changes(rows) if self.column.changes else rows, self.column.width))
 
-    def _reduce(self, keys: _Array, values: _Array) -> None:
-        if not len(keys):
+    def _put(self, cells: _Cells) -> None:
+        if not len(cells.bins):
             return
-        begins = np.concatenate([[0], np.flatnonzero(np.diff(keys)) + 1])
-        counts = np.diff(np.append(begins, len(keys)))
-        least = most = total = values
-        if len(begins) < len(keys) // 2:
-            keys = keys[begins]
-            least, most, total = (each.reduceat(values, begins) for each in (np.minimum, np.maximum, np.add))
-        else:
-            counts = np.ones(len(keys), np.int64)
-        into = [each.reshape(-1) for each in self._grid.arrays]
-        np.minimum.at(into[0], keys, least)
-        np.maximum.at(into[1], keys, most)
-        np.add.at(into[2], keys, total)
-        np.add.at(into[3], keys, counts)
+        known = self._names
+        positions = np.array([known.setdefault(name, len(known)) for name in cells.names], np.int64)
+        self._grow(int(cells.bins.min()), int(cells.bins.max()) + 1)
+        keys = positions[cells.codes] * self._grid.columns + (cells.bins - self._start)
+        for fold, into, found in zip(_FOLDS, self._grid.arrays, cells.folded, strict=True):
+            fold.at(into.reshape(-1), keys, found)
 
-    def _grow(self, names: list[str], start: int, end: int) -> None:
-        """Make the arrays hold more names and columns; they grow by doubling."""
-        for name in names:
-            self._names.setdefault(name, len(self._names))
+    def _grow(self, start: int, end: int) -> None:
+        """Make the arrays hold all names and more columns; they grow by doubling."""
         rows, columns = self._grid.least.shape
         if self._end == self._start:
             # Columns from the first step on, or from that of the first rows if it comes much later.
@@ -203,46 +208,111 @@ class Fold:
         return _Rows(rows.names, rows.codes[kept], rows.steps[kept], changed[counts], None)
 
 
-def _decoded(storage: Storage, paths: Sequence[str], column: Column) -> Iterator[_Rows]:
-    """Yield the rows of files, in their order, decoded by threads of which each is a few batches ahead at most."""
+def _decoded(
+    storage: Storage, paths: Sequence[str], column: Column, read: Callable[[_Batch, Column], _T]
+) -> Iterator[_T]:
+    """Yield what `read` makes of the rows of files, in their order. Threads call it."""
     storage.prefetch(list(paths))
-    threads = min(_THREADS, os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[_Rows]] = deque()
-        for path in paths:
-            for groups, file in _batches(storage, path, column):
-                waiting.append(pool.submit(_read, path, file, groups, column))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-        while waiting:
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        opened = _ahead(pool, lambda path: _batches(storage, path, column), paths)
+        batches = (batch for found in opened for batch in found)
+        yield from _ahead(pool, lambda batch: read(batch, column), batches)
+
+
+def _ahead(pool: ThreadPoolExecutor, work: Callable[[_S], _T], items: Iterable[_S]) -> Iterator[_T]:
+    """Yield what `work` returns for each item, in their order. The pool works a few items ahead."""
+    waiting: deque[Future[_T]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > _AHEAD:
             yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
-def _batches(storage: Storage, path: str, column: Column) -> Iterator[tuple[list[int], pq.ParquetFile]]:
-    """Yield row groups that are read together, with a file that only they are read from."""
+class _Batch(NamedTuple):
+    """Row groups that are read together, of a file that only they are read from."""
+
+    path: str
+    file: pq.ParquetFile
+    groups: list[int]
+    columns: list[str]
+    """What must be read of them."""
+
+
+def _batches(storage: Storage, path: str, column: Column) -> list[_Batch]:
+    """Return the row groups of a file that may have rows that count."""
     try:
-        metadata = pq.read_metadata(ChunkFile(storage, path))
+        texts = [name for name in _TEXTS if name in column.read]
+        file = ChunkFile(storage, path).parquet(read_dictionary=texts)
+        metadata, found = file.metadata, list[_Batch]()
+        # Only where a checksum has verified the footer: pyarrow's statistics end the process where they are damaged.
+        is_verified = verified_files(storage).checksum(path) is not None
         number = metadata.num_row_groups
         each = max(1, _BATCH_ROWS * number // max(metadata.num_rows, 1))
-        texts = [name for name in _TEXTS if name in column.read]
         for first in range(0, number, each):
             groups = list(range(first, min(first + each, number)))
-            yield groups, ChunkFile(storage, path).parquet(metadata, texts)
+            only = {name: _only_text(metadata, groups, name) for name in column.wanted} if is_verified else {}
+            if any(only.get(name) not in (None, wanted) for name, wanted in column.wanted.items()):
+                continue
+            columns = [name for name in column.read if only.get(name) is None or (name == "worker" and column.changes)]
+            own = ChunkFile(storage, path).parquet(metadata, texts) if found else file
+            found.append(_Batch(path, own, groups, columns))
     except (pa.ArrowException, ValueError) as exc:
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+    return found
 
 
-def _read(path: str, file: pq.ParquetFile, groups: list[int], column: Column) -> _Rows:
+def _only_text(metadata: pq.FileMetaData, groups: Sequence[int], name: str) -> str | None:
+    """Return the text that all rows of some row groups have in a column, None if the footer does not say so."""
+    at = metadata.schema.names.index(name)
+    found = set[object]()
+    for group in groups:
+        about = metadata.row_group(group).column(at).statistics
+        if about is None or not about.has_min_max or about.null_count != 0:
+            return None
+        found |= {about.min, about.max}
+    return str(found.pop()) if len(found) == 1 else None
+
+
+def _read(batch: _Batch, column: Column) -> _Rows:
     try:
-        found = [name for name in column.read if name not in LATER_COLUMNS or name in file.schema_arrow.names]
+        found = [name for name in batch.columns if name not in LATER_COLUMNS or name in batch.file.schema_arrow.names]
         if column.name not in found:
             return _Rows([], *[np.zeros(0, np.int64)] * 4)
-        table = file.read_row_groups(groups, columns=found, use_threads=False)
+        table = batch.file.read_row_groups(batch.groups, columns=found, use_threads=False)
         return _rows(table.unify_dictionaries(), column)
     except (FileError, FileNotFoundError):
         raise
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
-        raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
+        raise CorruptFile(batch.path, f"its rows cannot be read: {exc}") from exc
+
+
+def _read_cells(batch: _Batch, column: Column) -> _Cells:
+    return _cells(_read(batch, column), column.width)
+
+
+def _cells(rows: _Rows, width: int) -> _Cells:
+    """Reduce neighbouring rows of one tensor and one column of the grid."""
+    codes, values = rows.codes, rows.values
+    bins = rows.steps >> (width.bit_length() - 1)
+    begin = np.ones(len(bins), bool)
+    np.not_equal(codes[1:], codes[:-1], out=begin[1:])
+    begin[1:] |= bins[1:] != bins[:-1]
+    at = np.flatnonzero(begin)
+    finite = np.isfinite(values)
+    counts = np.diff(at, append=len(values))
+    if finite.all():
+        each = values, values, values, counts, np.zeros(len(at), np.int64)
+    else:
+        zeros = np.where(finite, values, 0)
+        whole = finite.astype(np.int64)
+        each = np.where(finite, values, np.inf), np.where(finite, values, -np.inf), zeros, whole, 1 - whole
+    if len(at) == len(values):
+        return _Cells(rows.names, codes, bins, each)
+    pairs = zip(_FOLDS, each, strict=True)
+    folded = tuple(part if len(part) == len(at) else fold.reduceat(part, at) for fold, part in pairs)
+    return _Cells(rows.names, codes[at], bins[at], folded)
 
 
 def _rows(table: pa.Table, column: Column) -> _Rows:
@@ -251,8 +321,8 @@ def _rows(table: pa.Table, column: Column) -> _Rows:
     cells = table[column.name].combine_chunks()
     names, codes = _texts(table["name"])
     counts = valid(cells)
-    for text, wanted in (("mode", column.mode), ("worker", column.worker)):
-        if text in column.read and wanted not in ("", "GLOBAL"):
+    for text, wanted in column.wanted.items():
+        if text in table.column_names:
             known, of_row = _texts(table[text])
             same = np.array([each == wanted for each in known], bool)
             if not same.all():

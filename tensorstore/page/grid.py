@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..format.arrow_arrays import numpy_of
+
 _Array = np.ndarray[Any, Any]
 
 
@@ -67,20 +69,20 @@ class Grid:
 
     @classmethod
     def from_rows(cls, rows: pa.Table, width: int) -> Grid:
-        """Return the grid of rows: name, bin, least, most, total, finite, valued."""
+        """Return the grid of rows: name, bin, least, most, total, finite, valued; null where no value is finite."""
         if not rows.num_rows:
             return cls.empty(width)
         names = rows["name"].combine_chunks().dictionary_encode()
-        bins = rows["bin"].to_numpy()
+        numbers = {name: rows[name].combine_chunks() for name in rows.column_names if name != "name"}
+        bins = numpy_of(numbers["bin"])
         start = int(bins.min())
         grid = cls.empty(width, names.dictionary.to_pylist(), start, int(bins.max()) - start + 1)
-        at = names.indices.to_numpy(zero_copy_only=False), bins - start
-        with np.errstate(invalid="ignore"):
-            grid.least[at] = np.nan_to_num(rows["least"].to_numpy(), nan=np.inf, posinf=np.inf, neginf=-np.inf)
-            grid.most[at] = np.nan_to_num(rows["most"].to_numpy(), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-            grid.total[at] = np.nan_to_num(rows["total"].to_numpy())
-        grid.finite[at] = rows["finite"].to_numpy()
-        grid.nonfinite[at] = rows["valued"].to_numpy() - rows["finite"].to_numpy()
+        at = numpy_of(names.indices), bins - start
+        grid.least[at] = numpy_of(numbers["least"], missing=np.inf)
+        grid.most[at] = numpy_of(numbers["most"], missing=-np.inf)
+        grid.total[at] = numpy_of(numbers["total"])
+        grid.finite[at] = numpy_of(numbers["finite"])
+        grid.nonfinite[at] = numpy_of(numbers["valued"]) - grid.finite[at]
         return grid
 
     def coarser(self, width: int) -> Grid:

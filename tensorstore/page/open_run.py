@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,6 +66,15 @@ class _Outer:
     """Statistics that are saved themselves wherever they can be had."""
 
 
+@dataclass
+class _Kept:
+    """What was made of the run when it had a version."""
+
+    version: int = -1
+    value: Any = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class OpenRun:
     """One run that the page shows. Safe to use from several threads."""
 
@@ -73,7 +82,7 @@ class OpenRun:
         self.trial = trial
         self._reader = run_reader_of(trial)
         self._lock = threading.Lock()
-        self._kept: dict[Any, tuple[int, Any]] = {}
+        self._kept: dict[Any, _Kept] = {}
         storage = self._reader.storage
         self.tiles = Tiles(
             storage, self._reader.catalogue, lambda: self.names, kept_tiles(trial.info.id or storage.url)
@@ -114,12 +123,11 @@ class OpenRun:
         """Return what `make` makes, which is kept until the run grows."""
         version = self.refresh()
         with self._lock:
-            found = self._kept.get(key)
-        if found is None or found[0] != version:
-            found = version, make()
-            with self._lock:
-                self._kept[key] = found
-        return found[1]
+            kept = self._kept.setdefault(key, _Kept())
+        with kept.lock:  # who asks meanwhile waits, and does not do it again
+            if kept.version != version:
+                kept.value, kept.version = make(), version
+            return kept.value  # type: ignore[no-any-return]
 
     @property
     def modes(self) -> list[str]:

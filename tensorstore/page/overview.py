@@ -51,10 +51,10 @@ def tiles(
     most = max(min(columns, _MOST_COLUMNS, _MOST_CELLS // rows), min(columns, _FEWEST_COLUMNS), 1)
     grid = run.grid(statistic, mode, worker, bounds, most)
     steps = run.steps(mode)
-    has_values = grid.finite > 0
+    collections, has_values = run.collections, grid.finite > 0
     return {
         "names": grid.names,
-        "collections": [run.collections.get(name, []) for name in grid.names],
+        "collections": [collections.get(name, []) for name in grid.names],
         "starts": grid.starts,
         "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
         "packed": pack(

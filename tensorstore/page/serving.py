@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from ..errors import ConfigurationError, MissingExtra
@@ -60,13 +61,15 @@ class Page:
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}/{token + '/' if token else ''}"
         names = {socket.gethostname(), socket.getfqdn()} if shown != host else set[str]()
-        app = Guard(make_app(Answers(self.runs, self.damaged)), token, host, names)
+        self._answers = Answers(self.runs, self.damaged)
+        app = Guard(make_app(self._answers), token, host, names)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
 
     def serve(self) -> None:
         """Serve until the process is interrupted."""
+        self._prepare()
         self._server.run([self._socket])
 
     def start(self) -> Self:
@@ -75,12 +78,22 @@ class Page:
         Returns:
             The page itself.
         """
+        self._prepare()
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.005)
         return self
+
+    def _prepare(self) -> None:
+        """Find out what the runs are while the browser loads the page. The answer is kept, and its errors are not."""
+
+        def find_out() -> None:
+            with suppress(Exception):
+                self._answers.info({})
+
+        threading.Thread(target=find_out, daemon=True).start()
 
     def close(self) -> None:
         """Stop serving, and close the runs."""

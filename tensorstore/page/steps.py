@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..format.arrow_arrays import numpy_of
 from ..mode import ModeKeys
 from ..read.steps.workers import natural
 from ..read.trial import Trial
@@ -68,14 +69,17 @@ def mode_steps(trial: Trial, mode: str) -> ModeSteps:
         "where $mode = 'GLOBAL' or mode = $mode group by 1, worker order by 1",
         {"mode": mode},
     ).to_arrow_table()
+    if not found.num_rows:
+        none = np.zeros(0, np.int64)
+        return ModeSteps(none, none, none, [])
     names = found["worker"].combine_chunks().dictionary_encode()
     known = names.dictionary.to_pylist()
     workers = sorted(known, key=natural)
     position = np.array([workers.index(each) for each in known], np.int64)
     return ModeSteps(
-        np.asarray(found["step"].to_numpy(), np.int64),
-        position[names.indices.to_numpy(zero_copy_only=False)] if known else np.zeros(0, np.int64),
-        np.asarray(found["saved_at"].to_numpy(), np.int64),
+        numpy_of(found["step"].combine_chunks()),
+        position[numpy_of(names.indices)],
+        numpy_of(found["saved_at"].combine_chunks()),
         workers,
     )
 

@@ -220,7 +220,7 @@ def _query(choice: Choice) -> str:
             name, step // $width as bin, min(value) {finite} as least, max(value) {finite} as most,
             sum(value) {finite} as total, count(*) {finite} as finite, count(*) as valued
         from (
-            select name, {step} as step, {choice.expression} as value
+            select name, {step} as step, ({choice.expression})::double as value
             from {choice.source}
             where ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)
                 and {step} >= $first and {step} < $end
