@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from digits_job import INDEX, SESSION, Truth, Values
 
 from tensortrial import StepState, create_trial
@@ -83,8 +82,8 @@ class Auditor:
         assert self.trial is not None
         found: dict[int, dict[str, Values]] = {step: {} for step in steps}
         if found:
-            for worker in self.trial.workers():
-                for name, values in self._values_of(worker, list(found)).items():
+            for worker, names in self._names_of(found).items():
+                for name, values in self.trial.values(names, list(found), worker=worker).items():
                     for step, value in values.items():
                         found[step].setdefault(worker, {})[name] = value
         for step, workers in found.items():
@@ -92,13 +91,17 @@ class Auditor:
                 self._compare(step, worker, values)
         return {step: digest(workers) for step, workers in found.items()}
 
-    def _values_of(self, worker: str, steps: list[int]) -> dict[str, dict[int, np.ndarray]]:
+    def _names_of(self, steps: Iterable[int]) -> dict[str, list[str]]:
+        """Return the names of the tensors that each worker has saved at one of the steps, or between them."""
         assert self.trial is not None
-        ours = self.trial.sql(
-            "select distinct name from tensors where worker = $worker and global_step between $first and $last",
-            {"worker": worker, "first": min(steps), "last": max(steps)},
+        rows = self.trial.sql(
+            "select distinct worker, name from tensors where global_step between $first and $last",
+            {"first": min(steps), "last": max(steps)},
         ).fetchall()
-        return self.trial.values([name for (name,) in ours], steps, worker=worker) if ours else {}
+        names: dict[str, list[str]] = {}
+        for worker, name in sorted(rows):
+            names.setdefault(worker, []).append(name)
+        return names
 
     def _compare(self, step: int, worker: str, values: Values) -> None:
         where = f"step {step} of {worker}"

@@ -135,10 +135,10 @@ def soak(url: str, writers: int, readers: int, seconds: float) -> int:
     """Run all processes for so long, and return the exit status."""
     digits()  # read once for all processes
     jobs = [
-        Child(write, JobOptions(url, rank, writers, flush_every=10, pause_seconds=0.5, hook={"flush_seconds": 1}))
+        Child(write, JobOptions(url, rank, writers, flush_every=10, pause_seconds=0.5, hook={"flush_seconds": 10}))
         for rank in range(writers)
     ]
-    others = [Child(read, url, 2.0) for _ in range(readers)]
+    others = [Child(read, url, 10.0) for _ in range(readers)]
     compactor = Child(compact_often, url)
     time.sleep(seconds)
     written = ended(jobs)
