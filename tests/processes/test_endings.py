@@ -149,10 +149,7 @@ def test_a_clock_that_jumps_by_a_day_stops_no_flush(tmp_path: Path, hours: int) 
     """
     began = time.time()
     with start(f"{BEGINNING}{script}", tmp_path) as process:
-        url = tmp_path / "disk" / "run"
-        while not (url / "run.json").exists() and process.poll() is None:
-            time.sleep(0.01)
-        trial = create_trial(url)
+        trial = create_trial(tmp_path / "disk" / "run", timeout=60)
         deadline = time.monotonic() + 60
         while len(trial.steps(show_incomplete_steps=True)) < 10:
             assert process.poll() is None

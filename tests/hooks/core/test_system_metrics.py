@@ -65,10 +65,9 @@ def samples_of(out: str | Path) -> Trial:
 
 def wait_for_samples(out: str | Path, count: int) -> Trial:
     """Return the samples, once there are so many."""
-    trial = None
+    trial = tensortrial.create_trial(f"{out}/system", timeout=60)
     for _ in range(6000):
-        trial = trial or (samples_of(out) if Path(f"{out}/system/run.json").exists() else None)
-        if trial is not None and len(trial.steps(show_incomplete_steps=True)) >= count:
+        if len(trial.steps(show_incomplete_steps=True)) >= count:
             return trial
         time.sleep(0.01)
     raise AssertionError(f"fewer than {count} samples")
