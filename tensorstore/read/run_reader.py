@@ -403,9 +403,11 @@ class RunReader:
             if name not in self._names():
                 raise self._no_tensor(name)
         wanted = None if steps is None else set(steps)
-        rows = self._all_rows(names, mode, wanted)
+        rows = self._all_rows(names, mode, wanted, worker)
         if worker is not None:
-            rows = self._of_worker(worker, rows, names, mode)
+            rows = [row for row in rows if row.worker == worker]
+            if not rows:
+                self._check_worker(worker, names)
         if mode is not GLOBAL:
             rows = [row for row in rows if row.mode == mode.name]
         if len({row.worker for row in rows}) > 1:
@@ -419,26 +421,24 @@ class RunReader:
             self._states.lost_rows().check(row for by_step in found.values() for row in by_step.values())
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
-    def _of_worker(
-        self, worker: str, rows: Sequence[SavedTensor], names: Sequence[str], mode: ModeKeys
-    ) -> list[SavedTensor]:
-        """Return the rows of one worker. Raises InvalidWorker if it has saved none of the tensors at any step."""
-        found = [row for row in rows if row.worker == worker]
-        if not found:
-            known = {row.worker for row in self._all_rows(names, mode, None)}
-            if worker not in known:
-                raise InvalidWorker(worker, sorted(known, key=natural))
-        return found
+    def _check_worker(self, worker: str, names: Sequence[str]) -> None:
+        """Raise InvalidWorker if a worker has saved none of the tensors at any step."""
+        if not any(row.worker == worker for row in self.catalogue.rows_of_tensors(names, worker=worker)):
+            known = {row.worker for row in self.catalogue.rows_of_tensors(names)}
+            raise InvalidWorker(worker, sorted(known, key=natural))
 
-    def _all_rows(self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None) -> list[SavedTensor]:
+    def _all_rows(
+        self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None, worker: str | None
+    ) -> list[SavedTensor]:
+        """Return the rows of some tensors at the wanted steps; those of other steps and workers may be among them."""
         if not names or (wanted is not None and not wanted):
             return []
         if wanted is None or len(names) == 1:  # those of one tensor are kept
-            return self.catalogue.rows_of_tensors(names)
+            return self.catalogue.rows_of_tensors(names, worker=worker)
         if len(wanted) >= len(names):
             numbers = [step for step in wanted if not isinstance(step, str)]  # a text is the number of no step
             span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
-            return self.catalogue.rows_of_tensors(names, mode.name, span)
+            return self.catalogue.rows_of_tensors(names, mode.name, span, worker)
         # A few steps of many tensors: step by step.
         found = {self._states.global_step(step, mode) for step in wanted}
         global_steps = sorted(step for step in found if step is not None)

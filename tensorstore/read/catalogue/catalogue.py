@@ -159,14 +159,19 @@ class Catalogue:
             return self._rows.of_step(global_step)
 
     def rows_of_tensors(
-        self, names: Sequence[str], mode: str = "GLOBAL", span: tuple[int, int] | None = None
+        self,
+        names: Sequence[str],
+        mode: str = "GLOBAL",
+        span: tuple[int, int] | None = None,
+        worker: str | None = None,
     ) -> list[SavedTensor]:
         """Return the rows of some tensors, of every worker, without statistics.
 
-        With a span, rows at steps of the mode with first <= step < end are among them; others may be, too.
+        With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
+        among them.
         """
         with self._lock:
-            return self._rows.of_tensors(names, mode, span)
+            return self._rows.of_tensors(names, mode, span, worker)
 
     def rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
         """Return the current rows of the same tensors, after a chunk was found missing.

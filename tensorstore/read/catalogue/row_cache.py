@@ -88,23 +88,26 @@ class RowCache:
         """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
         return self._block("step", global_step, statistics=True) if self._in_range(global_step) else {}
 
-    def of_tensors(self, names: Sequence[str], mode: str, span: tuple[int, int] | None) -> list[SavedTensor]:
+    def of_tensors(
+        self, names: Sequence[str], mode: str, span: tuple[int, int] | None, worker: str | None
+    ) -> list[SavedTensor]:
         """Return the rows of some tensors, of every worker, without statistics.
 
-        With a span, rows at steps of the mode with first <= step < end are among them; others may be, too.
+        With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
+        among them.
         """
         if len(names) == 1 and span is None:
             block = self._block("tensor", names[0])
             return [row for step, rows in block.items() if self._in_range(step) for row in rows]
         first, end = span or (0, 1 << 62)
         fetch = self._catalogue.fetch if span is None else self._catalogue.fetch_once  # there are many spans
-        files = fetch("files_of_tensors", names=tuple(names), mode=mode, first=first, end=end)
+        files = fetch("files_of_tensors", names=tuple(names), mode=mode, first=first, end=end, worker=worker)
         try:
             rows = self._index_rows.read(_paths(files), names)
         except CorruptFile:
             if not self._catalogue.recover():
                 raise
-            return self.of_tensors(names, mode, span)
+            return self.of_tensors(names, mode, span, worker)
         return self._last_ones([row for row in rows if self._in_range(row.global_step)])
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:

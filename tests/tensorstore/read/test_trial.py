@@ -506,6 +506,10 @@ def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path, mon
         "b": {3: 0, 4: 0, 5: 0},
     }
     assert len(read) == 3
+    read.clear()
+    assert sorted(trial.values(["a", "b"], [0, 1], mode=EVAL, worker="worker_1")["b"]) == [0, 1]
+    assert read
+    assert all("worker_1" in path for path in read)
     assert trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_1") == {"a": {}, "b": {}}
     nowhere: list[Any] = [[100, 101, 102], [-1, 10**19, 10**20], ["3", "4", "5"]]
     assert [trial.values(["a", "b"], steps) for steps in nowhere] == [{"a": {}, "b": {}}] * 3
