@@ -4,6 +4,8 @@ Prints milliseconds, the best of the repetitions, each measured by turns in the 
 `statistics`. numpy's calls one by one read the memory nine times over and more, and some of them in float32; one
 `numpy.sum` and one `numpy.copyto` are what a single pass over the memory costs at least.
 
+Then five and nine statistics of each floating point dtype with numkong, if it is installed, and without.
+
 Then the same for all tensors of a step of a model (weights, gradients, outputs of modules), computed as the writer
 does, in the CPU time of one thread, compared with one pass over the same memory by torch and by numpy, and one copy.
 
@@ -15,9 +17,11 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics as medians
+import sys
 import time
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from training import MODELS, build_gpt, build_resnet
@@ -25,9 +29,11 @@ from training import MODELS, build_gpt, build_resnet
 from tensortrial.statistics.batched import can_join, statistics_of_many
 from tensortrial.statistics.by_axis import statistics_by_axis
 from tensortrial.statistics.definitions import STATISTICS
+from tensortrial.statistics.kernels import numkong
 from tensortrial.statistics.single import statistics
 from tensortrial.statistics.sketch import sketch_of
 
+FIVE = ("mean", "std", "min", "max", "l2")
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
 Array = npt.NDArray[np.float32]
 
@@ -52,6 +58,20 @@ def hundred_times(array: Array) -> None:
         statistics(array, NINE)
 
 
+def without_numkong(call: Callable[[], object]) -> None:
+    """Call what would be computed if numkong were not installed."""
+    installed = sys.modules.get("numkong")
+    sys.modules["numkong"] = None  # type: ignore[assignment]
+    numkong.cache_clear()
+    try:
+        call()
+    finally:
+        del sys.modules["numkong"]
+        if installed:
+            sys.modules["numkong"] = installed
+        numkong.cache_clear()
+
+
 def measure(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
     """Return the best milliseconds of each call; by turns, so that a busy moment of the machine hits all alike."""
     best = dict.fromkeys(calls, float("inf"))
@@ -62,6 +82,23 @@ def measure(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, fl
                 call()
                 best[name] = min(best[name], (time.perf_counter() - start) * 1e3)
     return best
+
+
+def measure_dtypes(array: Array, repeat: int) -> None:
+    """Print what the statistics of each dtype take with numkong and without."""
+    if numkong() is None:
+        print("numkong is not installed: make env, or pip install 'tensortrial[fast]'")
+        return
+    for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        values = array.astype(name if name[:5] == "float" and name[5:].isdigit() else getattr(ml_dtypes, name))
+        for names in (FIVE, NINE):
+            of_values = functools.partial(statistics, values, names)
+            best = measure({"with": of_values, "without": functools.partial(without_numkong, of_values)}, repeat)
+            per_element = {call: milliseconds * 1e6 / array.size for call, milliseconds in best.items()}
+            print(
+                f"{len(names)} of {name:14} {per_element['with']:6.2f} ns an element, "
+                f"{per_element['without']:6.2f} without numkong: {best['with'] / best['without']:.2f} x"
+            )
 
 
 def arrays_of_a_step(name: str) -> list[Array]:
@@ -97,6 +134,7 @@ def measure_model(name: str, repeat: int) -> None:
     targets = [np.empty_like(array) for array in arrays]
     calls = {
         "the nine of each": lambda: of_all(arrays),
+        "the same without numkong": lambda: without_numkong(lambda: of_all(arrays)),
         "limit: one torch.sum of each": lambda: [tensor.sum() for tensor in tensors],
         "limit: one numpy.sum of each": lambda: [array.sum() for array in arrays],
         "limit: one numpy.copyto of each": lambda: list(map(np.copyto, targets, arrays)),
@@ -125,6 +163,8 @@ def main() -> None:
     best = measure(
         {
             "statistics, the nine": lambda: statistics(array, NINE),
+            "statistics, without numkong": lambda: without_numkong(lambda: statistics(array, NINE)),
+            "statistics, the five": lambda: statistics(array, FIVE),
             "statistics, l2 alone": lambda: statistics(array, ("l2",)),
             "statistics, all but the medians": lambda: statistics(array, [n for n in STATISTICS if "median" not in n]),
             "statistics, the median": lambda: statistics(array, ("median",)),
@@ -145,6 +185,7 @@ def main() -> None:
     for size in (1, 10, 100, 1000, 10_000):
         taken = measure({"": functools.partial(hundred_times, array[:size])}, options.repeat)[""]
         print(f"the nine of {size:6} elements {taken * 10:16.1f} us")
+    measure_dtypes(array, options.repeat)
     for name in MODELS:
         measure_model(name, options.repeat)
 

@@ -1,4 +1,4 @@
-"""The elements of an array in blocks that fit into the processor's cache, as they are and as float64."""
+"""The elements of an array in blocks that fit into the processor's cache, as they are and as floats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .kernels import can_convert, convert, numkong
 from .sums import Floats
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -54,22 +55,40 @@ def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
             yield source, source
         return
     native = dtype == np.float32  # numpy compares these as fast as it converts them
+    values = _values(dtype)
     buffer = scratch_memory(0)
     for start in range(0, flat.size, size):
         source = flat[start : start + size]
         block = buffer[: source.size]
-        np.copyto(block, source, casting="unsafe")
+        if values is None:
+            np.copyto(block, source, casting="unsafe")
+        else:
+            np.take(values, source.view(np.uint8), out=block, mode="clip")  # "raise" would buffer the result
         yield (source if native else block), block
 
 
-def native_blocks(array: Array) -> Iterator[tuple[Array, Floats]]:
-    """Yield what `blocks` yields for operations that need only the extremes: float32 then needs no conversion."""
-    flat = flattened(array) if array.dtype == np.float32 else None
-    if flat is None:
+@functools.lru_cache(maxsize=256)
+def _values(dtype: np.dtype[Any]) -> Floats | None:
+    """Return what each byte means in a dtype of one byte that ml_dtypes converts slowly; None for others."""
+    if dtype.itemsize != 1 or dtype.kind in "biu":
+        return None
+    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+
+
+def native_blocks(array: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield what `blocks` yields, but float32 as it is, and what numkong converts to float32 as that."""
+    package = numkong()
+    is_converted = package is not None and can_convert(array.dtype)
+    flat = flattened(array) if is_converted or array.dtype == np.float32 else None
+    if flat is None or not flat.flags.aligned:
         yield from blocks(array)
         return
+    buffer = scratch_memory(0).view(np.float32)
     for start in range(0, flat.size, BLOCK):
         source = flat[start : start + BLOCK]
+        if package and is_converted:
+            convert(package, source, block := buffer[: source.size])
+            source = block
         yield source, source
 
 

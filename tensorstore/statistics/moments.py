@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .blocks import scratch_memory
+from .blocks import Array, scratch_memory
 from .sums import Floats, products, squares, total
 
 
@@ -20,9 +20,9 @@ class Moments(Protocol):
     fourth: float
 
 
-def central_moments(block: Floats, mean: float, scratch: Floats) -> tuple[float, float]:
+def central_moments(block: Array, mean: float, scratch: Floats) -> tuple[float, float]:
     """Return sum((x - mean)^3) and sum((x - mean)^4) of a block. `scratch` has its size and is overwritten."""
-    centred = np.subtract(block, mean, out=scratch)
+    centred = np.subtract(block, mean, out=scratch, dtype=np.float64)
     # Once more, for what the rounding of the mean has left.
     np.subtract(centred, total(centred) / block.size, out=centred)
     squared = np.square(centred, out=scratch_memory(2)[: block.size])

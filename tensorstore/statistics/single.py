@@ -19,12 +19,13 @@ import numpy as np
 
 from .blocks import Array, blocks, native_blocks, nature, scratch_memory
 from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic, quantities_of
+from .kernels import numkong, sums_of_float32
 from .limits import NO_LIMITS, Limits, limits_of
 from .moments import central_moments, merged_moments
 from .sums import Floats, squares, total
 
 # sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
-CANCELLATION = 1e-6
+CANCELLATION = 1e-5
 # Rows multiplied without regard to exponents. Data with exponents under 1022 / 16 cannot overflow or vanish in them.
 _ROWS = 16
 _GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
@@ -231,7 +232,7 @@ def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     partial = _Partial()
     scratch = scratch_memory(1)
     limits = limits_of(array.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
-    for source, block in native_blocks(array) if plan.native else blocks(array):
+    for source, block in native_blocks(array) if plan.native or numkong() else blocks(array):
         part = _measure(source, block, scratch[: block.size], plan, limits)
         if part.count == array.size:
             partial = part
@@ -246,18 +247,16 @@ def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     return {name: FORMULAS[name](partial) for name in plan.names}
 
 
-def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan, limits: Limits) -> _Partial:
-    """Reduce one block, in the cache. `scratch` has its size and is overwritten."""
+def _measure(source: Array, block: Array, scratch: Floats, plan: _Plan, limits: Limits) -> _Partial:
+    """Reduce one block of float32 or float64, in the cache. `scratch` has its size and is overwritten."""
     part = _Partial(block.size)
     if plan.extremes:
         part.low, part.high = float(np.minimum.reduce(source)), float(np.maximum.reduce(source))
         if plan.counts and not -math.inf < part.low <= part.high < math.inf:
             part.nans = float(np.count_nonzero(np.isnan(block)))
             part.infs = float(np.count_nonzero(np.isinf(block)))
-    if plan.total:
-        part.total = total(block)
-    if plan.squares:
-        part.squares = squares(block)
+    if plan.total or plan.squares:
+        part.total, part.squares = _sums(block, plan.total, plan.squares)
     if plan.spread:
         part.spread = _centred_squares(block, part.total, part.squares, scratch)
     if plan.moments:
@@ -273,11 +272,19 @@ def _measure(source: Array, block: Floats, scratch: Floats, plan: _Plan, limits:
     return part
 
 
-def _measure_magnitudes(block: Floats, part: _Partial, scratch: Floats, plan: _Plan, limits: Limits) -> None:
+def _sums(block: Array, has_total: bool, has_squares: bool) -> tuple[float, float]:
+    """Return sum(x) and sum(x^2) of a block, or 0.0 for one that is not wanted."""
+    if block.dtype == np.float32:
+        return sums_of_float32(block)
+    return total(block) if has_total else 0.0, squares(block) if has_squares else 0.0
+
+
+def _measure_magnitudes(block: Array, part: _Partial, scratch: Floats, plan: _Plan, limits: Limits) -> None:
     same = plan.extremes and part.low >= 0
-    magnitudes = block if same else np.absolute(block, out=scratch)
+    magnitudes = block if same else np.absolute(block, out=scratch.view(block.dtype)[: block.size])
     if plan.magnitude:
-        part.magnitude = part.total if same and plan.total else total(magnitudes)
+        is_known = same and plan.total
+        part.magnitude = part.total if is_known else _sums(magnitudes, True, False)[0]
     if plan.abs_low:
         part.abs_low = float(np.minimum.reduce(magnitudes))
     if plan.subnormals and limits.normal:
@@ -286,13 +293,13 @@ def _measure_magnitudes(block: Floats, part: _Partial, scratch: Floats, plan: _P
         part.abs_spread = _centred_squares(magnitudes, part.magnitude, part.squares, scratch)
 
 
-def _centred_squares(block: Floats, plain: float, squared: float, scratch: Floats) -> float:
-    """Return sum((x - mean)^2) of a block; from the sums alone unless they would cancel. `scratch` may be the block."""
+def _centred_squares(block: Array, plain: float, squared: float, scratch: Floats) -> float:
+    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel. `scratch` may be its memory."""
     mean = plain / block.size
     spread = squared - plain * mean
     if CANCELLATION * squared < spread < math.inf:
         return spread
-    centred = np.subtract(block, mean, out=scratch)
+    centred = np.subtract(block, mean, out=scratch[: block.size], dtype=np.float64)
     # The last term takes out what the rounding of the mean has put in.
     spread, residue = squares(centred), total(centred)
     return max(spread - residue * residue / block.size, 0.0) if spread < math.inf else spread

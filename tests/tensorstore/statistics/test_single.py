@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +19,7 @@ from tensortrial.errors import ConfigurationError
 from tensortrial.statistics import sums
 from tensortrial.statistics.definitions import COMPLEX_STATISTICS, COUNTS, REDUCTIONS, STATISTICS, parse_statistic
 from tensortrial.statistics.histogram import histogram
+from tensortrial.statistics.kernels import numkong
 from tensortrial.statistics.single import statistic, statistics
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
@@ -40,6 +43,20 @@ SMALL = [
     "uint2",
 ]
 DTYPES = FLOATS + INTEGERS + [name for name in SMALL if hasattr(ml_dtypes, name)]
+
+
+@pytest.fixture(scope="module", autouse=True, params=["numpy", "numkong"])
+def package(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Computes with numkong, and as if it were not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "numpy":
+            patch.setitem(sys.modules, "numkong", None)
+        else:
+            pytest.importorskip("numkong")
+        numkong.cache_clear()
+        assert (numkong() is None) == (request.param == "numpy")
+        yield
+    numkong.cache_clear()
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -180,11 +197,11 @@ def test_zeros_infinities_and_nan(values: list[float]) -> None:
     size=st.sampled_from([1, 2, 3, 1023, 1025, 8191, 8193, 16383, 16384, 16385, 32769, 50000, 65536, 65537, 200_000]),
     mean=st.sampled_from([0.0, 1.0, -1e6, 1e12]),
     scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e8, 1e30]),
-    dtype=st.sampled_from(["float32", "float64", "float16", "int32"]),
+    dtype=st.sampled_from(["float32", "float64", "float16", "bfloat16", "int32"]),
 )
 def test_statistics_do_not_depend_on_the_borders_of_blocks(size: int, mean: float, scale: float, dtype: str) -> None:
     limit = 6e4 if dtype == "float16" else 2e9 if dtype == "int32" else math.inf
-    check(np.clip(normal(size) * scale + mean, -limit, limit).astype(dtype))
+    check(np.clip(normal(size) * scale + mean, -limit, limit).astype(_dtype(dtype)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
