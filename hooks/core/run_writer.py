@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 from tensortrial import __version__
@@ -68,17 +69,19 @@ class RunWriter:
         tensorboard_dir: str | os.PathLike[str] | None,
         force: bool = False,
         durable: bool = False,
+        queue_bytes: int | None = None,
         is_ordered: bool = False,
         environment: frozenset[str] = frozenset(),
     ) -> None:
         if codec not in CODECS:
             raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {codec!r}")
-        if flush_seconds is not None and flush_seconds < 0:
-            raise ConfigurationError(f"flush_seconds must be 0 or more, got {flush_seconds!r}")
+        _check_not_negative("flush_seconds", flush_seconds)
+        _check_not_negative("queue_bytes", queue_bytes)
         self.worker, self.num_workers = worker, num_workers
         self._collections = collections
         self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
         self._codec, self._flush_seconds, self._is_ordered = codec, flush_seconds, is_ordered
+        self._queue_bytes = queue_bytes
         self.environment = KeptEnvironment(environment, num_workers == 1 or worker == "worker_0")
         self.out_dir = out_dir
         self._storage = open_storage(out_dir, storage_options, durable=durable)
@@ -202,6 +205,7 @@ class RunWriter:
             self.worker,
             codec=self._codec,
             flush_seconds=self._flush_seconds,
+            queue_bytes=self._queue_bytes,
             first_flush=first_flush,
             also_to=self._event_log(),
             lease=self._lease,
@@ -323,3 +327,8 @@ class RunWriter:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
+
+
+def _check_not_negative(name: str, value: float | None) -> None:
+    if value is not None and not (isinstance(value, Real) and value >= 0):
+        raise ConfigurationError(f"{name} must be a number of 0 or more, got {value!r:.200}")

@@ -83,6 +83,7 @@ class StepRecorder:
             codec=options.codec,
             durable=boolean("durable", options.durable),
             flush_seconds=options.flush_seconds,
+            queue_bytes=options.queue_bytes,
             storage_options=options.storage_options,
             tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
             force=boolean("force", options.force),

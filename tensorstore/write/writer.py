@@ -35,10 +35,12 @@ from .lease import Lease
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 128 << 20
-QUEUE_BYTES = 512 << 20
-# When so much waits, training pauses for a moment: the writer's memory is then used again, and fresh memory costs
-# training more than the moment.
-_MUCH_BYTES = 32 << 20
+# Beyond this, training waits: the writer's memory is then used again, and fresh memory may cost training more than the
+# wait. A bucket is often as slow as that memory, so there more may wait.
+LOCAL_QUEUE_BYTES = 64 << 20
+REMOTE_QUEUE_BYTES = 512 << 20
+# Beyond this part of it, training pauses for a moment.
+_MUCH = 0.5
 _MOMENT_SECONDS = 0.002
 LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
@@ -99,7 +101,7 @@ class Writer:
         codec: str = "none",
         flush_seconds: float | None = None,
         flush_bytes: int = FLUSH_BYTES,
-        queue_bytes: int = QUEUE_BYTES,
+        queue_bytes: int | None = None,
         part_bytes: int = PART_BYTES,
         first_flush: FirstFlush = FROM_START,
         steps_per_directory: int = STEPS_PER_DIRECTORY,
@@ -113,7 +115,8 @@ class Writer:
         default = LOCAL_FLUSH_SECONDS if storage.is_local else REMOTE_FLUSH_SECONDS
         self._flush_seconds = default if flush_seconds is None else flush_seconds
         self._flush_bytes = flush_bytes
-        self._queue_bytes = queue_bytes
+        default_bytes = LOCAL_QUEUE_BYTES if storage.is_local else REMOTE_QUEUE_BYTES
+        self._queue_bytes = default_bytes if queue_bytes is None else queue_bytes
         self._part_bytes = part_bytes
         self._width = steps_per_directory
         self._also_to = also_to
@@ -168,7 +171,7 @@ class Writer:
             self._queued_bytes += nbytes
             self._unpublished_steps += closes
             self._changed.notify_all()
-            if self._queued_bytes > _MUCH_BYTES:
+            if self._queued_bytes > _MUCH * self._queue_bytes:
                 self._changed.wait(_MOMENT_SECONDS)
 
     def flush(self) -> None:

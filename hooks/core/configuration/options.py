@@ -38,6 +38,8 @@ class HookOptions:
         storage_options: Options for fsspec, which opens out_dir.
         flush_seconds: Seconds that a closed step may wait before it is published; 0: it does not wait. Default: 1 on a
             local disk, 10 elsewhere.
+        queue_bytes: How many bytes of values may wait to be written; beyond that, training waits. Default: 64 MiB on a
+            local disk, 512 MiB elsewhere.
         codec: The compression of raw values: "none", "lz4" or "zstd".
         durable: On a disk, sync what is published, so that it survives a loss of power. An object store does so itself.
         metadata: Values to keep with the run, such as hyperparameters.
@@ -62,6 +64,7 @@ class HookOptions:
     force: bool = False
     storage_options: Mapping[str, Any] | None = None
     flush_seconds: float | None = None
+    queue_bytes: int | None = None
     codec: str = "none"
     durable: bool = False
     metadata: Mapping[str, Any] | None = None

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from support.plain_hook import Hook
-from tensortrial import create_trial
+from tensortrial import Run, create_trial
 from tensortrial.config.collection import Collection
+from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.hooks.core.configuration.json_config import read_configuration
 
@@ -212,3 +213,20 @@ def test_a_tensor_without_collections_to_write_is_in_default(out: str) -> None:
     hook.save_tensor("x", np.ones(2), [])
     hook.close()
     assert create_trial(out).tensor("x").value(0).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["queue_bytes", "flush_seconds"])
+@pytest.mark.parametrize("value", [-1, "64 MB", float("nan"), [1]])
+def test_options_that_are_no_amounts_are_refused(out: str, name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be a number of 0 or more, got "):
+        Hook(out, **{name: value})
+
+
+@pytest.mark.parametrize("queue_bytes", [0, 1000, None])
+def test_training_waits_for_a_small_queue_and_nothing_is_lost(out: str, queue_bytes: int | None) -> None:
+    with Run(out, queue_bytes=queue_bytes, save_config=SaveConfig(save_interval=1)) as run:
+        for step in range(20):
+            run.save_tensor("x", np.full(1000, step), step=step)
+    assert {step: int(each[-1]) for step, each in create_trial(out).tensor("x").values().items()} == {
+        step: step for step in range(20)
+    }
