@@ -104,13 +104,14 @@ class Catalogue:
                 self._listed_at = -_LISTED_SECONDS  # the first query of an engine lists the run
             known, damaged = self.version, len(self.damaged)
             self._add(self._replacing)
-            self._replacing = []
+            self._replacing, new = [], list[NewFile]()
             for worker in workers:
                 if worker in last_files:
                     self._index_files.expect(worker, last_files[worker], end_path(worker))
                 found = self._index_files.find_new(worker, source=source)
                 self._replace(found)
-                self._add(found)
+                new += found
+            self._add(new)  # of all workers together: the database takes milliseconds each time
             if len(self.damaged) != damaged:
                 self.changed()
             return self.version > known

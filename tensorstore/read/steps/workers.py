@@ -38,6 +38,8 @@ class Workers:
         self._storage = storage
         self._source: FileSource = storage
         self._files: dict[str, WorkerInfo] = {}
+        self._contents: dict[str, bytes] = {}
+        """Of the claims, which most often are the same when they are read again."""
         self._ended_files: frozenset[str] = frozenset()
         self._end_sessions: dict[str, int] = {}
         self._marked_ended = False
@@ -255,7 +257,10 @@ class Workers:
         for name in names:
             path = f"{COLLECTIONS}/{name}"
             try:
-                self._files[name] = WorkerInfo.from_bytes(self._source.read(path), path)
+                content = self._source.read(path)
+                if self._contents.get(name) != content:
+                    self._files[name] = WorkerInfo.from_bytes(content, path)
+                    self._contents[name] = content
                 self.damaged.pop(path, None)
             except (ValueError, FileNotFoundError) as exc:
                 self._set_aside(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
