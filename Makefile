@@ -434,6 +434,10 @@ bench: env  ## Run the benchmarks
 bench-peers: env-bench env-smdebug  ## Compare with smdebug, TensorBoard, Zarr, Lance and others (BENCH_ARGS=--full: 1 GB)
 	PYTHONPATH=benchmarks .venv-bench/bin/python -m peers $(BENCH_ARGS)
 
+.PHONY: bench-monitors
+bench-monitors: env-bench  ## Compare what watching a model costs: W&B, TensorBoard, DLFW-Inspect, OLMo-core
+	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore .venv-bench/bin/python -m peers.monitors $(BENCH_ARGS)
+
 .PHONY: bench-session
 bench-session: env-tf  ## Run the benchmark of the hook for sessions
 	PYTHONPATH=benchmarks $(PY) benchmarks/training_session.py
