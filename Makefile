@@ -427,7 +427,7 @@ format: env  ## Rewrite the files in the project's format
 
 .PHONY: bench
 bench: env  ## Run the benchmarks
-	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py benchmarks/%_cuda.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
 
 .PHONY: bench-peers
@@ -437,6 +437,10 @@ bench-peers: env-bench env-smdebug  ## Compare with smdebug, TensorBoard, Zarr, 
 .PHONY: bench-monitors
 bench-monitors: env-bench  ## Compare what watching a model costs: W&B, TensorBoard, DLFW-Inspect, OLMo-core
 	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore .venv-bench/bin/python -m peers.monitors $(BENCH_ARGS)
+
+.PHONY: bench-cuda
+bench-cuda: env  ## Run the benchmark of training on a GPU, of which .venv must have a build of PyTorch
+	PYTHONPATH=benchmarks $(PY) benchmarks/training_cuda.py $(BENCH_ARGS)
 
 .PHONY: bench-session
 bench-session: env-tf  ## Run the benchmark of the hook for sessions

@@ -16,6 +16,8 @@ from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.statistics.single import statistics
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 torch_reductions = pytest.importorskip("tensortrial.hooks.pytorch.statistics")
 device_statistics = torch_reductions.device_statistics
 
@@ -238,6 +240,29 @@ def test_statistics_do_not_read_from_the_device() -> None:
     found = device_statistics(tensors, STATISTICS)
     assert found.device.type == "meta"
     assert found.shape == (len(tensors), len(STATISTICS))
+
+
+class Kernels(TorchDispatchMode):
+    """Counts the operations that a device would compute, which views are not."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_view = function.is_view or function.namespace != "aten" or "unbind" in str(function)
+        self.count += not is_view
+        return function(*args, **(kwargs or {}))
+
+
+def test_the_tensors_of_a_model_take_a_few_kernels() -> None:
+    sizes = [(1024, 1024), (1024,), (4096,)] * 96
+    tensors = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes]
+    with Kernels() as kernels:
+        device_statistics(tensors, ["mean", "std", "min", "max", "l2"])
+    # 16 matrices are stacked to 16 million elements, and all vectors of a size: 8 groups.
+    assert 8 * 5 <= kernels.count <= 8 * 12 + 1
+    with Kernels() as of_one:
+        device_statistics(tensors[:1], ["mean", "std", "min", "max", "l2"])
+    assert kernels.count < len(tensors) * of_one.count / 20
 
 
 def test_statistics_agree_with_numpy_on_the_same_memory() -> None:
