@@ -7,12 +7,15 @@ float32 and take subnormal numbers for 0, and its extremes, which ignore NaN.
 from __future__ import annotations
 
 import functools
+import logging
 from types import ModuleType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+logger = logging.getLogger(__name__)
 
 Singles = npt.NDArray[np.float32]
 
@@ -24,14 +27,44 @@ _NARROW = {
 }
 
 
+_CHECKED = 10_000  # elements: several rounds of each kernel, and a rest
+
+
 @functools.cache
 def numkong() -> ModuleType | None:
-    """Return the package; None where it is not installed, and numpy does all."""
+    """Return the package; None where it is not installed or not exact here, and numpy does all."""
     try:
         import numkong
     except ImportError:
         return None
-    return numkong
+    # It has other kernels for each processor, and other releases may have other names.
+    try:
+        is_exact = _is_exact(numkong)
+    except (AttributeError, BufferError, TypeError, ValueError) as exc:
+        is_exact = False
+        logger.debug("numkong fails: %s", exc)
+    if not is_exact:
+        version = getattr(numkong, "__version__", "of an unknown version")
+        logger.warning("numkong %s is not used: its results are not those of numpy on this machine", version)
+    return numkong if is_exact else None
+
+
+def _is_exact(package: ModuleType) -> bool:
+    """Return whether the sums of numbers of all sizes are those of numpy, and all conversions exact."""
+    for scale in (1e-42, 1.0, 3e37):
+        block = np.arange(_CHECKED, dtype=np.float32) * np.float32(scale / _CHECKED) + np.float32(scale)
+        wide = block.astype(np.float64)
+        if not np.allclose(package.moments(block), (wide.sum(), np.square(wide).sum()), rtol=1e-12, atol=0):
+            return False
+    block[_CHECKED // 2] = np.nan
+    return bool(np.isnan(package.moments(block)).all()) and all(_converts(package, dtype) for dtype in _NARROW)
+
+
+def _converts(package: ModuleType, dtype: np.dtype[Any]) -> bool:
+    every = np.arange(1 << 8 * dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype)
+    converted = np.empty(every.size, np.float32)
+    convert(package, every, converted)
+    return np.array_equal(converted, every.astype(np.float32), equal_nan=True)
 
 
 def can_convert(dtype: np.dtype[Any]) -> bool:
