@@ -83,13 +83,15 @@ def native_blocks(array: Array) -> Iterator[tuple[Array, Array]]:
     if flat is None or not flat.flags.aligned:
         yield from blocks(array)
         return
+    is_contiguous = flat.flags.c_contiguous
     buffer = scratch_memory(0).view(np.float32)
     for start in range(0, flat.size, BLOCK):
-        source = flat[start : start + BLOCK]
-        if package and is_converted:
+        source = block = flat[start : start + BLOCK]
+        if package and not is_contiguous:
+            np.copyto(block := buffer[: source.size], source, casting="unsafe")
+        elif package and is_converted:
             convert(package, source, block := buffer[: source.size])
-            source = block
-        yield source, source
+        yield block, block
 
 
 def scratch_memory(number: int) -> Floats:

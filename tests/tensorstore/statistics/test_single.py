@@ -255,26 +255,28 @@ def test_the_product_never_overflows_half_way(values: np.ndarray[Any, Any]) -> N
     assert statistic(values, "abs_prod") == pytest.approx(abs(expected), rel=1e-9)
 
 
-def _layouts() -> dict[str, np.ndarray[Any, Any]]:
-    base = normal(60, 40, 30).astype(np.float32)
+def _layouts(dtype: str = "float32") -> dict[str, np.ndarray[Any, Any]]:
+    base = normal(60, 40, 30).astype(_dtype(dtype))
     return {
         "fortran": np.asfortranarray(base),
         "permuted": base.transpose(1, 2, 0),
         "strided": base[::2, :, 1::3],
         "reversed": base[::-1, :, ::-1],
         "column": base[:, 3, 7],
+        "long column": np.resize(base, (70_000, 2))[:, 1],
+        "reversed column": base[::-1, 3, 7],
         "0-d": base[0, 0, 0, ...],
         "broadcast": np.broadcast_to(base[:, :1, :1], (60, 40, 30)),
-        "read-only": np.frombuffer(base, np.float32),
+        "read-only": np.frombuffer(base.tobytes(), base.dtype),
     }
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "int8"])
 @pytest.mark.parametrize("layout", _layouts())
-def test_every_memory_layout(layout: str) -> None:
-    array = _layouts()[layout]
+def test_every_memory_layout(layout: str, dtype: str) -> None:
+    array = _layouts(dtype)[layout]
     before = array.copy()
     check(array)
-    check(array.astype(ml_dtypes.bfloat16))
     assert np.array_equal(array, before)
 
 
