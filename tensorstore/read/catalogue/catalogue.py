@@ -105,13 +105,17 @@ class Catalogue:
             known, damaged = self.version, len(self.damaged)
             self._add(self._replacing)
             self._replacing, new = [], list[NewFile]()
-            for worker in workers:
-                if worker in last_files:
-                    self._index_files.expect(worker, last_files[worker], end_path(worker))
-                found = self._index_files.find_new(worker, source=source)
-                self._replace(found)
-                new += found
-            self._add(new)  # of all workers together: the database takes milliseconds each time
+            try:
+                for worker in workers:
+                    if worker in last_files:
+                        self._index_files.expect(worker, last_files[worker], end_path(worker))
+                    found = self._index_files.find_new(worker, source=source)
+                    new += found
+                    self._replace(found)
+            finally:
+                # Of all workers together, as the database takes milliseconds each time; also of those that were listed
+                # before an error, since no listing returns them again.
+                self._add(new)
             if len(self.damaged) != damaged:
                 self.changed()
             return self.version > known

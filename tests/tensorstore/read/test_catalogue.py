@@ -222,6 +222,35 @@ def test_a_refresh_that_fails_is_made_up_for(run: Path) -> None:
     assert Trial(storage, RunInfo(""), "t").steps(show_incomplete_steps=True) == [*range(6)]
 
 
+def test_what_was_listed_before_a_listing_failed_is_kept(tmp_path: Path) -> None:
+    class Failing(LocalStorage):
+        broken = ""
+
+        def _list_after(self, folder: str, after: str) -> Paths:
+            if self.broken and self.broken in folder:
+                raise StorageError(folder, "no")
+            return super()._list_after(folder, after)
+
+    jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
+    for job in jobs:
+        job.step({"a": [0]})
+        job.flush()
+    storage = Failing(str(tmp_path))
+    trial = Trial(storage, RunInfo(""), "t")
+    for job in jobs:
+        job.step({"a": [1]})
+        job.flush()
+    storage.broken = "worker_1"
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            trial.steps()
+    storage.broken = ""
+    assert trial.steps() == [0, 1]
+    assert sorted(trial.workers()) == ["worker_0", "worker_1"]
+    for job in jobs:
+        job.close()
+
+
 def test_an_index_file_that_vanishes_is_named(run: Path) -> None:
     trial = tensortrial.create_trial(run)
     gone = index_files(run)[1]
