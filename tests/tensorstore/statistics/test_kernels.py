@@ -21,7 +21,7 @@ FIVE = ("mean", "std", "min", "max", "l2")
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Looks for numkong anew, and forgets what a test found."""
+    """Looks for numkong again, and forgets what a test found."""
     numkong.cache_clear()
     yield
     numkong.cache_clear()
