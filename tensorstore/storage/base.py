@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -191,7 +191,8 @@ class Storage(ABC):
         for name in self.list(folder):
             path = join(folder, name)
             inside = list(self._walk(path))
-            yield from inside or [StoredFile(path, self.size(path))]
+            with suppress(FileNotFoundError):  # removed since it was listed
+                yield from inside or [StoredFile(path, self.size(path))]
 
     def is_written_here(self) -> bool:
         """Return whether the calling thread writes to this run: no step comes while it waits for one."""
