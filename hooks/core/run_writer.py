@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -238,7 +239,8 @@ class RunWriter:
             self._goes_back = found.goes_back if found.is_joined else self._resumes_at is not None
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way.
-            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive))
+            check = partial(lease.check, at_once=True)
+            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive), check=check)
         except BaseException:
             lease.release()
             raise

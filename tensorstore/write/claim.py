@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
@@ -93,30 +93,45 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
         ) from exc
 
 
-def claim_again(storage: Storage, run: RunInfo, worker: WorkerInfo, skipped: int = 0) -> FirstFlush:
+def claim_again(
+    storage: Storage,
+    run: RunInfo,
+    worker: WorkerInfo,
+    skipped: int = 0,
+    check: Callable[[], None] = lambda: None,
+) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
     If the session goes back, what was saved after its first step is set aside.
 
+    Args:
+        storage: The run.
+        run: What `run.json` says where a crash has left none.
+        worker: The claim.
+        skipped: How many flushes another process may be about to publish. Their numbers are left out.
+        check: Raises an error if another process has taken the run over. That is possible after each slow call: what
+            this process does then would be done to the session of the other one.
+
     Returns:
-        The first flush. Its number leaves out `skipped` ones, which another process may be about to publish.
+        The first flush.
     """
     storage.remove(MANIFEST)
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
         RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+    check()
     storage.replace(collections_path(worker.worker), worker.to_bytes())
-    storage.remove(end_path(worker.worker))
-    storage.remove(MARKED_END)
-    storage.remove(STOP_FILE)
+    for path in (end_path(worker.worker), MARKED_END, STOP_FILE):
+        check()
+        storage.remove(path)
     if worker.goes_back:
-        _set_aside_later_steps(storage, worker, skipped)
+        _set_aside_later_steps(storage, worker, skipped, check)
     first = next_flush(storage, worker.worker)
     return first._replace(number=first.number + skipped) if first.number else first
 
 
-def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int) -> None:
+def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int, check: Callable[[], None]) -> None:
     """Set aside what this worker, and those that have no claim in its session, saved after its first step.
 
     Another worker of the job may claim, and publish, meanwhile: what was listed before its claim is of an earlier
@@ -126,6 +141,7 @@ def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int) -
     listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
     for each, (paths, flush) in listed.items():
         if each == worker.worker or _session_of(storage, each) < worker.session:
+            check()
             set_aside_after(storage, each, paths, worker.first_global_step, flush)
 
 

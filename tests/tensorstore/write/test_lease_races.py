@@ -1,4 +1,4 @@
-"""A process that begins a run, and another one that resumes it before the first one's lease is there."""
+"""Processes that begin or resume a run while another one resumes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support.leased_runs import recorder, resume, step
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver
-from tensortrial.format.schema import LEASES
+from tensortrial.format.schema import LEASES, MANIFEST
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Storage, open_storage
 
@@ -80,3 +80,32 @@ def test_a_resumption_sees_a_lease_that_came_after_it_had_looked(
     step(writing, 2.0)
     writing.close()
     assert values(storage) == [(0, 1.0), (1, 2.0)]
+
+
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_resumption_that_was_overtaken_in_a_slow_call_changes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_back: bool
+) -> None:
+    storage = open_storage(tmp_path / "run")
+    first = recorder(storage.url)
+    step(first, 0.0)
+    first.close()
+    slow = resume(storage)
+    if goes_back:
+        slow.resume_at(0, None)
+    remove = LocalStorage.remove
+    overtakes = [resume(storage, force=True)]
+
+    def remove_slowly(self: LocalStorage, path: str) -> None:
+        remove(self, path)
+        if path == MANIFEST and overtakes:
+            third = overtakes.pop()
+            step(third, 3.0)
+            third.close()
+
+    monkeypatch.setattr(LocalStorage, "remove", remove_slowly)
+    with pytest.raises(RunTakenOver):
+        step(slow, 1.0)
+    assert not overtakes
+    assert values(storage) == [(0, 0.0), (1, 3.0)]
+    assert create_trial(storage.url).loaded_all_steps
