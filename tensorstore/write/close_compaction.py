@@ -70,9 +70,16 @@ class SmallIndex:
         try:
             with translated(path, "write"):
                 write_compacted(sink, chunks.rows, replace(summary, chunks=chunks.chunks()))
-            sink.publish()
-        except BaseException as exc:
+        except BaseException:
             sink.abort()
             discard(self._storage, chunks.new)
-            if not isinstance(exc, AlreadyPublished):  # another process was quicker
-                raise
+            raise
+        # After any other error the file may be there all the same, and name the new chunks.
+        try:
+            sink.publish()
+        except AlreadyPublished:  # another process was quicker
+            sink.abort()
+            discard(self._storage, chunks.new)
+        except BaseException:
+            sink.abort()
+            raise

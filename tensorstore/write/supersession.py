@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import AlreadyPublished, TensorTrialError
+from ..errors import AlreadyPublished, StorageError, TensorTrialError
 from ..format.flush_range import current_files, flush_range_of, folder_of
 from ..format.index_footer import joined
 from ..format.index_log import list_index, read_summaries
@@ -28,7 +28,7 @@ from ..storage.open import Storage, translated
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""How many times files may be compacted between listing and reading."""
+"""How many times files may be compacted between listing and reading, or the storage may fail."""
 
 
 class _File(NamedTuple):
@@ -56,7 +56,7 @@ def set_aside_after(storage: Storage, worker: str, paths: Sequence[str], step: i
     has_later_steps = False
     # In this order: a reader that follows the run lists its last folder only, and reads all again if steps are gone.
     for folder in sorted({folder_of(path) for path in paths}):
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 files = _files([path for path in paths if folder_of(path) == folder], storage)
                 has_later_steps |= any(each.global_step >= step for file in files for each in file.summary.steps)
@@ -66,6 +66,8 @@ def set_aside_after(storage: Storage, worker: str, paths: Sequence[str], step: i
             except FileNotFoundError:  # compacted meanwhile
                 paths = [path for path in list_index(storage, worker) if _is_before(path, flush)]
             except TensorTrialError as exc:
+                if isinstance(exc, StorageError) and attempt < _ATTEMPTS:
+                    continue  # the cause may pass, and what stays is there twice
                 logger.warning(
                     "run %s: what %s saved from step %d on stays as it is in %s, until it is saved again: %s",
                     storage.url,

@@ -13,10 +13,11 @@ torch = pytest.importorskip("torch")
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.training import run as run_program  # noqa: E402
 from tensortrial import Run, create_trial, open_runs  # noqa: E402
-from tensortrial.errors import ConfigurationError  # noqa: E402
+from tensortrial.errors import ConfigurationError, StorageError  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 from tensortrial.maintenance.verification import verify  # noqa: E402
 from tensortrial.mode import ModeKeys  # noqa: E402
+from tensortrial.storage.local import LocalStorage  # noqa: E402
 
 
 def attempt(hook: Any, value: float, steps: int) -> None:
@@ -333,3 +334,20 @@ def test_a_folder_with_a_bad_file_stays_as_it_is(out: str, damage: str, caplog: 
     trial = create_trial(out)
     assert [trial.tensor("y").value(step) for step in (0, 2, 3)] == [1, 2, 1]
     assert path.relative_to(out).as_posix() in trial.damaged
+
+
+def test_an_error_of_the_storage_that_passes_leaves_no_step_twice(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    far_apart(Run, out, 1, range(4))
+    read, failed = LocalStorage.read, list[str]()
+
+    def fail_once(self: LocalStorage, path: str) -> bytes:
+        if path.startswith("index/") and path not in failed:
+            failed.append(path)
+            raise StorageError(path, "no")
+        return read(self, path)
+
+    monkeypatch.setattr(LocalStorage, "read", fail_once)
+    far_apart(Run, out, 2, range(2, 4), resume=True)
+    assert failed
+    rows = create_trial(out).sql("select global_step, scalar from tensors order by 1").fetchall()
+    assert rows == [(0, 1), (1, 1), (2, 2), (3, 2)]

@@ -402,3 +402,24 @@ def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path, monkeypatc
         job.writer.flush()
     with pytest.raises(StorageError, match="the disk is full"):
         job.close()
+
+
+def test_a_compacted_index_whose_publication_seems_to_fail_keeps_its_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, failed = LocalStorage._publish, list[str]()
+
+    def answer_lost(self: LocalStorage, temporary: str, path: str) -> None:
+        publish(self, temporary, path)
+        if path.startswith("index/") and "-" in path.rpartition("/")[2]:
+            failed.append(path)
+            raise StorageError(path, "the answer was lost")
+
+    monkeypatch.setattr(LocalStorage, "_publish", answer_lost)
+    with Job(tmp_path) as job:
+        for number in range(8):
+            job.step({"a": np.full(100, number)})
+            job.flush()
+    assert failed
+    found = tensortrial.create_trial(tmp_path).tensor("a").values()
+    assert {step: int(each[0]) for step, each in found.items()} == {step: step for step in range(8)}
