@@ -15,6 +15,7 @@ from ..forking import call_in_child
 log = logging.getLogger(__name__)
 
 _flushes: dict[str, dict[object, tuple[Callable[[], None], Callable[[], int]]]] = {}
+_read: set[str] = set()
 _lock = threading.Lock()
 
 
@@ -39,6 +40,7 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
             callbacks.pop(token, None)
             if not callbacks:
                 _flushes.pop(key, None)
+                _read.discard(key)
 
     return unregister
 
@@ -47,11 +49,18 @@ def flush(key: str) -> None:
     """Call the flushes of the run `key`. Not under the lock: a flush may take seconds, and may itself list the run."""
     with _lock:
         callbacks = list(_flushes.get(key, {}).values())
+        if callbacks:
+            _read.add(key)
     for callback, _ in callbacks:
         try:
             callback()
         except Exception:
             log.exception("the writer of %s failed to flush; its last steps may not be seen yet", key)
+
+
+def is_read_here(key: str) -> bool:
+    """Return whether this process has read the run `key` since it began to write it."""
+    return key in _read
 
 
 def is_written_by(key: str, thread: int) -> bool:
@@ -66,3 +75,4 @@ def _forget_flushes() -> None:
     global _lock
     _lock = threading.Lock()
     _flushes.clear()
+    _read.clear()

@@ -19,7 +19,7 @@ def append_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
     """Write all pieces at the position of a file descriptor, which is the end of its file. Raises OSError."""
     nbytes = sum(map(len, pieces))
     if nbytes >= _RESERVED_BYTES:
-        _reserve(number, nbytes)
+        reserve(number, nbytes)
     begin = gathered = 0
     for index, piece in enumerate(pieces):
         gathered += len(piece)
@@ -41,7 +41,7 @@ def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
         written = max(0, written - len(piece))
 
 
-def _reserve(number: int, nbytes: int) -> None:
+def reserve(number: int, nbytes: int) -> None:
     """Reserve space for what is to come: ext4 then writes it in two thirds of the time.
 
     A file system that cannot do it, or is full, is ignored here: the write itself fails.

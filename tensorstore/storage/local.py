@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from ..errors import AlreadyPublished, StorageError
 from ..forking import call_in_child
 from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
+from .direct_write import LargeWrites
 from .durability import DurableFolders, sync_file
+from .flush_registry import is_read_here
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
-from .gathered_write import append_all
 from .open_files import OpenFiles, open_to_read
 from .positional_reads import fill, read_at, read_owned
 from .ranges import neighbours, successive
@@ -52,6 +53,7 @@ class LocalStorage(Storage):
         self._real = os.path.realpath(folder)
         self._open_files = OpenFiles(self._full)
         self._listings = FolderListings()
+        self._large_writes = LargeWrites()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStorage, (self.url, self._follow_links, self._durable)
@@ -204,6 +206,11 @@ class LocalStorage(Storage):
     def sink(self, path: str) -> Sink:
         return _LocalSink(self, path, self._durable)
 
+    def append_to(self, number: int, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write pieces to the end of a file of this folder, given its descriptor. Raises OSError."""
+        # Those who read a run while they write it read what is new, and most of it from the page cache.
+        self._large_writes.append(number, pieces, read_soon=is_read_here(self._flush_key))
+
     def _temporary(self, path: str) -> str:
         folder, _, name = self._full(path).rpartition("/")
         return f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
@@ -257,7 +264,7 @@ class _LocalSink(Sink):
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         self.file.flush()
-        append_all(self.file.fileno(), pieces)
+        self._storage.append_to(self.file.fileno(), pieces)
 
     def publish(self) -> None:
         with _removed_on_error(self._temporary), translated(self.path, "write"), self.file:
