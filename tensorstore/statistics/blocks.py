@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from .kernels import can_convert, convert, numkong
+from .kernels import FLOAT32, Singles, can_convert, convert, numkong
 from .sums import Floats
 
 Array: TypeAlias = npt.NDArray[Any]
 
 # A float32 block and its float64 one stay in a second-level cache of 1 MiB; the calls cost a tenth of the time.
 BLOCK = 65536
+SINGLES = 2 * BLOCK
+"""The elements of a block of float32 of which there is no float64 one."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -75,23 +77,46 @@ def _values(dtype: np.dtype[Any]) -> Floats | None:
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
 
 
-def native_blocks(array: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield what `blocks` yields, but float32 as it is, and what numkong converts to float32 as that."""
-    package = numkong()
-    is_converted = package is not None and can_convert(array.dtype)
-    flat = flattened(array) if is_converted or array.dtype == np.float32 else None
-    if flat is None or not flat.flags.aligned:
-        yield from blocks(array)
-        return
-    is_contiguous = flat.flags.c_contiguous
-    buffer = scratch_memory(0).view(np.float32)
-    for start in range(0, flat.size, BLOCK):
-        source = block = flat[start : start + BLOCK]
-        if package and not is_contiguous:
-            np.copyto(block := buffer[: source.size], source, casting="unsafe")
-        elif package and is_converted:
-            convert(package, source, block := buffer[: source.size])
+def native_blocks(array: Array) -> Iterable[tuple[Array, Array]]:
+    """Yield what `blocks` yields, but float32 as it is."""
+    flat = flattened(array) if array.dtype == FLOAT32 else None
+    return blocks(array) if flat is None or not flat.flags.aligned else _pieces(flat, BLOCK)
+
+
+def singles(array: Array) -> Array | None:
+    """Return the elements, in one dimension, if numkong reduces them as float32; None if not."""
+    dtype = array.dtype
+    if numkong() is None or not (dtype == FLOAT32 or can_convert(dtype)):
+        return None
+    flat = flattened(array)
+    return flat if flat is not None and flat.flags.aligned else None
+
+
+def blocks_of_singles(flat: Array, size: int = SINGLES) -> Iterable[tuple[Array, Array]]:
+    """Yield pairs of one block of float32, of at most `size` elements, as `blocks` does with float64."""
+    if flat.dtype != FLOAT32 or not flat.flags.c_contiguous:
+        return _converted(flat, size)
+    return ((flat, flat),) if flat.size <= size else _pieces(flat, size)
+
+
+def _pieces(flat: Array, size: int) -> Iterator[tuple[Array, Array]]:
+    for start in range(0, flat.size, size):
+        block = flat[start : start + size]
         yield block, block
+
+
+def _converted(flat: Array, size: int) -> Iterator[tuple[Array, Array]]:
+    package = numkong()
+    buffer = scratch_singles(0)
+    by_numkong = package is not None and flat.flags.c_contiguous and can_convert(flat.dtype)
+    for start in range(0, flat.size, size):
+        source = flat[start : start + size]
+        block = buffer[: source.size]
+        if package and by_numkong:
+            convert(package, source, block)
+        else:
+            np.copyto(block, source, casting="unsafe")
+        yield block[:], block  # not one and the same, as the block may be overwritten
 
 
 def scratch_memory(number: int) -> Floats:
@@ -103,6 +128,14 @@ def scratch_memory(number: int) -> Floats:
     memory: tuple[Floats, ...] | None = getattr(_of_thread, "memory", None)
     if memory is None:
         memory = _of_thread.memory = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+        _of_thread.singles = tuple(block.view(np.float32) for block in memory)
+    return memory[number]
+
+
+def scratch_singles(number: int) -> Singles:
+    """Return the same memory as float32."""
+    scratch_memory(number)
+    memory: tuple[Singles, ...] = _of_thread.singles
     return memory[number]
 
 

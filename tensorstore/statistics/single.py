@@ -1,4 +1,4 @@
-"""The statistics of one array: numpy, one thread, each block of memory read once.
+"""The statistics of one array: numpy and numkong, one thread, each block of memory read once.
 
 Each block of the tensor is converted to float64 in the cache, so that a float32 tensor cannot overflow, and l2 and
 variance lose nothing to rounding. `definitions` says what each statistic is. The spread is merged over the blocks by
@@ -17,9 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import Array, blocks, native_blocks, nature, scratch_memory
+from .blocks import (
+    BLOCK,
+    SINGLES,
+    Array,
+    blocks,
+    blocks_of_singles,
+    native_blocks,
+    nature,
+    scratch_memory,
+    scratch_singles,
+    singles,
+)
 from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic, quantities_of
-from .kernels import numkong, sums_of_float32
+from .kernels import FLOAT32, extremes_of_finite, sums_of_float32
 from .limits import NO_LIMITS, Limits, limits_of
 from .moments import central_moments, merged_moments
 from .sums import Floats, squares, total
@@ -50,12 +61,16 @@ def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
         return {}
     if array.size == 0:
         return _of_empty(plan.names if kind == "real" else plan.complex_names)
+    if array.size == 1 and kind == "real":
+        return _of_one(_number(array), array.dtype, plan.names)
+    if plan.quiet and (flat := singles(array)) is not None:
+        partial = _measure_finite(flat, plan)
+        if partial is not None:
+            return _finish(partial, array, plan)
     with np.errstate(all="ignore"):
         if kind == "complex":
             return _of_complex(array, plan.complex_names)
-        if array.size == 1:
-            return _of_one(float(array.reshape(1).astype(np.float64)[0]), array.dtype, plan.names)
-        return _of_real(array, plan)
+        return _finish(_measure_all(array, plan), array, plan)
 
 
 def statistic(array: Array, name: str) -> float | None:
@@ -74,6 +89,7 @@ class _Plan:
     names: tuple[str, ...]
     complex_names: tuple[str, ...]
     native: bool  # the extremes, and no sum
+    quiet: bool  # numpy has nothing to warn of if all elements are finite
     extremes: bool
     total: bool
     magnitude: bool
@@ -99,10 +115,12 @@ def _plan(names: tuple[str, ...]) -> _Plan:
     spread, abs_spread, product = "spread" in needs, "abs_spread" in needs, "product" in needs
     counts = not needs.isdisjoint({"nans", "infs"})
     medians = not needs.isdisjoint({"median", "abs_median"})
+    native = needs <= {"low", "high", "median", "nans", "infs", "zeros"}
     return _Plan(
         names=canonical,
         complex_names=tuple(name for name in canonical if name in COMPLEX_STATISTICS),
-        native=needs <= {"low", "high", "median", "nans", "infs", "zeros"},
+        native=native,
+        quiet=not (native or moments or medians),
         extremes=product or counts or medians or not needs.isdisjoint({"low", "high", "abs_low", "saturated"}),
         total=spread or "total" in needs,
         magnitude=abs_spread or product or "magnitude" in needs,
@@ -165,17 +183,15 @@ class _Partial:
         """Return the ratio, or NaN if it is not reliable."""
         return numerator / denominator if reliable and denominator else math.nan
 
-    def merge(self, other: _Partial) -> None:
-        """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads)."""
-        if self.count:
+    def merge(self, other: _Partial, plan: _Plan) -> _Partial:
+        """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads), and return itself."""
+        if plan.moments:
             self.third, self.fourth = merged_moments(self, other)
-            weight = self.count / (self.count + other.count) * other.count
-            between = other.total / other.count - self.total / self.count
-            self.spread += between * between * weight
-            between = other.magnitude / other.count - self.magnitude / self.count
-            self.abs_spread += between * between * weight
-        else:
-            self.third, self.fourth = other.third, other.fourth
+        weight = self.count / (self.count + other.count) * other.count
+        between = other.total / other.count - self.total / self.count
+        self.spread += between * between * weight
+        between = other.magnitude / other.count - self.magnitude / self.count
+        self.abs_spread += between * between * weight
         self.count += other.count
         self.low, self.high = _least(self.low, other.low), self.maximum(self.high, other.high)
         self.abs_low = _least(self.abs_low, other.abs_low)
@@ -189,6 +205,7 @@ class _Partial:
         self.zeros += other.zeros
         self.subnormals += other.subnormals
         self.saturated += other.saturated
+        return self
 
 
 def _least(a: float, b: float) -> float:
@@ -198,6 +215,14 @@ def _least(a: float, b: float) -> float:
 
 def _of_empty(names: tuple[str, ...]) -> dict[str, float]:
     return {name: 0.0 if name in COUNTS else math.nan for name in names}
+
+
+def _number(array: Array) -> float:
+    """Return the only element."""
+    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
+        return float(array.item())
+    with np.errstate(all="ignore"):
+        return float(array.reshape(1).astype(np.float64)[0])
 
 
 def _of_one(value: float, dtype: np.dtype[Any], names: tuple[str, ...]) -> dict[str, float]:
@@ -227,17 +252,46 @@ _SLOT_OF_ONE = _slots_of_one()
 _LIMITED = frozenset({"subnormal_count", "saturated_count"})
 
 
-def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
-    """Return statistics of at least two real numbers."""
-    partial = _Partial()
-    scratch = scratch_memory(1)
+def _measure_finite(flat: Array, plan: _Plan) -> _Partial | None:
+    """Return the quantities of what numkong reduces as float32; None if an element is infinite or NaN."""
+    partial: _Partial | None = None
+    limits = limits_of(flat.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
+    for source, block in blocks_of_singles(flat):
+        part = _Partial(block.size)
+        part.total, part.squares = sums_of_float32(block)
+        if not part.squares < math.inf:  # the sum of float32 is too small to become infinite by itself
+            return None
+        if plan.extremes:
+            part.low, part.high = extremes_of_finite(block) or _extremes(block)
+        _measure(part, source, block, plan, limits)
+        partial = part if partial is None else partial.merge(part, plan)
+    return partial
+
+
+def _measure_all(array: Array, plan: _Plan) -> _Partial:
+    """Return the quantities of at least two real numbers, whatever they are."""
+    partial: _Partial | None = None
     limits = limits_of(array.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
-    for source, block in native_blocks(array) if plan.native or numkong() else blocks(array):
-        part = _measure(source, block, scratch[: block.size], plan, limits)
-        if part.count == array.size:
-            partial = part
-        else:
-            partial.merge(part)
+    for source, block in _blocks(array, plan):
+        part = _Partial(block.size)
+        if plan.extremes:
+            part.low, part.high = _extremes(source)
+        if plan.total or plan.squares:
+            part.total, part.squares = _sums(block, plan.total, plan.squares)
+        _measure(part, source, block, plan, limits)
+        partial = part if partial is None else partial.merge(part, plan)
+    return partial or _Partial()
+
+
+def _blocks(array: Array, plan: _Plan) -> Iterable[tuple[Array, Array]]:
+    flat = singles(array)
+    if flat is not None:
+        return blocks_of_singles(flat, BLOCK if plan.moments else SINGLES)
+    return native_blocks(array) if plan.native else blocks(array)
+
+
+def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
+    """Return the statistics, with what is found from the whole array."""
     if plan.product:
         partial.product = _product(partial, array)
     if plan.median:
@@ -247,61 +301,70 @@ def _of_real(array: Array, plan: _Plan) -> dict[str, float]:
     return {name: FORMULAS[name](partial) for name in plan.names}
 
 
-def _measure(source: Array, block: Array, scratch: Floats, plan: _Plan, limits: Limits) -> _Partial:
-    """Reduce one block of float32 or float64, in the cache. `scratch` has its size and is overwritten."""
-    part = _Partial(block.size)
-    if plan.extremes:
-        part.low, part.high = float(np.minimum.reduce(source)), float(np.maximum.reduce(source))
-        if plan.counts and not -math.inf < part.low <= part.high < math.inf:
-            part.nans = float(np.count_nonzero(np.isnan(block)))
-            part.infs = float(np.count_nonzero(np.isinf(block)))
-    if plan.total or plan.squares:
-        part.total, part.squares = _sums(block, plan.total, plan.squares)
+def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: Limits) -> None:
+    """Complete the extremes and sums of a block of float32 or float64, in the cache."""
+    if plan.counts and not -math.inf < part.low <= part.high < math.inf:
+        part.nans = float(np.count_nonzero(np.isnan(block)))
+        part.infs = float(np.count_nonzero(np.isinf(block)))
     if plan.spread:
-        part.spread = _centred_squares(block, part.total, part.squares, scratch)
+        part.spread = _centred_squares(block, part.total, part.squares)
     if plan.moments:
-        part.third, part.fourth = central_moments(block, part.total / block.size, scratch)
+        part.third, part.fourth = central_moments(block, part.total / block.size, scratch_memory(1)[: block.size])
     if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
         part.saturated = float(np.count_nonzero(block == limits.lowest) + np.count_nonzero(block == limits.highest))
     # Without the extremes, low is +inf and high -inf, which says nothing of the signs.
     if plan.zeros and not (plan.extremes and (part.low > 0 or part.high < 0)):
         part.zeros = float(np.count_nonzero(np.equal(block, 0)))
     if plan.magnitude or plan.abs_low or plan.subnormals:
-        # Overwrites the block, which nobody reads any more, where it is not the tensor's own memory.
-        _measure_magnitudes(block, part, scratch if source is block else block, plan, limits)
-    return part
+        _measure_magnitudes(source, block, part, plan, limits)
+
+
+def _extremes(block: Array) -> tuple[float, float]:
+    return float(np.minimum.reduce(block)), float(np.maximum.reduce(block))
 
 
 def _sums(block: Array, has_total: bool, has_squares: bool) -> tuple[float, float]:
     """Return sum(x) and sum(x^2) of a block, or 0.0 for one that is not wanted."""
-    if block.dtype == np.float32:
+    if block.dtype == FLOAT32:
         return sums_of_float32(block)
     return total(block) if has_total else 0.0, squares(block) if has_squares else 0.0
 
 
-def _measure_magnitudes(block: Array, part: _Partial, scratch: Floats, plan: _Plan, limits: Limits) -> None:
+def _measure_magnitudes(source: Array, block: Array, part: _Partial, plan: _Plan, limits: Limits) -> None:
     same = plan.extremes and part.low >= 0
-    magnitudes = block if same else np.absolute(block, out=scratch.view(block.dtype)[: block.size])
+    magnitudes = block if same else _magnitudes(source, block)
     if plan.magnitude:
         is_known = same and plan.total
         part.magnitude = part.total if is_known else _sums(magnitudes, True, False)[0]
     if plan.abs_low:
-        part.abs_low = float(np.minimum.reduce(magnitudes))
+        part.abs_low = part.low if same else float(np.minimum.reduce(magnitudes))
     if plan.subnormals and limits.normal:
         part.subnormals = float(np.count_nonzero(magnitudes < limits.normal) - np.count_nonzero(magnitudes == 0))
     if plan.abs_spread:
-        part.abs_spread = _centred_squares(magnitudes, part.magnitude, part.squares, scratch)
+        part.abs_spread = _centred_squares(magnitudes, part.magnitude, part.squares)
 
 
-def _centred_squares(block: Array, plain: float, squared: float, scratch: Floats) -> float:
-    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel. `scratch` may be its memory."""
+def _magnitudes(source: Array, block: Array) -> Array:
+    # Overwrites the block, which nobody reads any more, where it is not the tensor's own memory.
+    if source is not block:
+        return np.absolute(block, out=block)
+    scratch = scratch_singles(1) if block.dtype == FLOAT32 else scratch_memory(1)
+    return np.absolute(block, out=scratch[: block.size])
+
+
+def _centred_squares(block: Array, plain: float, squared: float) -> float:
+    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel."""
     mean = plain / block.size
     spread = squared - plain * mean
     if CANCELLATION * squared < spread < math.inf:
         return spread
-    centred = np.subtract(block, mean, out=scratch[: block.size], dtype=np.float64)
+    spread = residue = 0.0
+    for start in range(0, block.size, BLOCK):
+        piece = block[start : start + BLOCK]
+        with np.errstate(all="ignore"):
+            centred = np.subtract(piece, mean, out=scratch_memory(2)[: piece.size], dtype=np.float64)
+            spread, residue = spread + squares(centred), residue + total(centred)
     # The last term takes out what the rounding of the mean has put in.
-    spread, residue = squares(centred), total(centred)
     return max(spread - residue * residue / block.size, 0.0) if spread < math.inf else spread
 
 
@@ -314,6 +377,12 @@ def _product(part: _Partial, array: Array) -> float:
     # The geometric mean of |x| is at most the arithmetic one, so most weights are done here, without another pass.
     if part.magnitude == 0 or part.count * math.log2(part.magnitude / part.count) < LEAST_EXPONENT:
         return 0.0
+    with np.errstate(all="ignore"):
+        return _finite_product(array)
+
+
+def _finite_product(array: Array) -> float:
+    """Return the product of numbers of which none is infinite or NaN."""
     mantissa, exponent = 1.0, 0
     for _, block in blocks(array):
         factor, shift = _scaled_product(block)

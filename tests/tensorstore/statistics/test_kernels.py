@@ -11,12 +11,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tensortrial.statistics.kernels import can_convert, numkong
 from tensortrial.statistics.single import statistics
 
 installed = pytest.importorskip("numkong")
 FIVE = ("mean", "std", "min", "max", "l2")
+_NAMES = ("__version__", "astype", "from_pointer", "minmax", "moments")
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def fresh() -> Iterator[None]:
 
 def use(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Install a numkong with other functions."""
-    known = {name: getattr(installed, name) for name in ("__version__", "astype", "from_pointer", "moments")}
+    known = {name: getattr(installed, name) for name in _NAMES}
     monkeypatch.setitem(sys.modules, "numkong", SimpleNamespace(**(known | changes)))
 
 
@@ -47,6 +50,15 @@ def without_nan(block: Any) -> tuple[float, float]:
     return total, squares
 
 
+def without_the_last(block: Any) -> tuple[float, int, float, int]:
+    found: tuple[float, int, float, int] = installed.minmax(block[:-1])
+    return found
+
+
+def nothing(block: Any) -> None:
+    return None
+
+
 def test_numkong_is_exact_here() -> None:
     assert numkong() is installed
 
@@ -57,10 +69,11 @@ def test_numkong_is_exact_here() -> None:
         {"moments": of_float32},
         {"moments": without_nan},
         {"moments": None},
+        {"minmax": without_the_last},
         {"astype": wrong_astype},
         {"from_pointer": lambda address, shape, dtype: None},
     ],
-    ids=["sums of float32", "NaN", "no sums", "conversions", "another release"],
+    ids=["sums of float32", "NaN", "no sums", "extremes", "conversions", "another release"],
 )
 def test_a_numkong_that_is_not_exact_is_not_used(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -75,6 +88,51 @@ def test_a_numkong_that_is_not_exact_is_not_used(
     assert [record.message.partition(" is not used")[1] for record in caplog.records] == [" is not used"]
     for each in found:
         assert each == pytest.approx(expected, rel=1e-12)
+
+
+def test_numpy_finds_the_extremes_that_numkong_does_not_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
+    expected = statistics(values, FIVE)
+    numkong.cache_clear()
+    use(monkeypatch, minmax=nothing)
+    assert statistics(values, FIVE) == expected
+    assert numkong() is sys.modules["numkong"]
+
+
+@pytest.mark.parametrize("value", [3.4028235e38, -3.4028235e38, 1e-45, -0.0, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [2, 7, 8, 9, 300_000])
+def test_equal_numbers_have_their_extremes(value: float, size: int) -> None:
+    values = np.full(size, value, np.float32)
+    assert statistics(values, ("min", "max", "l2")) == {
+        "min": values[0],
+        "max": values[0],
+        "l2": pytest.approx(abs(float(values[0])) * size**0.5, rel=1e-12),
+    }
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    size=st.integers(2, 300) | st.sampled_from([65_536, 131_071, 131_072, 131_073, 262_149]),
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]),
+    has_nan=st.booleans(),
+)
+def test_extremes_of_any_bits_are_those_of_numpy(size: int, seed: int, dtype: str, has_nan: bool) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    bits = np.random.default_rng(seed).integers(0, 256, size * kind.itemsize, np.uint8)
+    values = bits.view(kind)
+    with np.errstate(all="ignore"):
+        if not has_nan:
+            values[~np.isfinite(values.astype(np.float64))] = 1
+        wide = values.astype(np.float64)
+        magnitudes = np.abs(wide)
+        extremes = [wide.min(), wide.max(), magnitudes.min(), magnitudes.max()]
+        sums = [wide.sum(), magnitudes.sum(), np.sqrt(np.square(wide).sum())]
+    found = statistics(values, ("min", "max", "abs_min", "abs_max", "sum", "l1", "l2", "nan_count"))
+    np.testing.assert_array_equal(list(found.values())[:4], extremes)
+    scale = 1e-12 * sums[1] if np.isfinite(sums[1]) else 0.0
+    assert [found["sum"], found["l1"], found["l2"]] == pytest.approx(sums, rel=1e-12, abs=scale, nan_ok=True)
+    assert found["nan_count"] == np.isnan(wide).sum()
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])

@@ -280,6 +280,19 @@ def test_every_memory_layout(layout: str, dtype: str) -> None:
     assert np.array_equal(array, before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("value", [1e-45, 1e-30, 3e38, math.nan, math.inf])
+def test_statistics_do_not_depend_on_the_error_settings_of_numpy(dtype: str, value: float) -> None:
+    with np.errstate(all="ignore"):
+        array = np.full(9000, value).astype(_dtype(dtype))
+    array[::7] = 0.5
+    expected = statistics(array, STATISTICS)
+    for names in (STATISTICS, *((name,) for name in STATISTICS), ("min", "max", "mean", "std", "prod", "l1", "l2")):
+        with np.errstate(all="raise"):
+            found = statistics(array, names)
+        assert found == pytest.approx({name: expected[name] for name in names}, rel=1e-9, nan_ok=True)
+
+
 def test_a_subclass_is_read_as_an_array() -> None:
     masked = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
     assert statistic(masked, "l2") == pytest.approx(math.sqrt(30))
