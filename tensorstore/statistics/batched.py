@@ -6,36 +6,46 @@ A model has a hundred of them, and calling numpy for each would take longer than
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
 from .blocks import Array
 from .definitions import DEFINITIONS, FORMULAS, STATISTICS, quantities_of
+from .kernels import numkong
 from .limits import limits_of
 from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, statistics
 from .sums import Floats
 
 SMALL_ELEMENTS = 4096
 """For larger arrays, numpy's calls are not what takes the time."""
+FEW_ELEMENTS = 512
+"""The same for numkong's calls."""
 _TOGETHER = 16384
 """Elements that are joined, about: they stay in the processor's cache."""
 
 
 def can_join(array: Array) -> bool:
     """Return whether `statistics_of_many` is faster for an array."""
-    return 1 < array.size <= SMALL_ELEMENTS and array.dtype.kind == "f" and array.dtype.itemsize <= 8
+    dtype = array.dtype
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        return False
+    return 1 < array.size <= (FEW_ELEMENTS if dtype.itemsize < 8 and numkong() else SMALL_ELEMENTS)
 
 
 def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
     """Return what `statistics` returns for each of the arrays, all of which `can_join`; the last digit may differ."""
-    sizes = np.array([array.size for array in arrays])
-    group = (np.cumsum(sizes) - sizes) // _TOGETHER
-    bounds = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
-    return [each for begin, end in pairwise(bounds) for each in _of_group(arrays[begin:end], names)]
+    ends = list(accumulate(array.size for array in arrays))
+    found: list[dict[str, float]] = []
+    while len(found) < len(arrays):
+        begin = len(found)
+        before = ends[begin - 1] if begin else 0
+        found += _of_group(arrays[begin : max(begin + 1, bisect_right(ends, before + _TOGETHER))], names)
+    return found
 
 
 def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
@@ -43,10 +53,11 @@ def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str,
     if columns is None:
         return [statistics(array, names) for array in arrays]
     found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return [
-        statistics(array, names) if any(math.isnan(each.get(name, 0.0)) for name in _PRODUCTS) else each
-        for array, each in zip(arrays, found, strict=True)
-    ]
+    for name in _PRODUCTS.intersection(names):
+        for number, each in enumerate(found):
+            if math.isnan(each[name]):
+                found[number] = statistics(arrays[number], names)
+    return found
 
 
 def _columns(arrays: Sequence[Array], names: tuple[str, ...]) -> list[list[float]] | None:
@@ -65,16 +76,23 @@ class _Joined:
     maximum = staticmethod(np.maximum)
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        self._limits = [limits_of(array.dtype) for array in arrays]
-        self.count = np.array([array.size for array in arrays])
-        self._starts = np.cumsum(self.count) - self.count
+        self._dtypes = [array.dtype for array in arrays]
+        sizes = [array.size for array in arrays]
+        self.count = np.array(sizes)
+        self._starts = np.array([0, *accumulate(sizes[:-1])])
         self.values: Floats = np.concatenate([array.reshape(-1) for array in arrays], dtype=np.float64)
-        self.total = self.sums(self.values)
-        self.magnitude = self.sums(np.absolute(self.values))
         self.squares = self.sums(np.square(self.values))
 
     def sums(self, values: Floats) -> Floats:
         return np.add.reduceat(values, self._starts)
+
+    @cached_property
+    def total(self) -> Floats:
+        return self.sums(self.values)
+
+    @cached_property
+    def magnitude(self) -> Floats:
+        return self.sums(np.absolute(self.values))
 
     @cached_property
     def low(self) -> Floats:
@@ -127,12 +145,12 @@ class _Joined:
 
     @property
     def subnormals(self) -> Floats:
-        normal = np.repeat([each.normal for each in self._limits], self.count)
+        normal = np.repeat([limits_of(dtype).normal for dtype in self._dtypes], self.count)
         return self._counts(np.absolute(self.values) < normal) - self.zeros
 
     @property
     def saturated(self) -> Floats:
-        highest = np.repeat([each.highest for each in self._limits], self.count)
+        highest = np.repeat([limits_of(dtype).highest for dtype in self._dtypes], self.count)
         return self._counts(np.absolute(self.values) == highest)  # of a float, the least is minus the greatest
 
     def _counts(self, chosen: npt.NDArray[np.bool_]) -> Floats:
@@ -141,13 +159,13 @@ class _Joined:
     @cached_property
     def product(self) -> Floats:
         """NaN where it takes more care than this."""
-        products = np.zeros(len(self.count))
         # The geometric mean of |x| is at most the arithmetic one: the product of most weights is 0.
         lasts = self.count * np.log2(self.magnitude / self.count) >= LEAST_EXPONENT
-        for number in np.flatnonzero(lasts).tolist():
-            begin = self._starts[number]
-            direct = float(np.multiply.reduce(self.values[begin : begin + self.count[number]]))
-            products[number] = direct if SAFE_LEAST < abs(direct) < math.inf else math.nan
+        if not lasts.any():
+            return np.zeros(len(self.count))
+        direct = np.multiply.reduceat(self.values, self._starts)
+        size = np.absolute(direct)
+        products: Floats = np.where(lasts, np.where((size > SAFE_LEAST) & (size < math.inf), direct, math.nan), 0.0)
         return products
 
 
@@ -160,4 +178,4 @@ _QUANTITIES = frozenset(
 """Those that `_Joined` has."""
 _STATISTICS = frozenset(name for name in STATISTICS if quantities_of((name,)) <= _QUANTITIES)
 """Other statistics are computed one array at a time."""
-_PRODUCTS = tuple(name for name in STATISTICS if "product" in DEFINITIONS[name].needs)
+_PRODUCTS = frozenset(name for name in STATISTICS if "product" in DEFINITIONS[name].needs)

@@ -43,6 +43,13 @@ def test_of_weights(scale: float) -> None:
     check([rng.standard_normal((16, 3)).T * scale + 5, np.full(9, 0.1), np.arange(1.0, 9.0)], NINE)
 
 
+@pytest.mark.parametrize("size", [300, 512])
+def test_statistics_of_several_groups_are_those_of_each(size: int) -> None:
+    rng = np.random.default_rng(0)
+    check([rng.standard_normal(size).astype("f4") for _ in range(40_000 // size)], NINE)
+    check([rng.standard_normal(size + number % 3).astype("f8") + 1 for number in range(99)][1:], NINE)
+
+
 def check(arrays: list[np.ndarray[Any, Any]], names: tuple[str, ...]) -> None:
     assert all(map(can_join, arrays))
     for array, found in zip(arrays, statistics_of_many(arrays, names), strict=True):
