@@ -1,13 +1,16 @@
 """The time of nine statistics of one float32 array, compared with numpy's own calls and with the memory.
 
-Prints milliseconds, the best of the repetitions, each measured by turns in the same run, and the ratio of each to
-`statistics`. numpy's calls one by one read the memory nine times over and more, and some of them in float32; one
-`numpy.sum` and one `numpy.copyto` are what a single pass over the memory costs at least.
+Prints milliseconds of CPU time, the best of the repetitions, each measured by turns in the same run, and the ratio of
+each to `statistics`. numpy's calls one by one read the memory nine times over and more, and some of them in float32;
+one `numpy.sum` and one `numpy.copyto` are what a single pass over the memory costs at least.
 
-Then five and nine statistics of each floating point dtype with numkong, if it is installed, and without.
+Then five and nine statistics of each floating point dtype with numkong, if it is installed, and without, and three
+limits: to read the same bytes once, to copy them, and to add up x and x^2 of the same elements once with numkong, after
+a conversion to float32 if there is one. Five statistics take at least the last, nine of numbers of both signs twice.
 
-Then the same for all tensors of a step of a model (weights, gradients, outputs of modules), computed as the writer
-does, in the CPU time of one thread, compared with one pass over the same memory by torch and by numpy, and one copy.
+Then the nine of all tensors of a step of a model (weights, gradients, outputs of modules), and l2, mean and std of its
+weights and gradients, computed as the writer does, in the CPU time of one thread, compared with one pass over the same
+memory by torch and by numpy, and one copy.
 
     python benchmarks/reductions.py --megabytes 16 --repeat 30
 """
@@ -16,10 +19,11 @@ from __future__ import annotations
 
 import argparse
 import functools
-import statistics as medians
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -27,15 +31,18 @@ import numpy.typing as npt
 from training import MODELS, build_gpt, build_resnet
 
 from tensortrial.statistics.batched import can_join, statistics_of_many
+from tensortrial.statistics.blocks import blocks_of_singles, singles
 from tensortrial.statistics.by_axis import statistics_by_axis
 from tensortrial.statistics.definitions import STATISTICS
-from tensortrial.statistics.kernels import numkong
+from tensortrial.statistics.kernels import numkong, sums_of_float32
 from tensortrial.statistics.single import statistics
 from tensortrial.statistics.sketch import sketch_of
 
+THREE = ("l2", "mean", "std")
 FIVE = ("mean", "std", "min", "max", "l2")
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
-Array = npt.NDArray[np.float32]
+AIMS = {("float32", 5): 5, ("float32", 9): 2, ("bfloat16", 9): 4}  # times as fast as without numkong
+Array = npt.NDArray[Any]
 
 
 def one_by_one(array: Array) -> None:
@@ -58,30 +65,58 @@ def hundred_times(array: Array) -> None:
         statistics(array, NINE)
 
 
-def without_numkong(call: Callable[[], object]) -> None:
-    """Call what would be computed if numkong were not installed."""
-    installed = sys.modules.get("numkong")
-    sys.modules["numkong"] = None  # type: ignore[assignment]
+@dataclass
+class WithoutNumkong:
+    """A call that is to be measured as if numkong were not installed."""
+
+    call: Callable[[], object]
+
+
+def seconds_of(call: Callable[[], object] | WithoutNumkong) -> float:
+    """Return the CPU time of one call."""
+    if isinstance(call, WithoutNumkong):
+        installed = sys.modules.get("numkong")
+        sys.modules["numkong"] = None  # type: ignore[assignment]
+        detect_numkong()
+        try:
+            return seconds_of(call.call)
+        finally:
+            del sys.modules["numkong"]
+            if installed:
+                sys.modules["numkong"] = installed
+            detect_numkong()
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+def detect_numkong() -> None:
+    """Find out whether numkong is installed, which takes milliseconds, and so is not to be measured."""
     numkong.cache_clear()
-    try:
-        call()
-    finally:
-        del sys.modules["numkong"]
-        if installed:
-            sys.modules["numkong"] = installed
-        numkong.cache_clear()
+    numkong()
 
 
-def measure(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """Return the best milliseconds of each call; by turns, so that a busy moment of the machine hits all alike."""
+def measure(calls: Mapping[str, Callable[[], object] | WithoutNumkong], repeat: int) -> dict[str, float]:
+    """Return the best milliseconds of CPU time; by turns, so that a busy moment of the machine hits all alike."""
     best = dict.fromkeys(calls, float("inf"))
     with np.errstate(all="ignore"):
         for _ in range(repeat):
             for name, call in calls.items():
-                start = time.perf_counter()
-                call()
-                best[name] = min(best[name], (time.perf_counter() - start) * 1e3)
+                best[name] = min(best[name], seconds_of(call) * 1e3)
     return best
+
+
+def read(array: Array) -> None:
+    """Read every byte once, in numpy's fastest way."""
+    np.maximum.reduce(array.view(np.int8))
+
+
+def add_up(array: Array) -> None:
+    """Add up x and x^2, block by block."""
+    flat = singles(array)
+    assert flat is not None
+    for _, block in blocks_of_singles(flat):
+        sums_of_float32(block)
 
 
 def measure_dtypes(array: Array, repeat: int) -> None:
@@ -91,18 +126,27 @@ def measure_dtypes(array: Array, repeat: int) -> None:
         return
     for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
         values = array.astype(name if name[:5] == "float" and name[5:].isdigit() else getattr(ml_dtypes, name))
+        target = np.empty_like(values)
         for names in (FIVE, NINE):
             of_values = functools.partial(statistics, values, names)
-            best = measure({"with": of_values, "without": functools.partial(without_numkong, of_values)}, repeat)
-            per_element = {call: milliseconds * 1e6 / array.size for call, milliseconds in best.items()}
+            calls: dict[str, Callable[[], object] | WithoutNumkong] = {
+                "with": of_values,
+                "without": WithoutNumkong(of_values),
+                "read": functools.partial(read, values),
+                "copy": functools.partial(np.copyto, target, values),
+                "sums": functools.partial(add_up, values),
+            }
+            taken = {call: best * 1e6 / array.size for call, best in measure(calls, repeat).items()}
+            aim = AIMS.get((name, len(names)))
             print(
-                f"{len(names)} of {name:14} {per_element['with']:6.2f} ns an element, "
-                f"{per_element['without']:6.2f} without numkong: {best['with'] / best['without']:.2f} x"
+                f"{len(names)} of {name:14}{taken['with']:5.2f} ns an element, {taken['without']:.2f} without numkong, "
+                f"{taken['without'] / taken['with']:.1f} x as fast{f' (aim {aim} x)' if aim else ''}; limits: "
+                f"read {taken['read']:.2f}, copy {taken['copy']:.2f}, sums {taken['sums']:.2f}"
             )
 
 
-def arrays_of_a_step(name: str) -> list[Array]:
-    """Return copies of the weights, gradients and outputs of a model at one step."""
+def arrays_of_a_step(name: str) -> tuple[list[Array], int]:
+    """Return copies of the outputs, weights and gradients of a model at one step, and how many are outputs."""
     import torch
 
     torch.set_num_threads(1)
@@ -112,44 +156,45 @@ def arrays_of_a_step(name: str) -> list[Array]:
     for module in model.modules():
         module.register_forward_hook(lambda module, inputs, output: tensors.append(output))
     torch.nn.functional.cross_entropy(model(x), y).backward()
+    outputs = len(tensors)
     for parameter in model.parameters():
         tensors += [parameter, parameter.grad]
-    return [tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors]
+    return [tensor.detach().clone(memory_format=torch.contiguous_format).numpy() for tensor in tensors], outputs
 
 
-def of_all(arrays: list[Array]) -> None:
-    """Compute the nine of many arrays, as the writer does."""
+def of_all(arrays: list[Array], names: tuple[str, ...]) -> None:
+    """Compute statistics of many arrays, as the writer does."""
     for array in arrays:
         if not can_join(array):
-            statistics(array, NINE)
-    statistics_of_many([array for array in arrays if can_join(array)], NINE)
+            statistics(array, names)
+    statistics_of_many([array for array in arrays if can_join(array)], names)
 
 
 def measure_model(name: str, repeat: int) -> None:
-    """Print what the nine of a model's step take, in multiples of a pass over the memory."""
+    """Print what statistics of a model's step take, in multiples of a pass over the memory."""
+    arrays, outputs = arrays_of_a_step(name)
+    print(f"{MODELS[name]}:")
+    measure_arrays("the nine", NINE, arrays, repeat)
+    measure_arrays("l2, mean and std", THREE, arrays[outputs:], repeat)
+
+
+def measure_arrays(title: str, names: tuple[str, ...], arrays: list[Array], repeat: int) -> None:
+    """Print what statistics of many arrays take."""
     import torch
 
-    arrays = arrays_of_a_step(name)
     tensors = [torch.from_numpy(array) for array in arrays]
     targets = [np.empty_like(array) for array in arrays]
-    calls = {
-        "the nine of each": lambda: of_all(arrays),
-        "the same without numkong": lambda: without_numkong(lambda: of_all(arrays)),
+    calls: dict[str, Callable[[], object] | WithoutNumkong] = {
+        title: lambda: of_all(arrays, names),
+        "the same without numkong": WithoutNumkong(lambda: of_all(arrays, names)),
         "limit: one torch.sum of each": lambda: [tensor.sum() for tensor in tensors],
         "limit: one numpy.sum of each": lambda: [array.sum() for array in arrays],
         "limit: one numpy.copyto of each": lambda: list(map(np.copyto, targets, arrays)),
     }
-    taken: dict[str, list[float]] = {call: [] for call in calls}
-    for _ in range(repeat):
-        for call, times in taken.items():
-            begun = time.thread_time()
-            calls[call]()
-            times.append(time.thread_time() - begun)
-    print(f"{MODELS[name]}: {len(arrays)} tensors, {sum(array.nbytes for array in arrays) / 1e6:.1f} MB")
-    ours = medians.median(taken["the nine of each"])
-    for call, times in taken.items():
-        median = medians.median(times)
-        print(f"{call:34}{median * 1e3:9.3f} ms of CPU  {median / ours:7.2f} x the nine")
+    best = measure(calls, repeat)
+    print(f"{len(arrays)} tensors, {sum(array.nbytes for array in arrays) / 1e6:.1f} MB")
+    for call, milliseconds in best.items():
+        print(f"{call:34}{milliseconds:9.3f} ms  {milliseconds / best[title]:7.2f} x {title}")
 
 
 def main() -> None:
@@ -163,7 +208,7 @@ def main() -> None:
     best = measure(
         {
             "statistics, the nine": lambda: statistics(array, NINE),
-            "statistics, without numkong": lambda: without_numkong(lambda: statistics(array, NINE)),
+            "statistics, without numkong": WithoutNumkong(lambda: statistics(array, NINE)),
             "statistics, the five": lambda: statistics(array, FIVE),
             "statistics, l2 alone": lambda: statistics(array, ("l2",)),
             "statistics, all but the medians": lambda: statistics(array, [n for n in STATISTICS if "median" not in n]),
