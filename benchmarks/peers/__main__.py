@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from common import scratch
+from common import DearPages, scratch
 
 from . import NAMES, adapter
 from .report import report
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(NAMES))
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--smdebug-python", default=".venv-smdebug/bin/python", help="of smdebug's own environment")
+    parser.add_argument("--dear-pages", action="store_true", help="make fresh memory dear before anything is written")
     parser.add_argument("--json", type=Path, help="write the measured times there, too")
     arguments = parser.parse_args()
     if arguments.full:
@@ -68,6 +69,7 @@ class Comparison:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.failed: list[str] = []
+        self._dear = DearPages() if arguments.dear_pages else None
         self._smdebug = arguments.smdebug_python
         self.peers = [name for name in NAMES if name in arguments.peers.split(",")]
         if "smdebug" in self.peers and not Path(self._smdebug).exists():
@@ -130,6 +132,8 @@ class Comparison:
 
     def _work(self, name: str, action: str, folder: Path, work: Tensors | Scalars) -> Any:
         kind = "tensors" if isinstance(work, Tensors) else "scalars"
+        if self._dear is not None and action.startswith("write"):
+            self._dear.wait()
         print(f"{name}: {action}, {work}", file=sys.stderr)
         said = self._python(name, "-m", "peers.worker", name, kind, action, folder, "--work", json.dumps(asdict(work)))
         return json.loads(said.splitlines()[-1])

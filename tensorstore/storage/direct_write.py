@@ -138,8 +138,8 @@ class LargeWrites:
             read_soon: The page cache is to have it.
         """
         nbytes = sum(map(len, pieces))
-        choice = os.environ.get(DIRECT_VARIABLE, "")
-        is_cached = nbytes < PART_BYTES or self._is_refused or choice == "0" or (read_soon and choice != "1")
+        choice = os.environ.get(DIRECT_VARIABLE, "").lower()
+        is_cached = nbytes < PART_BYTES or self._is_refused or choice in ("0", "false") or (read_soon and choice != "1")
         # There is one buffer: another thread that writes at the same moment does not wait for it.
         if is_cached or not self._lock.acquire(blocking=False):
             append_all(number, pieces)
