@@ -60,7 +60,7 @@ class Cost:
 class WriteChoice:
     """The choice between the page cache and direct writes, from what both have cost.
 
-    A direct write must save most of the processor's time, since whoever reads the file soon has to wait for the disk.
+    A direct write must save most of the processor's time, since a reader of the file has to wait for the disk.
     And the disk must be fast enough: its time may exceed that of the page cache by the time for which the thread was
     idle before. The way that is not chosen is measured again after some parts, and more and more rarely as long as
     nothing changes.
