@@ -86,6 +86,8 @@ class Disk:
             self.write_back()
             for path, changes in list(self._pending.items()):
                 self._settle(path, rng.randint(0, len(changes)))
+            # What was lost does not come back with the next loss of power.
+            self._pending.clear()
             self.files = {path: _torn(inode, rng) for path, inode in self._durable.items()}
             self._durable = dict(self.files)
         self._log.clear()
