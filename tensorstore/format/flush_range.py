@@ -36,6 +36,8 @@ class FirstFlush(NamedTuple):
     """The number of its first flush."""
     previous: str = ""
     """The path of the worker's index file before it, empty if there is none."""
+    folder: str = ""
+    """The last folder of the worker's index: its files have greater names than all before."""
 
 
 FROM_START = FirstFlush()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
-from ..format.flush_range import FirstFlush, current_files, flush_range_of
+from ..format.flush_range import FirstFlush, current_files, flush_range_of, folder_of
 from ..format.footer import read_footer, row_groups
 from ..format.index_log import list_index, read_summaries
 from ..format.index_types import StepSummary
@@ -339,13 +339,13 @@ def next_flush(storage: Storage, worker: str) -> FirstFlush:
     """Return the flush after any of this worker, including one that crashed after its values, before its index."""
     # Twice: a flush that was compacted during the first listing may be seen in neither of its files.
     names = [*list_index(storage, worker), *list_index(storage, worker)]
-    previous = max((name for name in names if flush_range_of(name)), key=_last_flush, default="")
+    numbered = [name for name in names if flush_range_of(name)]
     for mode in storage.list(TENSORS):
         for step in storage.list(f"{TENSORS}/{mode}"):
-            folder = chunk_folder(mode.removeprefix("mode="), step, worker)
-            names += storage.list(folder)
+            names += storage.list(chunk_folder(mode.removeprefix("mode="), step, worker))
     number = max((flushes.last for name in names if (flushes := flush_range_of(name))), default=-1) + 1
-    return FirstFlush(number, previous)
+    previous = max(numbered, key=_last_flush, default="")
+    return FirstFlush(number, previous, folder_of(max(numbered, default="")))
 
 
 def _last_flush(path: str) -> tuple[int, str]:

@@ -124,7 +124,7 @@ class Writer:
         self._is_ordered = is_ordered
 
         # Owned by the writer's thread.
-        self._flush, self._last_index_file = first_flush
+        self._flush, self._last_index_file, self._last_folder = first_flush
         self._chunks: dict[tuple[ModeKeys, int], tuple[str, ChunkWriter]] = {}
         self._chunk_bytes = 0
         self._open: dict[int, IndexedStep] = {}
@@ -421,7 +421,7 @@ class Writer:
         steps = [indexed for _, indexed in sorted(self._closed.items())]
         path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
         # Values saved at a past step: paths grow nevertheless, so that readers find new files after those they know.
-        path = max(path, f"{folder_of(self._last_index_file)}/{path.rpartition('/')[2]}")
+        path = max(path, f"{self._last_folder}/{path.rpartition('/')[2]}")
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
@@ -432,7 +432,7 @@ class Writer:
             raise
         if self._small is not None and not self._small.add(path, steps, self._last_index_file):
             self._small = None
-        self._last_index_file = path
+        self._last_index_file, self._last_folder = path, folder_of(path)
         if self._also_to is not None:
             self._also_to.write(steps)
         self._closed, self._flush_due = {}, None

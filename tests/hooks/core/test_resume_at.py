@@ -336,6 +336,26 @@ def test_a_folder_with_a_bad_file_stays_as_it_is(out: str, damage: str, caplog: 
     assert path.relative_to(out).as_posix() in trial.damaged
 
 
+def test_an_open_trial_finds_what_is_saved_after_a_folder_with_a_bad_file_stayed_as_it_is(out: str) -> None:
+    far_apart(Run, out, 1, range(0, 1500, 150))
+    first, *_ = sorted(Path(out, "index", "worker=worker_0", "step=000000001000").iterdir())
+    first.write_bytes(b"damaged")  # with step 1050
+    trial = create_trial(out)
+    with Run(out, resume=True, flush_seconds=0) as run:
+        run.resume_at(450)
+        for step in (450, 600, 1200):
+            run.log({"y": 2}, step=step)
+        run.flush()
+        trial.refresh()
+        for each in (trial, create_trial(out)):
+            y = each.tensor("y")
+            assert [(step, y.value(step)) for step in y.steps()] == [
+                *((0, 1), (150, 1), (300, 1), (450, 2), (600, 2), (1200, 1), (1350, 1))
+            ]
+    y = create_trial(out).tensor("y")
+    assert [y.value(step) for step in (450, 600, 1200, 1350)] == [2, 2, 2, 1]
+
+
 def test_an_error_of_the_storage_that_passes_leaves_no_step_twice(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     far_apart(Run, out, 1, range(4))
     read, failed = LocalStorage.read, list[str]()
