@@ -91,6 +91,8 @@ class RunReader:
         self._ended_at: float | None = None
         self._ended_workers: list[str] = []
         self._claims_read_at = time.monotonic()
+        self._awaits_session = False
+        """Whether the newest session has saved nothing yet that this reader knows."""
         self._workers = Workers(self.storage)
         self._catalogue = Catalogue(self.storage, self.range_steps, self.engine)
         self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
@@ -184,17 +186,19 @@ class RunReader:
                 self._ended_at = now
                 return
             self._manifest, claims = None, True
+        session = workers.newest_session
         changed = workers.refresh(self._manifest)
         # A worker that had ended before the index is listed can have added nothing since.
         ended = workers.job_ended
         grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files, self._manifest)
         if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
             self._claims_read_at = now
-            session = workers.newest_session
             changed = workers.reread() or changed
-            if workers.newest_session > session:
-                # A file that sets steps aside may sort before the last one that is known.
-                catalogue.recover()
+        if not first and (self._awaits_session or workers.newest_session > session):
+            # A file that sets steps aside may sort before the last one that is known. It comes after the claim of a
+            # session, and before what the session saves.
+            self._awaits_session = workers.newest_session > session or not grown
+            catalogue.recover()
         if catalogue.has_lost_steps:
             # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
             self._begin()

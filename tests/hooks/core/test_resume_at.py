@@ -356,6 +356,17 @@ def test_an_open_trial_finds_what_is_saved_after_a_folder_with_a_bad_file_stayed
     assert [y.value(step) for step in (450, 600, 1200, 1350)] == [2, 2, 2, 1]
 
 
+def test_an_open_trial_passes_over_later_steps_before_anything_is_saved_again(out: str) -> None:
+    far_apart(Run, out, 1, range(4))
+    trial = create_trial(out)
+    assert trial.steps() == [0, 1, 2, 3]
+    with Run(out, resume=True, flush_seconds=0) as run:
+        run.resume_at(1)
+        run.log({"y": 2}, step=1)
+        trial.refresh()
+        assert trial.steps() == [0]
+
+
 def test_an_error_of_the_storage_that_passes_leaves_no_step_twice(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     far_apart(Run, out, 1, range(4))
     read, failed = LocalStorage.read, list[str]()
