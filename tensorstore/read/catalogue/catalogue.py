@@ -291,6 +291,7 @@ class Catalogue:
     def _add(self, found: Sequence[NewFile]) -> None:
         if found:
             self._tables.add({"": found}, self._in_range)
+            self.has_lost_steps |= self._tables.contradicts_steps
             self.changed()
 
     def _in_range(self, step: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -57,11 +57,14 @@ class IndexTables:
         self._last_steps: dict[tuple[str, str], int] = {}
         self.repeats_steps = False
         """Whether a worker may have saved a step twice: values were saved at a past step."""
+        self.contradicts_steps = False
+        """Whether a worker has saved a step again, in another mode or as another step of it, that the tables have."""
 
     def add(self, found: Mapping[str, Sequence[NewFile]], in_range: Callable[[int], bool] = lambda step: True) -> None:
         """Add the steps of new index files, by the names of their runs, as far as their global steps are in range."""
         files, steps, chunks = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         names, name_sets = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+        repeating: set[tuple[str, str]] = set()
         for run, (worker, path, summary, replaces) in ((name, file) for name in found for file in found[name]):
             kept = [step for step in summary.steps if in_range(step.global_step)]
             ids = {
@@ -74,13 +77,17 @@ class IndexTables:
             if not kept:
                 continue
             self.num_files += 1
-            self._note_repeats((run, worker), kept)
+            if self._note_repeats((run, worker), kept):
+                repeating.add((run, worker))
             first, last = (end(step.global_step for step in kept) for end in (min, max))
             files.append((self.num_files, run, path, worker, first, last))
             for mode, mode_step, global_step, saved_at, name_set in kept:
                 steps.append((self.num_files, worker, mode, mode_step, global_step, saved_at, ids[name_set]))
             if not replaces:
                 chunks += [(run, path, chunk) for chunk in summary.chunks]
+        if repeating:
+            self._find_contradictions(files, steps, repeating)
+            files, steps = _without_contradicted(files, steps)
         with self._database.transaction():
             self._append("files", files)
             self._append("names", names)
@@ -109,12 +116,28 @@ class IndexTables:
         """Return the known global steps of a file, with their name sets: those of the files that it replaced."""
         return frozenset((step, names) for step, names in self._database.fetch("steps_of_file", {"path": path}))
 
-    def _note_repeats(self, worker: tuple[str, str], steps: Sequence[StepSummary]) -> None:
-        last = self._last_steps.get(worker, -1)
+    def _note_repeats(self, worker: tuple[str, str], steps: Sequence[StepSummary]) -> bool:
+        """Return whether a worker may have saved one of the steps before."""
+        last, repeats = self._last_steps.get(worker, -1), False
         for step in steps:
-            self.repeats_steps |= step.global_step <= last
+            repeats |= step.global_step <= last
             last = max(last, step.global_step)
         self._last_steps[worker] = last
+        self.repeats_steps |= repeats
+        return repeats
+
+    def _find_contradictions(self, files: Rows, steps: Rows, repeating: Collection[tuple[str, str]]) -> None:
+        """Find out whether new rows of some workers, by run, contradict those that the tables have."""
+        run_of = {file_id: run for file_id, run, *_ in files}
+        for run, worker in repeating:
+            new = {
+                step: (mode, of)
+                for file_id, of_worker, mode, of, step, *_ in steps
+                if run_of[file_id] == run and of_worker == worker
+            }
+            parameters = {"run": run, "worker": worker, "first": min(new), "last": max(new)}
+            for step, *known in self._database.fetch("modes_of_steps", parameters):
+                self.contradicts_steps |= new.get(step, tuple(known)) != tuple(known)
 
     def _name_set_id(self, tensors: tuple[NamedTensor, ...], names: Rows, name_sets: Rows) -> int:
         number = self._name_sets.get(tensors)
@@ -131,3 +154,20 @@ class IndexTables:
     def _append(self, table: str, rows: Rows) -> None:
         if rows:
             self._database.append(table, arrow_arrays.table(TABLES[table], rows))
+
+
+def _without_contradicted(
+    files: Sequence[tuple[Any, ...]], steps: Sequence[tuple[Any, ...]]
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Return the rows without the steps that their worker has saved again, in another mode or as another step of it.
+
+    A job went back to a checkpoint, and a damaged file kept them from being set aside. As with values, the last one
+    counts.
+    """
+    run_of = {file_id: run for file_id, run, *_ in files}
+    last = {(run_of[row[0]], row[1], row[4]): row[2:4] for row in steps}
+    steps = [row for row in steps if last[run_of[row[0]], row[1], row[4]] == row[2:4]]
+    spans: dict[int, list[int]] = {}
+    for row in steps:
+        spans.setdefault(row[0], []).append(row[4])
+    return [(*row[:4], min(spans[row[0]]), max(spans[row[0]])) for row in files if row[0] in spans], steps

@@ -336,6 +336,36 @@ def test_a_folder_with_a_bad_file_stays_as_it_is(out: str, damage: str, caplog: 
     assert path.relative_to(out).as_posix() in trial.damaged
 
 
+def test_a_step_that_is_saved_again_in_another_mode_next_to_a_bad_file_has_that_mode(make_hook: Any, out: str) -> None:
+    hook = make_hook(flush_seconds=0)
+    hook.set_mode(tt.modes.TRAIN)
+    for _ in range(4):  # so few files are not compacted
+        attempt(hook, 1, 1)
+        hook.flush()
+    hook.close()
+    second = sorted(Path(out, "index", "worker=worker_0", "step=000000000000").iterdir())[1]
+    second.write_bytes(b"damaged")
+    trial = create_trial(out)
+    hook = make_hook(resume=True, flush_seconds=0)
+    hook.resume_at(2, tt.modes.TRAIN)
+    for mode, value in ((tt.modes.EVAL, 2), (tt.modes.TRAIN, 3)):
+        hook.set_mode(mode)
+        attempt(hook, value, 1)
+        hook.flush()
+    trial.refresh()
+    hook.close()
+    for each in (trial, create_trial(out)):
+        y = each.tensor("y")
+        assert [(each.mode(step), each.mode_step(step), y.value(step)) for step in (0, 2, 3)] == [
+            *((ModeKeys.TRAIN, 0, 1), (ModeKeys.EVAL, 0, 2), (ModeKeys.TRAIN, 2, 3))
+        ]
+        assert (y.steps(ModeKeys.TRAIN), y.steps(ModeKeys.EVAL)) == ([0, 2], [0])
+        assert (y.value(2, ModeKeys.TRAIN), y.value(0, ModeKeys.EVAL)) == (3, 2)
+        for view in ("steps", "scalars"):
+            rows = each.sql(f"select global_step, mode, mode_step from {view} order by all").fetchall()
+            assert rows == [(0, "TRAIN", 0), (2, "EVAL", 0), (3, "TRAIN", 2)]
+
+
 def test_an_open_trial_finds_what_is_saved_after_a_folder_with_a_bad_file_stayed_as_it_is(out: str) -> None:
     far_apart(Run, out, 1, range(0, 1500, 150))
     first, *_ = sorted(Path(out, "index", "worker=worker_0", "step=000000001000").iterdir())
