@@ -176,9 +176,16 @@ class Lease:
         """Hold the lease of a worker that nobody else can claim.
 
         Raises:
+            RunInUse: Another process, which resumes the run and saw no claim, has joined the session as this worker.
             RunTakenOver: Another process has resumed the run, which saw no lease while this one was being written.
         """
-        self._storage.replace(self.info.path, self.info.to_bytes())
+        try:
+            self._storage.create(self.info.path, self.info.to_bytes())
+        except AlreadyPublished:
+            holder = self._holder()
+            if holder != self.info and Observer(self._storage).alive([holder]):
+                raise in_use(self._storage, holder) from None
+            self._storage.replace(self.info.path, self.info.to_bytes())
         if successor := self._successor():
             self._storage.remove(self.info.path)
             raise successor

@@ -11,6 +11,7 @@ from support.leased_runs import recorder, resume, step
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver
 from tensortrial.format.schema import LEASES, MANIFEST
+from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Storage, open_storage
 
@@ -32,15 +33,15 @@ def test_the_first_process_stops_if_its_lease_comes_after_a_resumption(
 ) -> None:
     storage = open_storage(tmp_path / "run")
     first, second = recorder(storage.url), resume(storage)
-    replace = LocalStorage.replace
+    create = LocalStorage.create
 
-    def write_late(self: LocalStorage, path: str, data: bytes) -> None:
+    def create_late(self: LocalStorage, path: str, data: bytes) -> None:
         if path == FIRST:
             step(second, 1.0)
             second.flush()
-        replace(self, path, data)
+        create(self, path, data)
 
-    monkeypatch.setattr(LocalStorage, "replace", write_late)
+    monkeypatch.setattr(LocalStorage, "create", create_late)
     with pytest.raises(RunTakenOver):
         step(first, 0.0)
     assert storage.list(LEASES) == [SECOND.rpartition("/")[2]]
@@ -55,24 +56,20 @@ def test_a_resumption_sees_a_lease_that_came_after_it_had_looked(
 ) -> None:
     storage = open_storage(tmp_path / "run")
     first, second = recorder(storage.url), resume(storage, force=force)
-    replace, create = LocalStorage.replace, LocalStorage.create
+    create = LocalStorage.create
     leases: list[bytes] = []
 
-    def resume_first(self: LocalStorage, path: str, data: bytes) -> None:
-        if path != FIRST or leases:
-            replace(self, path, data)
+    def create_between(self: LocalStorage, path: str, data: bytes) -> None:
+        if path == FIRST:
+            leases.append(data)  # it is written when the second process has seen that there is none
+            with nullcontext() if force else pytest.raises(RunInUse):
+                step(second, 1.0)
             return
-        leases.append(data)  # it is written when the second process has seen that there is none
-        with nullcontext() if force else pytest.raises(RunInUse):
-            step(second, 1.0)
-
-    def write_first(self: LocalStorage, path: str, data: bytes) -> None:
         if path == SECOND:
-            replace(self, FIRST, leases[0])
+            create(self, FIRST, leases[0])
         create(self, path, data)
 
-    monkeypatch.setattr(LocalStorage, "replace", resume_first)
-    monkeypatch.setattr(LocalStorage, "create", write_first)
+    monkeypatch.setattr(LocalStorage, "create", create_between)
     with pytest.raises(RunTakenOver) if force else nullcontext():
         step(first, 1.0)
     writing = second if force else first
@@ -80,6 +77,30 @@ def test_a_resumption_sees_a_lease_that_came_after_it_had_looked(
     step(writing, 2.0)
     writing.close()
     assert values(storage) == [(0, 1.0), (1, 2.0)]
+
+
+def test_a_process_that_begins_does_not_take_the_lease_of_one_that_has_joined_as_the_same_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(tmp_path / "run")
+    step(other := recorder(storage.url, Rank(1, 2)), 0.0)
+    first, second = recorder(storage.url, Rank(0, 2)), resume(storage, rank=Rank(0, 2))
+    create, begun = LocalStorage.create, list[None]()
+
+    def create_late(self: LocalStorage, path: str, data: bytes) -> None:
+        create(self, path, data)
+        if path == FIRST and not begun:
+            begun.append(None)  # the second process holds the lease, and has written no claim yet
+            with pytest.raises(RunInUse):
+                step(first, 1.0)
+
+    monkeypatch.setattr(LocalStorage, "create", create_late)
+    step(second, 2.0)
+    assert begun
+    for each in (other, first, second):
+        each.close()
+    rows = create_trial(storage.url).sql("select worker, global_step, scalar from tensors order by all").fetchall()
+    assert rows == [("worker_0", 0, 2.0), ("worker_1", 0, 0.0)]
 
 
 @pytest.mark.parametrize("goes_back", [False, True])
