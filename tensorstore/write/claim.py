@@ -141,8 +141,7 @@ def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int, c
     listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
     for each, (paths, flush) in listed.items():
         if each == worker.worker or _session_of(storage, each) < worker.session:
-            check()
-            set_aside_after(storage, each, paths, worker.first_global_step, flush)
+            set_aside_after(storage, each, paths, worker.first_global_step, flush, check)
 
 
 def _session_of(storage: Storage, worker: str) -> int:

@@ -8,7 +8,7 @@ which the file that supersedes it lacks a row.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import AlreadyPublished, StorageError, TensorTrialError
+from ..errors import AlreadyPublished, RunTakenOver, StorageError, TensorTrialError
 from ..format.flush_range import current_files, flush_range_of, folder_of
 from ..format.index_footer import joined
 from ..format.index_log import list_index, read_summaries
@@ -41,7 +41,14 @@ class _File(NamedTuple):
         return named is None or own is None or named.last <= own.last
 
 
-def set_aside_after(storage: Storage, worker: str, paths: Sequence[str], step: int, flush: int) -> None:
+def set_aside_after(
+    storage: Storage,
+    worker: str,
+    paths: Sequence[str],
+    step: int,
+    flush: int,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Supersede what a worker saved at a global step and after it.
 
     Where a file is damaged or missing, which the new file would hide, the folder stays as it is. That is logged.
@@ -52,6 +59,7 @@ def set_aside_after(storage: Storage, worker: str, paths: Sequence[str], step: i
         paths: Its index files.
         step: The global step.
         flush: A number of a flush that is later than all of these files, and that no file has.
+        check: Raises an error if another process has taken the run over, whose files a new file would supersede.
     """
     has_later_steps = False
     # In this order: a reader that follows the run lists its last folder only, and reads all again if steps are gone.
@@ -61,10 +69,12 @@ def set_aside_after(storage: Storage, worker: str, paths: Sequence[str], step: i
                 files = _files([path for path in paths if folder_of(path) == folder], storage)
                 has_later_steps |= any(each.global_step >= step for file in files for each in file.summary.steps)
                 if has_later_steps:
-                    _set_aside_in(storage, files, step, flush)
+                    _set_aside_in(storage, files, step, flush, check)
                 break
             except FileNotFoundError:  # compacted meanwhile
                 paths = [path for path in list_index(storage, worker) if _is_before(path, flush)]
+            except RunTakenOver:
+                raise
             except TensorTrialError as exc:
                 if isinstance(exc, StorageError) and attempt < _ATTEMPTS:
                     continue  # the cause may pass, and what stays is there twice
@@ -88,7 +98,7 @@ def _files(paths: Sequence[str], storage: Storage) -> list[_File]:
     return [_File(path, _readable(summary)) for path, _, summary in read_summaries(storage, current_files(paths))]
 
 
-def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: int) -> None:
+def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: int, check: Callable[[], None]) -> None:
     if not all(before.is_followed_by(after) for before, after in pairwise(files)):
         raise TensorTrialError("an index file is missing")
     rows = pa.concat_tables([read_rows(file.path, storage.read(file.path)) for file in files])
@@ -102,6 +112,7 @@ def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: in
     )
     first = flush_range_of(files[0].path)
     assert first is not None
+    check()
     _publish(storage, f"{folder_of(files[0].path)}/{first.first:08d}-{flush:08d}.parquet", kept, summary)
 
 

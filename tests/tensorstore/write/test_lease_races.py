@@ -130,3 +130,29 @@ def test_a_resumption_that_was_overtaken_in_a_slow_call_changes_nothing_more(
     assert not overtakes
     assert values(storage) == [(0, 0.0), (1, 3.0)]
     assert create_trial(storage.url).loaded_all_steps
+
+
+def test_a_resumption_that_was_overtaken_while_it_sets_steps_aside_sets_aside_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(tmp_path / "run")
+    first = recorder(storage.url)
+    for number in range(3):
+        step(first, float(number))
+    first.close()
+    slow = resume(storage)
+    slow.resume_at(1, None)
+    read, overtakes = LocalStorage.read, [resume(storage, force=True)]
+
+    def read_slowly(self: LocalStorage, path: str) -> bytes:
+        if path.startswith("index/") and overtakes:
+            third = overtakes.pop()
+            step(third, 3.0)
+            third.close()
+        return read(self, path)
+
+    monkeypatch.setattr(LocalStorage, "read", read_slowly)
+    with pytest.raises(RunTakenOver):
+        step(slow, 4.0)
+    assert not overtakes
+    assert values(storage) == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)]
