@@ -246,9 +246,9 @@ class Lease:
 
         Raises:
             RunTakenOver: Another process has taken the run over.
+            StorageError: It may have, and the storage does not say it.
         """
-        late = _clock() - self._renewed_at > self.info.seconds
-        if self._taken_over is None and (self._storage.is_local or late or at_once):
+        if self._taken_over is None and (self._storage.is_local or self._is_late() or at_once):
             self._renew()
         if self._taken_over is not None:
             raise self._taken_over
@@ -277,7 +277,10 @@ class Lease:
 
     def _renew_until_ended(self) -> None:
         while not self._ended.wait(self.info.seconds / _RENEWALS):
-            self._renew()
+            try:
+                self._renew()
+            except Exception as exc:  # noqa: BLE001 - the next renewal tries again
+                logger.debug("cannot renew the lease of %s: %s", self.info.worker, exc)
             if self._older and self._taken_over is None:
                 # A renewal that was under way while the file was removed may have put it back.
                 try:
@@ -294,16 +297,16 @@ class Lease:
             self._storage.touch(self.info.path)
             self._renewed_at = started
         except FileNotFoundError:
-            self._find_successor()
-        except Exception as exc:  # noqa: BLE001 - the next renewal tries again
-            # The store may be back before the lease runs out. If it is not, nobody could take over meanwhile, either.
+            self._taken_over = self._successor()
+        except Exception as exc:
+            # The store may be back before the lease runs out. Where files have no times that can be set, and all
+            # processes are on this machine, it never does.
+            if self._is_late() and not self._storage.is_local:
+                raise
             logger.debug("cannot renew the lease of %s: %s", self.info.worker, exc)
 
-    def _find_successor(self) -> None:
-        try:
-            self._taken_over = self._successor()
-        except StorageError as exc:
-            logger.debug("cannot read the leases of %s: %s", self._storage.url, exc)
+    def _is_late(self) -> bool:
+        return _clock() - self._renewed_at > self.info.seconds
 
     def _successor(self) -> RunTakenOver | None:
         """Return the error that names the process of a later session; None if there is none."""

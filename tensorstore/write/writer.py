@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from ..dtypes import Array, as_scalar, dtype_name, to_bytes
-from ..errors import RunTakenOver, TensorTrialError
+from ..errors import RunTakenOver, StorageError, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.flush_range import FROM_START, FirstFlush, folder_of
@@ -213,6 +213,9 @@ class Writer:
                 self._error = self._error or exc
                 # The run goes on in another process: only this session of the worker has ended.
                 path = session_end_path(self._worker, self._lease.info.session)
+            except StorageError as exc:
+                # Readers see from the session whether the mark is of the newest one.
+                logger.debug("cannot check the lease of %s: %s", self._worker, exc)
         error = self._error
         document = {
             "worker": self._worker,

@@ -9,8 +9,8 @@ import pytest
 
 from support.leased_runs import recorder, resume, step
 from tensortrial import create_trial
-from tensortrial.errors import RunInUse, RunTakenOver
-from tensortrial.format.schema import LEASES, MANIFEST
+from tensortrial.errors import RunInUse, RunTakenOver, StorageError
+from tensortrial.format.schema import LEASES, MANIFEST, index_folder
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Storage, open_storage
@@ -156,3 +156,30 @@ def test_a_resumption_that_was_overtaken_while_it_sets_steps_aside_sets_aside_no
         step(slow, 4.0)
     assert not overtakes
     assert values(storage) == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_a_process_whose_lease_is_gone_publishes_nothing_while_it_cannot_see_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(tmp_path / "run")
+    first, second = recorder(storage.url), resume(storage, force=True)
+    step(first, 0.0)
+    first.flush()
+    step(second, 1.0)
+    second.close()
+    files, listing = storage.list_after(index_folder("worker_0")), LocalStorage.list
+
+    def fail(self: LocalStorage, folder: str) -> list[str]:
+        if folder == LEASES:
+            raise StorageError(folder, "no")
+        return listing(self, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "list", fail)
+        step(first, 2.0)
+        with pytest.raises(StorageError):
+            first.flush()
+    first.close()
+    assert storage.list_after(index_folder("worker_0")) == files
+    assert values(storage) == [(0, 0.0), (1, 1.0)]
+    assert create_trial(storage.url).loaded_all_steps
