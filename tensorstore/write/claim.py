@@ -307,7 +307,8 @@ def published_steps(storage: Storage, worker: str, damaged: list[str] | None = N
 
     Raises CorruptFile for a damaged index file, unless a list is passed: then a warning names it, and it is appended.
     """
-    left = list_index(storage, worker)
+    # Twice: a step that one listing lacks, because it lags behind, would be saved again.
+    left = sorted({*list_index(storage, worker), *list_index(storage, worker)})
     read: set[str] = set()
     while fresh := [path for path in current_files(left) if path not in read]:
         read.update(fresh)

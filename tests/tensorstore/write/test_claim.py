@@ -13,6 +13,7 @@ from support.runs import CREATED, EVAL, TRAIN, Job
 from tensortrial.errors import FileError, NotARun, RunExists, UnknownFormat, WorkerClaimed
 from tensortrial.format.checksum import document_bytes
 from tensortrial.format.schema import RunInfo, WorkerInfo, collections_path
+from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import check_out_dir, claim, next_flush, progress
 
@@ -228,3 +229,18 @@ def test_a_damaged_index_file_blocks_no_resumption(
     assert trial.steps() == [0, *([1] if last else [2]), 3]
     assert trial.tensor("w").value(3).tolist() == [3, 4, 5]
     assert list(trial.damaged) == [str(damaged.relative_to(tmp_path))]
+
+
+def test_a_resumption_continues_after_steps_that_one_listing_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Job(tmp_path) as job:
+        job.step({"a": np.zeros(2)})
+    list_after, lags = LocalStorage._list_after, [True]
+
+    def lag(self: LocalStorage, folder: str, after: str) -> list[str]:
+        return [] if lags and lags.pop() else list(list_after(self, folder, after))
+
+    monkeypatch.setattr(LocalStorage, "_list_after", lag)
+    assert progress(open_storage(tmp_path), "worker_0", 1).global_step == 1
+    assert not lags
