@@ -238,9 +238,11 @@ class RunWriter:
             self.progress = progress if found.is_joined else self._rewound(progress)
             self._goes_back = found.goes_back if found.is_joined else self._resumes_at is not None
             self._claimed = self._worker_info(_now())
-            # A flush of the process that was taken over may be under way.
+            # A flush of the process that was taken over may be under way, also where its lease had run out.
+            open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
+            skipped = len(alive) + len(open_elsewhere)
             check = partial(lease.check, at_once=True)
-            return lease, claim_again(self._storage, run, self._claimed, skipped=len(alive), check=check)
+            return lease, claim_again(self._storage, run, self._claimed, skipped=skipped, check=check)
         except BaseException:
             lease.release()
             raise

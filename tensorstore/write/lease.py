@@ -74,6 +74,11 @@ class LeaseInfo:
     def path(self) -> str:
         return lease_path(self.worker, self.session)
 
+    @property
+    def may_publish(self) -> bool:
+        """Whether the process may not have ended: a request of another machine may arrive after the lease ran out."""
+        return self.released_at is None and (not self.process.is_local or self.process.runs)
+
     def to_bytes(self) -> bytes:
         return document_bytes(asdict(self))
 

@@ -16,7 +16,7 @@ from support.leased_runs import SECONDS, held_elsewhere, recorder, resume, step,
 from support.servers import ObjectStore
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, RunInUse, RunTakenOver
-from tensortrial.format.schema import end_path, session_end_path
+from tensortrial.format.schema import end_path, index_folder, session_end_path
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.write.lease import LeaseInfo, read_leases
 
@@ -51,6 +51,11 @@ def test_a_lease_that_ran_out_frees_the_worker(storage: Storage) -> None:
     resumed = resume(storage)
     step(resumed, 1)
     resumed.close()
+    # The other process may have been writing its second file when its lease ran out.
+    assert [path[-16:] for path in storage.list_after(index_folder("worker_0"))] == [
+        "00000000.parquet",
+        "00000002.parquet",
+    ]
     trial = create_trial(storage.url, storage_options=getattr(storage, "_options", None))
     assert trial.steps() == [0, 1]
     assert trial.loaded_all_steps
