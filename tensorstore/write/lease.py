@@ -237,11 +237,13 @@ class Lease:
         """Make a process on this machine that takes the run over wait until this block has published something.
 
         Raises:
-            RunTakenOver: As for `check`.
+            RunTakenOver: As for `check`; also if the run was taken over while something was being published.
         """
         with self._storage.locked(self.info.path, _LOCK_SECONDS):
             self.check()
             yield
+            if self._taken_over is not None or self._is_late():
+                self.check()
 
     def check(self, at_once: bool = False) -> None:
         """Verify that this process may still write.

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from support.leased_runs import recorder, resume, step
+from support.leased_runs import recorder, resume, step, wait_until
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver, StorageError
 from tensortrial.format.schema import LEASES, MANIFEST, index_folder
 from tensortrial.hooks.core.process.rank import Rank
-from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.local import LocalStorage, _LocalSink
 from tensortrial.storage.open import Storage, open_storage
+from tensortrial.write import lease
+from tensortrial.write.lease import SECONDS_VARIABLE
 
 FIRST, SECOND = (f"{LEASES}/worker_0={session:08}.json" for session in range(2))
 
@@ -182,4 +184,33 @@ def test_a_process_whose_lease_is_gone_publishes_nothing_while_it_cannot_see_why
     first.close()
     assert storage.list_after(index_folder("worker_0")) == files
     assert values(storage) == [(0, 0.0), (1, 1.0)]
+    assert create_trial(storage.url).loaded_all_steps
+
+
+def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SECONDS_VARIABLE, "0.3")
+    monkeypatch.setattr(lease, "_LOCK_SECONDS", 0.1)
+    storage = open_storage(tmp_path / "run")
+    first, second = recorder(storage.url), resume(storage, force=True)
+    step(first, 0.0)
+    first.flush()
+    publish, slow = _LocalSink.publish, [True]
+
+    def publish_slowly(self: _LocalSink) -> None:
+        publish(self)
+        if slow and slow.pop():
+            step(second, 1.0)
+            second.close()
+            held = first._run._lease
+            assert held is not None
+            wait_until(lambda: held._taken_over is not None)
+
+    monkeypatch.setattr(_LocalSink, "publish", publish_slowly)
+    step(first, 2.0)
+    with pytest.raises(RunTakenOver):
+        first.flush()
+    assert not slow
+    first.close()
     assert create_trial(storage.url).loaded_all_steps
