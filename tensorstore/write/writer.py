@@ -429,6 +429,8 @@ class Writer:
         try:
             with translated(path, "write"):
                 write_index(sink, self._worker, steps, self._last_index_file)
+            if self._lease is not None:
+                self._lease.check()  # publishing the values may have taken longer than the lease
             sink.publish()
         except BaseException:
             sink.abort()

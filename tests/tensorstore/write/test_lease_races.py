@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.leased_runs import recorder, resume, step, wait_until
@@ -187,8 +188,9 @@ def test_a_process_whose_lease_is_gone_publishes_nothing_while_it_cannot_see_why
     assert create_trial(storage.url).loaded_all_steps
 
 
+@pytest.mark.parametrize("published", ["tensors", "index"])
 def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: str
 ) -> None:
     monkeypatch.setenv(SECONDS_VARIABLE, "0.3")
     monkeypatch.setattr(lease, "_LOCK_SECONDS", 0.1)
@@ -200,7 +202,7 @@ def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_publishe
 
     def publish_slowly(self: _LocalSink) -> None:
         publish(self)
-        if slow and slow.pop():
+        if self.path.startswith(published) and slow and slow.pop():
             step(second, 1.0)
             second.close()
             held = first._run._lease
@@ -208,9 +210,15 @@ def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_publishe
             wait_until(lambda: held._taken_over is not None)
 
     monkeypatch.setattr(_LocalSink, "publish", publish_slowly)
-    step(first, 2.0)
+    first.begin_step()
+    first.save_tensor("x", np.full(3, 2.0))
+    first.end_step()
     with pytest.raises(RunTakenOver):
         first.flush()
     assert not slow
     first.close()
-    assert create_trial(storage.url).loaded_all_steps
+    trial = create_trial(storage.url)
+    assert trial.loaded_all_steps
+    rows = trial.sql("select global_step, scalar from tensors order by all").fetchall()
+    # Without its row, a value is no part of the run.
+    assert rows == ([(0, 0.0), (1, 1.0)] if published == "tensors" else [(0, 0.0), (1, None), (2, 1.0)])
