@@ -119,17 +119,55 @@ def test_a_ratio_of_nan_or_infinity_is_left_to_other_rules(write: Write) -> None
     assert fired(found("UpdateRatioOutOfRange", trial)) == [8]
 
 
-def test_loss_spike_by_the_mean_and_standard_deviation(write: Write) -> None:
+def test_a_loss_above_the_mean_and_six_deviations_of_the_last_128_is_a_spike(write: Write) -> None:
     rng = np.random.default_rng(0)
     values = (2.0 + 0.1 * rng.standard_normal(200)).tolist()
     values[150] = 2.9
     trial = write(losses(values), **LOSSES)
-    as_olmo = {"use_mean": True, "window": 128, "minimum": 64, "threshold": 6, "rise_percent": 0}
-    (finding,) = found("LossSpike", trial, **as_olmo)
+    (finding,) = found("LossSpike", trial)
     before = values[22:150]
     assert finding.step == 150
     assert finding.observed == pytest.approx((2.9 - np.mean(before)) / np.std(before, ddof=1))
-    assert found("LossSpike", trial) == []  # which also wants a rise by half
+    assert found("LossSpike", trial, rise_percent=50) == []
+    assert found("LossSpike", trial, use_mean=False, window=50, threshold=8)[0].step == 150
+
+
+def losses_of(run: Path, bad_batch: int | None, steps: int = 300) -> Any:
+    """Train a network on digits for several epochs, with one batch whose inputs are 200 times too large."""
+    torch = pytest.importorskip("torch")
+    from sklearn.datasets import load_digits
+
+    import tensortrial.hooks.pytorch as tt
+
+    torch.manual_seed(0)
+    x, y = (torch.tensor(each) for each in load_digits(return_X_y=True))
+    x = (x / 16).float()
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    criterion = torch.nn.CrossEntropyLoss()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    hook = tt.Hook(run, save_config=tt.SaveConfig(save_interval=1))
+    hook.register_module(model)
+    hook.register_loss(criterion)
+    for step in range(steps):
+        rows = torch.randint(0, len(x), (64,))
+        optimizer.zero_grad()
+        criterion(model(x[rows] * (200 if step == bad_batch else 1)), y[rows]).backward()
+        optimizer.step()
+    hook.close()
+    return tensortrial.create_trial(run)
+
+
+def test_a_bad_batch_is_a_spike_of_the_loss_and_no_other_one_is(tmp_path: Path) -> None:
+    assert found("LossSpike", losses_of(tmp_path / "healthy", None)) == []
+    findings = found("LossSpike", losses_of(tmp_path / "sick", 250))
+    assert findings[0].step == 250
+
+
+def test_the_infinite_ratio_of_a_weight_of_zeros_is_no_explosion(write: Write) -> None:
+    steps = [{"update_ratio/w": math.inf, "update_ratio/v": math.nan, "w": np.zeros(3)}] * 2
+    trial = write(steps)
+    assert found("ExplodingTensor", trial) == []
+    assert len(found("ExplodingTensor", trial, tensor_regex="^update_ratio/")) == 4
 
 
 def attending(run: Path, growth: float = 1.0) -> Any:

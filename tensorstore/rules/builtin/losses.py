@@ -198,17 +198,17 @@ class Overtraining(BuiltinRule):
 class LossSpike(SelectingRule):
     """Fires if a training loss jumps far above its recent values.
 
-    Its distance from the median of the last `window` losses is measured in units of their median absolute deviation.
-    Evaluates the collection `losses`, unless tensors are selected. With `use_mean=True, window=128, minimum=64,
-    threshold=6, rise_percent=0` it is the condition by which the optimizers of OLMo-core skip a step (its class
-    SkipStepOptimizer): mean + 6 standard deviations.
+    That is, above mean + 6 standard deviations of the last 128 losses, the condition by which the optimizers of
+    OLMo-core skip a step (its class SkipStepOptimizer, which waits for 64 losses). With `use_mean=False`, the distance
+    from their median is measured in units of their median absolute deviation, which earlier spikes do not widen.
+    Evaluates the collection `losses`, unless tensors are selected.
     """
 
-    window: int = integer(50, "losses that the newest is compared with", least=3)
-    minimum: int = integer(10, "losses before the first comparison", least=3)
-    threshold: float = number(8.0, "robust z-score above which it fires", least=0)
-    rise_percent: float = number(50.0, "the loss must also be this many % above the median", least=0)
-    use_mean: bool = flag(False, "compare with the mean, in units of the standard deviation")
+    window: int = integer(128, "losses that the newest is compared with", least=3)
+    minimum: int = integer(20, "losses before the first comparison", least=3)
+    threshold: float = number(6.0, "fires if the loss is more than this many deviations above", least=0)
+    rise_percent: float = number(0.0, "the loss must also be this many % above", least=0)
+    use_mean: bool = flag(True, "compare with the mean and the standard deviation, else with the median")
 
     def reset(self) -> None:
         self._before: defaultdict[Key, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))

@@ -21,13 +21,16 @@ _PROPAGATING = ("abs_max", "l2", "abs_mean", "l1", "rms")
 _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
+# Both of which a ratio is computed from are evaluated.
+_RATIOS = "update_ratio/"
 
 
 class ExplodingTensor(SelectingRule):
     """Fires if a tensor contains NaN or an infinity.
 
-    Evaluates all tensors, unless some are selected. Uses the statistics `nan_count` and `inf_count`, or `abs_max`,
-    `abs_mean`, `l1`, `l2` or `rms`, which are then not finite.
+    Evaluates all tensors, unless some are selected, but not the ratios of updates to weights, which are infinite or NaN
+    for a weight of zeros. Uses the statistics `nan_count` and `inf_count`, or `abs_max`, `abs_mean`, `l1`, `l2` or
+    `rms`, which are then not finite.
     """
 
     only_nan: bool = flag(False, "fire for NaN only")
@@ -35,6 +38,8 @@ class ExplodingTensor(SelectingRule):
     def judge(self, view: StepView) -> None:
         lacking, judged = None, False
         for row in self.rows(view, self.selector):
+            if row.name.startswith(_RATIOS) and not (self.collection_names or self.tensor_regex):
+                continue
             try:
                 self._judge(view, row)
                 judged = True
