@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from tensortrial.config.reduction_config import ReductionConfig
 
 from ..core.base_hook import guarded
 from .hook import Hook
+from .multihead import projected
 
 _COLLECTION = "attention"
 # Logits that are in memory at once: 64 MiB of float32.
@@ -26,10 +27,11 @@ def attention_statistics(hook: Hook) -> Iterator[None]:
     """Save the largest logit and the entropy of each attention head, for forwards inside the block.
 
     At steps at which the collection `attention` is due, each call of
-    `torch.nn.functional.scaled_dot_product_attention` is followed by a second product of its queries and keys. The n-th
-    call of a forward saves `attention/<n>/logit_max` and `attention/<n>/entropy` (in nats, the mean over queries), of
-    shape (heads,), over the batch and all positions that the mask allows. A model on an accelerator waits for them.
-    Nothing is computed at other steps, nor for code that torch.compile compiles.
+    `torch.nn.functional.scaled_dot_product_attention`, and of a torch.nn.MultiheadAttention, comes with a second
+    product of its queries and keys. The n-th call of a forward saves `attention/<n>/logit_max` and
+    `attention/<n>/entropy` (in nats, the mean over queries), of shape (heads,), over the batch and all positions that
+    the mask allows. A model on an accelerator waits for them. Nothing is computed at other steps, nor for code that
+    torch.compile compiles.
 
     Args:
         hook: The hook that saves them.
@@ -60,24 +62,37 @@ class _AttentionMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is scaled_dot_product_attention and not torch.compiler.is_compiling():
-            self._save(*args, **kwargs)
+        if func in _ATTENTION and not torch.compiler.is_compiling():
+            self._save(_ATTENTION[func], args, kwargs)
         return func(*args, **kwargs)
 
     @guarded
-    def _save(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **options: Any) -> None:
+    def _save(self, read: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> None:
         step = self.recorder.step
         if step is not self._step:
             self._step, self._calls = step, 0
         name = f"{_COLLECTION}/{self._calls}"
         self._calls += 1
-        if not self._hook.saving or self.recorder.plan(f"{name}/logit_max") is None or query.dim() < 3:
+        if not self._hook.saving or self.recorder.plan(f"{name}/logit_max") is None:
             return
-        named = dict(zip(("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"), args, strict=False)) | options
         with torch.no_grad(), torch._C.DisableTorchFunction():
+            query, key, named = read(args, options)
+            if query.dim() < 3:
+                return
             largest, entropy = _measured(query.detach(), key.detach(), named)
         self._hook.save_tensor(f"{name}/logit_max", largest, _COLLECTION)
         self._hook.save_tensor(f"{name}/entropy", entropy, _COLLECTION)
+
+
+def _given(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+    """Return the queries, the keys and the options of a call of scaled_dot_product_attention."""
+    named = {**dict(zip(_ARGUMENTS, args, strict=False)), **options}
+    return named.pop("query"), named.pop("key"), named
+
+
+_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_ATTENTION: dict[Any, Any] = {scaled_dot_product_attention: _given, multi_head_attention_forward: projected}
+"""The functions that are attention, each with one that returns queries, keys and options."""
 
 
 def _measured(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -19,6 +19,7 @@ from ..core.steps.counters import OccurrenceCounter
 from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import BufferPool
 from .device import Batch, Measured, Ready, copy_later
+from .routers import Routers
 
 _NOTHING = np.empty(0)
 
@@ -40,6 +41,7 @@ class Capture:
         self._occurrences = OccurrenceCounter()
         self._batches: dict[torch.device, Batch] = {}
         self._buffers = BufferPool()
+        self._routers = Routers(recorder, self.planned)
 
     def values(self, path: str, direction: str, value: Any, losses: Sequence[torch.Tensor] = ()) -> None:
         """Record all tensors in what a module received (direction "input") or returned ("output").
@@ -68,6 +70,8 @@ class Capture:
         if is_loss:
             self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
         self.tensor(name, tensor)
+        if direction == "output" and label == 0:
+            self._routers.record(path, tensor)
 
     def number(self, path: str, kind: str) -> int:
         """Return how many values of this kind the module had before in the step."""

@@ -58,6 +58,7 @@ CHECKS = (
         "SilentCorruption",
         "run the job on another machine, and test this one; if it happens everywhere, a kernel is not deterministic: "
         "call torch.use_deterministic_algorithms(True)",
+        allowed_by="run some steps again by tensortrial.hooks.pytorch.Replay",
         explains=("ReplicaDivergence", "RankDivergence"),
     ),
     Check(
@@ -101,7 +102,11 @@ CHECKS = (
         allowed_by="run forwards inside `with tt.attention_statistics(hook):`, if the model has attention",
         explains=_AFTER_A_SPIKE,
     ),
-    Check("RouterCollapse", "raise the weight of the loss that balances experts, or add noise to the router"),
+    Check(
+        "RouterCollapse",
+        "raise the weight of the loss that balances experts, or add noise to the router",
+        allowed_by="pass include_collections=['health'] to the hook, if the model is a mixture of experts",
+    ),
     Check(
         "PrecisionUnderflow",
         "scale the loss (torch.amp.GradScaler), or use bfloat16",

@@ -126,8 +126,11 @@ def _computed(formula: _Formula, values: Sequence[float | None]) -> float:
 
 @cache
 def expression(name: str) -> str:
-    """Return SQL over the view `tensors` for a statistic that was saved, or else follows from saved ones."""
-    return _expression(name, frozenset({name}))
+    """Return SQL over the view `tensors` for a statistic that was saved, or else follows from saved ones.
+
+    `size` is the number of elements, null for dtypes that are not plain numbers.
+    """
+    return _SIZE if name == "size" else _expression(name, frozenset({name}))
 
 
 def _expression(name: str, open_names: frozenset[str]) -> str:

@@ -214,7 +214,7 @@ def test_attention_whose_logits_grow_is_found(tmp_path: Path) -> None:
     assert (findings[0].observed or 0) > 100
 
 
-def routed(run: Path, bias: float) -> Any:
+def routed(run: Path, bias: float, **saved: Any) -> Any:
     """Train a mixture of four experts on digits, whose router prefers the first one by `bias`."""
     torch = pytest.importorskip("torch")
     from sklearn.datasets import load_digits
@@ -240,7 +240,7 @@ def routed(run: Path, bias: float) -> Any:
     with torch.no_grad():
         model.gate.bias[0] += bias
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    hook = tt.Hook(run, include_regex=["gate_output_0$"], save_config=tt.SaveConfig(save_interval=1))
+    hook = tt.Hook(run, **saved, save_config=tt.SaveConfig(save_interval=1))
     hook.register_module(model)
     for step in range(STEPS):
         rows = slice(step * 64, step * 64 + 64)
@@ -251,9 +251,13 @@ def routed(run: Path, bias: float) -> Any:
     return tensortrial.create_trial(run)
 
 
-def test_a_router_that_uses_one_expert_is_found(tmp_path: Path) -> None:
-    assert found("RouterCollapse", routed(tmp_path / "healthy", bias=0.0)) == []
-    findings = found("RouterCollapse", routed(tmp_path / "sick", bias=20.0))
-    assert (findings[0].step, findings[0].tensor) == (4, "gate_output_0")
+SAVED = {"health": {"include_collections": ["health"]}, "outputs": {"include_regex": ["gate_output_0$"]}}
+
+
+@pytest.mark.parametrize(("saved", "tensor"), [("health", "router/gate/load"), ("outputs", "gate_output_0")])
+def test_a_router_that_uses_one_expert_is_found(tmp_path: Path, saved: str, tensor: str) -> None:
+    assert found("RouterCollapse", routed(tmp_path / "healthy", bias=0.0, **SAVED[saved])) == []
+    findings = found("RouterCollapse", routed(tmp_path / "sick", bias=20.0, **SAVED[saved]))
+    assert (findings[0].step, findings[0].tensor) == (4, tensor)
     assert findings[0].observed == pytest.approx(1.0)
     assert "uses 1.00 of 4 experts" in findings[0].sentence

@@ -22,6 +22,7 @@ STEPS = 12
 WORKERS = {"left": 2, "right": 1}
 _LATE = {"worker_0": 0, "worker_1": 250_000_000}
 _SCALE = {"left": 1.0, "right": 2.0}
+_OF_OUTPUTS = ("min", "max", "rms", "kurtosis", "zero_count")
 
 Rows = list[tuple[Any, ...]]
 
@@ -70,7 +71,7 @@ def _records(run: str, worker: str, step: Step) -> Iterable[Record]:
         (Plan("loss", ("losses",), True), math.nan if (run, number) == ("right", 10) else loss),
         (Plan("net.w", ("weights",), True, norm), np.full(4, scale * (number + 1) + 10 * (number >= 5), np.float32)),
         (Plan("relu_output_0", ("outputs",), False, ("abs_max",)), np.full(3, 0.0 if dead else 1.0)),
-        (Plan("tanh_output_0", ("outputs",), False, ("min", "max")), np.array([-0.5, 0.25 * number])),
+        (Plan("tanh_output_0", ("outputs",), False, _OF_OUTPUTS), np.array([-0.5, 0.25 * number])),
         (
             Plan("checked", (), False, ("nan_count", "inf_count")),
             np.array([1, math.inf, math.nan if (run, number) == ("right", 9) else math.inf])
@@ -82,7 +83,9 @@ def _records(run: str, worker: str, step: Step) -> Iterable[Record]:
     lost = 0.125 * number if worker == "worker_1" and number >= 7 else 0.0
     values.append((Plan("copied", ("copies",), False, norm), np.full(4, 1.0 + lost)))
     if step.mode is TRAIN:
-        values.append((Plan("gradient/net.w", ("gradients",), False, norm), np.full(4, scale / 2)))
+        gradient = np.full(4, scale / 2)
+        values.append((Plan("gradient/net.w", ("gradients",), False, norm, parameter="net.w"), gradient))
+        values.append((Plan("update_ratio/net.w", ("updates",), True), 0.001 * (number + 1)))
     return [Record(plan, value, time) for plan, value in values]
 
 
@@ -161,7 +164,7 @@ def _compare_runs(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
     for s in _named(saved, "loss"):
         values[s.mode, s.mode_step][s.run] = float(s.value)
     rows = [("loss", *key, of["left"], of["right"], of["right"] - of["left"]) for key, of in sorted(values.items())]
-    return {"left": "left", "right": "right"}, rows
+    return {"left": "left", "right": "right", "names": "loss"}, rows
 
 
 @_of
@@ -182,6 +185,42 @@ def _update_ratios(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
         if norm := gradients.get((s.run, s.worker, s.global_step)):
             rows.append((s.run, s.name, s.worker, s.mode, s.mode_step, s.norm, norm, norm / s.norm))
     return {}, sorted(rows)
+
+
+@_of
+def _parameter_health(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
+    rows = []
+    for s in _named(saved, "net.w"):
+        if s.mode == "TRAIN":
+            gradient = _SCALE[s.run]  # the norm of four halves of it
+            rows.append((s.run, s.name, s.worker, s.mode, s.mode_step, s.norm, gradient, 0.001 * (s.global_step + 1)))
+    return {}, sorted(rows)
+
+
+@_of
+def _activation_health(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
+    rows = []
+    for s in _named(saved, "tanh_output_0"):
+        zeros = float(np.mean(s.value == 0))
+        # Of two different numbers, both are as far from the mean as the deviation.
+        rows.append((s.run, s.name, s.worker, s.mode, s.mode_step, s.norm / math.sqrt(2), 1.0, zeros))
+    return {"runs": "left"}, sorted(row for row in rows if row[0] == "left")
+
+
+@_of
+def _spike_scores(saved: list[Saved]) -> tuple[dict[str, Any], Rows]:
+    rows = []
+    for worker in ("worker_0", "worker_1"):
+        line = [s for s in _named(saved, "loss") if (s.run, s.worker, s.mode) == ("left", worker, "TRAIN")]
+        values = [float(s.value) for s in line]
+        scores = []
+        for at in range(4, len(line)):
+            before = values[:at]
+            scores.append((abs(values[at] - np.mean(before)) / np.std(before, ddof=1), line[at].mode_step))
+        worst, step = max(scores)
+        spikes = sum(score >= 3 for score, _ in scores)
+        rows.append(("left", "loss", worker, "TRAIN", len(scores), spikes, spikes / len(scores), worst, step))
+    return {"runs": "left", "before": 4, "deviations": 3}, rows
 
 
 @_of

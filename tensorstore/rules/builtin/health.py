@@ -18,6 +18,7 @@ from .base import BuiltinRule, SelectingRule
 _PREFIX = "update_ratio/"
 _RATE = re.compile(r"^hyperparameters/.*/(lr|learning_rate)$")
 _GRADIENTS = Selector(("gradients",))
+_LOAD = "/load"
 Key = tuple[str, str]
 
 
@@ -158,10 +159,13 @@ class RouterCollapse(BuiltinRule):
 
     The load of an expert is the share of tokens whose largest router logit is its own (W. Fedus, B. Zoph, N. Shazeer,
     "Switch Transformers", arXiv 2101.03961, equation 5). The rule computes exp(entropy of the loads), the number of
-    experts that are in use, of the raw outputs of routers, whose last axis is the experts.
+    experts that are in use. The collection `health` of the PyTorch hook saves the loads, as `router/<module>/load`; of
+    other routers, the raw outputs are evaluated, whose last axis is the experts.
     """
 
-    tensor_regex: tuple[str, ...] = regexes(r"(?i)(router|\bgate)_output_0$", "names of the logits of routers")
+    tensor_regex: tuple[str, ...] = regexes(
+        r"^router/.*/load$,(?i)(router|\bgate)_output_0$", "names of the loads of experts, and of the logits of routers"
+    )
     threshold: float = number(50.0, "fires if less than this % of the experts are in use", 0, 100)
     patience: int = integer(5, "saved steps in a row", least=1)
 
@@ -169,21 +173,33 @@ class RouterCollapse(BuiltinRule):
         self._times: defaultdict[Key, int] = defaultdict(int)
 
     def judge(self, view: StepView) -> None:
-        for row, logits in self.valued(view, Selector(patterns=self.tensor_regex)):
-            if logits.ndim < 2 or logits.size == 0:
+        for row, value in self.valued(view, self._selector(view)):
+            is_load = row.name.endswith(_LOAD)
+            if value.size == 0 or (value.ndim < 2 and not is_load):
                 continue
-            experts = logits.shape[-1]
-            used = experts_in_use(logits)
+            experts = value.shape[-1]
+            used = experts_in_use(value if is_load else loads_of(value))
             key = row.name, row.worker
             self._times[key] = self._times[key] + 1 if 100 * used / experts < self.threshold else 0
             if self._times[key] >= self.patience:
                 limit = f"less than {self.threshold:g} %, at {self.patience} saved steps in a row"
                 self.fires(row, used, self.threshold / 100 * experts, f"uses {used:.2f} of {experts} experts, {limit}")
 
+    def _selector(self, view: StepView) -> Selector:
+        """Return the loads where they are saved, so that raw outputs are read, and missed, only without them."""
+        loads = tuple(pattern for pattern in self.tensor_regex if _LOAD in pattern)
+        return Selector(patterns=loads if loads and view.select(Selector(patterns=loads)) else self.tensor_regex)
 
-def experts_in_use(logits: Array) -> float:
+
+def loads_of(logits: Array) -> Array:
+    """Return the share of tokens whose largest logit is that of each expert."""
+    experts = logits.shape[-1]
+    chosen = np.asarray(logits, np.float32).reshape(-1, experts).argmax(axis=1)
+    return np.bincount(chosen, minlength=experts) / len(chosen)
+
+
+def experts_in_use(load: Array) -> float:
     """Return exp of the entropy of the experts' loads: 1 if all tokens go to one, n if they are spread over n."""
-    chosen = np.asarray(logits, np.float32).reshape(-1, logits.shape[-1]).argmax(axis=1)
-    load = np.bincount(chosen) / len(chosen)
+    load = np.asarray(load, np.float64)
     load = load[load > 0]
     return float(np.exp(-(load * np.log(load)).sum()))

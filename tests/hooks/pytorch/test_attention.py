@@ -80,6 +80,66 @@ def test_they_are_those_of_the_softmax(
     np.testing.assert_allclose(trial.tensor("attention/0/entropy").value(0), entropy, rtol=1e-4)
 
 
+HIDDEN = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+AHEAD = torch.ones(4, 5, dtype=torch.bool).triu(2)
+MULTIHEAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "without bias": ({"bias": False}, {}),
+    "padded": ({}, {"key_padding_mask": HIDDEN}),
+    "masked": ({}, {"attn_mask": AHEAD, "key_padding_mask": HIDDEN}),
+    "biased": ({}, {"attn_mask": torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(1))}),
+    "other sizes": ({"kdim": 7, "vdim": 6}, {}),
+    "added": ({"add_bias_kv": True, "add_zero_attn": True}, {"attn_mask": AHEAD, "key_padding_mask": HIDDEN}),
+}
+
+
+@pytest.mark.parametrize(("made", "called"), MULTIHEAD.values(), ids=MULTIHEAD)
+def test_multihead_attention_is_seen(make_hook: Any, out: str, made: dict[str, Any], called: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.MultiheadAttention(12, 3, batch_first=True, **made)
+    query, key, value = torch.randn(2, 4, 12) * 4, torch.randn(2, 5, model.kdim) * 4, torch.randn(2, 5, model.vdim)
+    hook = make_hook()
+    hook.register_module(model)
+    for needs_weights in (True, False):
+        with tt.attention_statistics(hook):
+            found, weights = model(query, key, value, need_weights=needs_weights, average_attn_weights=False, **called)
+        assert torch.equal(found, model(query, key, value, need_weights=needs_weights, **called)[0])
+        if needs_weights:
+            chances = weights.detach().double()
+    hook.close()
+    entropy = -torch.special.xlogy(chances, chances).sum(-1).mean((0, 2))
+    trial = create_trial(out)
+    # The forwards outside of the block are steps, too.
+    first, second = trial.tensor("attention/0/entropy").steps()
+    np.testing.assert_allclose(trial.tensor("attention/0/entropy").value(first), entropy, rtol=1e-4)
+    np.testing.assert_allclose(trial.tensor("attention/0/entropy").value(second), entropy, rtol=1e-4)
+    assert trial.tensor("attention/0/logit_max").value(first).shape == (3,)
+
+
+def test_the_layers_of_a_transformer_are_seen_in_training_and_in_evaluation(make_hook: Any, out: str) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 2)
+    hook = make_hook()
+    hook.register_module(model)
+    x = torch.randn(3, 5, 8)
+    with tt.attention_statistics(hook):
+        trained = model(x)
+    model.eval()
+    with torch.no_grad(), tt.attention_statistics(hook):
+        evaluated = model(x)
+    hook.close()
+    torch.testing.assert_close(trained, evaluated)
+    trial = create_trial(out)
+    weights = model.layers[0].self_attn.in_proj_weight.detach().split(8)  # the biases are 0 at first
+    q, k = ((x @ weight.T).unflatten(-1, (2, 4)).transpose(1, 2) for weight in weights[:2])
+    largest, entropy = expected(q, k, {})
+    for step in range(2):
+        np.testing.assert_allclose(trial.tensor("attention/0/logit_max").value(step), largest, rtol=1e-4)
+        np.testing.assert_allclose(trial.tensor("attention/0/entropy").value(step), entropy, rtol=1e-4)
+        assert trial.tensor("attention/1/entropy").value(step).shape == (2,)
+
+
 def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(
     make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,76 @@
+"""The load and the entropy of the routers of mixtures of experts, computed of their outputs where they are due."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+
+from tensortrial.config.collection import CollectionKeys
+from tensortrial.format.record import Plan
+
+from ..core.recorder import Recorder
+from .arrays import local_part
+
+_ROUTERS = re.compile(r"(?i)(^|[._])\w*(router|gate)$")
+"""The modules that are taken for routers. A gate_proj is none."""
+
+
+class Routers:
+    """Records what routers decide, with the collection `health`.
+
+    Args:
+        recorder: The recorder of the hook.
+        record: Records a tensor of which something is due.
+    """
+
+    def __init__(self, recorder: Recorder, record: Callable[[Plan, torch.Tensor], None]) -> None:
+        self._recorder, self._record = recorder, record
+        self._plans: dict[str, Plan] = {}
+
+    def record(self, path: str, output: torch.Tensor) -> None:
+        """Record the load of each expert, and the entropy of the choice of one.
+
+        Args:
+            path: The name of the module.
+            output: Its first output: a logit or a probability of each expert, along the last axis.
+        """
+        if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
+            return
+        if CollectionKeys.HEALTH not in self._recorder.due or output.size(-1) < 2:
+            return
+        with torch.no_grad():
+            logits = local_part(output).detach().float().flatten(0, -2)
+            self._save(f"router/{path}/load", load_of(logits))
+            self._save(f"router/{path}/entropy", entropy_of(logits))
+
+    def _save(self, name: str, value: torch.Tensor) -> None:
+        if name not in self._plans:
+            plan = self._recorder.plan(name)
+            if plan is None:
+                return
+            self._plans[name] = Plan(name, plan.collections, raw=True)
+        self._record(self._plans[name], value)
+
+
+def load_of(logits: torch.Tensor) -> torch.Tensor:
+    """Return the share of tokens whose largest logit is that of each expert, of shape (experts,).
+
+    Args:
+        logits: Of shape (tokens, experts).
+    """
+    experts = torch.arange(logits.size(-1), device=logits.device)
+    return (logits.argmax(dim=-1, keepdim=True) == experts).sum(dim=0, dtype=torch.float32) / len(logits)
+
+
+def entropy_of(logits: torch.Tensor) -> torch.Tensor:
+    """Return the mean over tokens of the entropy of a router's probabilities, in nats.
+
+    Args:
+        logits: Of shape (tokens, experts), or probabilities, which sum to 1.
+    """
+    sums_to_one = ((logits.sum(dim=-1) - 1).abs().amax() < 1e-2) & (logits.amin() >= 0)
+    chances = torch.where(sums_to_one, logits, torch.softmax(logits, dim=-1))
+    entropy: torch.Tensor = -torch.special.xlogy(chances, chances).sum(dim=-1).mean()
+    return entropy
