@@ -10,7 +10,7 @@ import click
 
 from .. import __version__
 from ..errors import TensorTrialError
-from .console import visible
+from ..visible import visible
 from .writing.run import DESCRIPTION, run
 
 # The module that has each command, under the module's own name. To import all of them takes a quarter of a second, so a

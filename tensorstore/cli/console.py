@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from typing import TextIO
-from unicodedata import category
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -13,30 +12,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of Unicode: controls, formats, surrogates, and line and paragraph separators."""
+from ..visible import visible
+
 _GAP = 3
 _FOLDED_WIDTH = 24
 """A column is not folded to fewer characters."""
-
-
-def visible(text: str, keep: str = "\t\n") -> str:
-    r"""Return text with all characters that control a terminal, or are invisible, as escapes such as `\x1b`.
-
-    The names of tensors, workers and collections come from a run, which may be a stranger's. ESC and the C1 controls
-    move the cursor or set the title, CR overwrites the line, and marks of direction reorder the text.
-
-    Args:
-        text: Any text.
-        keep: Characters that stay as they are.
-    """
-    if text.isprintable():
-        return text
-    return "".join(_escaped(sign) if category(sign) in _HIDDEN and sign not in keep else sign for sign in text)
-
-
-def _escaped(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()
 
 
 def print_line(text: str, err: bool = False) -> None:

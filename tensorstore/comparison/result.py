@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import MissingExtra
+from ..visible import in_a_line
 
 _SHOWN = 20
 _FEW = 5
@@ -99,7 +100,9 @@ class Difference:
             yield "a raw value cannot be read"
         elif self.statistics:
             yield f"saved statistics differ: {self.statistics.replace(' ', ', ')}"
-        if self.max_abs is not None:
+        if self.max_abs == 0 and self.kind == "value":
+            yield "its bits differ, but not its numbers"
+        elif self.max_abs is not None:
             yield f"max |a-b| {_short(self.max_abs)}" + (f", {self.ulps:,} ulps" if self.ulps is not None else "")
         elif self.kind == "value" and not self.statistics:
             yield "its bits differ"
@@ -132,8 +135,9 @@ class FirstDifference:
         """
         found = self.difference
         of_mode = f" of {found.mode}" if with_mode else ""
-        of_worker = f" of {found.worker or found.worker_b}" if with_worker else ""
-        return f"first difference at step {found.step}{of_mode}: {found.label}{of_worker} ({self._place()}), {found}"
+        of_worker = f" of {in_a_line(found.worker or str(found.worker_b))}" if with_worker else ""
+        label = in_a_line(found.label)
+        return f"first difference at step {found.step}{of_mode}: {label}{of_worker} ({self._place()}), {found}"
 
     def _place(self) -> str:
         if self.place is None:
@@ -205,8 +209,8 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, neither run has anything that the other lacks, and everything could be read."""
-        return self.first is None and not self.only_a and not self.only_b and not self.damaged
+        """Whether both runs have the same, and everything could be read. If nothing was compared, they have not."""
+        return self.rows > 0 and self.first is None and not self.only_a and not self.only_b and not self.damaged
 
     @property
     def sentence(self) -> str:
@@ -234,11 +238,11 @@ class Comparison:
     def _lines(self) -> Iterator[str]:
         yield self.sentence
         if self.first is not None and self.first.last_agreeing is not None:
-            yield f"the last that agrees before it: {self.first.last_agreeing}"
+            yield f"the last that agrees before it: {in_a_line(self.first.last_agreeing)}"
         yield from self.only_a.lines("a")
         yield from self.only_b.lines("b")
         for path, reason in self.damaged.items():
-            yield f"not compared: {path}: {reason}"
+            yield f"not compared: {in_a_line(path)}: {in_a_line(reason)}"
         yield from self.notes
 
     def to_arrow_table(self) -> pa.Table:
@@ -292,7 +296,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _some(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - _FEW} more" if len(texts) > _FEW else ""
-    return ", ".join(texts[:_FEW]) + more
+    return ", ".join(map(in_a_line, texts[:_FEW])) + more
 
 
 def _ordinal(number: int) -> str:

@@ -14,6 +14,7 @@ from ..errors import ConfigurationError
 
 _BLOCK = 1 << 20
 _FLOAT_BYTES = (1, 2, 4, 8)
+_MOST_ULPS = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
 
 def _agree(x: Array, y: Array, between: Array | None, tolerance: Tolerance) -> tuple[Array, Array]:
     """Return which elements agree, and |x-y|, 0 where both are NaN or the same infinity."""
-    wide = np.complex128 if "c" in (x.dtype.kind, y.dtype.kind) else np.float64
+    is_complex, is_long = "c" in (x.dtype.kind, y.dtype.kind), np.longdouble in (x.dtype.type, y.dtype.type)
+    wide: Any = np.complex128 if is_complex else np.longdouble if is_long else np.float64
     p, q = x.astype(wide), y.astype(wide)
     alike: Array = np.equal(p, q) | (np.isnan(p) & np.isnan(q))
     distance = np.where(alike, 0.0, np.abs(p - q))
@@ -95,7 +97,7 @@ def _agree(x: Array, y: Array, between: Array | None, tolerance: Tolerance) -> t
     finite = np.isfinite(p) & np.isfinite(q)
     close = finite & (distance <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * np.abs(q))
     if tolerance.ulps is not None and between is not None:
-        close |= finite & (between <= np.uint64(tolerance.ulps))
+        close |= finite & (between <= np.uint64(min(tolerance.ulps, _MOST_ULPS)))
     return alike | close, distance
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..errors import FileError
 from ..read.opening import create_trial
 from ..read.refreshing import no_refresh
 from ..read.run_file import run_info
@@ -59,20 +60,24 @@ def _diagnosed(trial: Trial) -> Diagnosis:
         facts = RunFacts(framework == "xgboost", len(trial.workers()), len(steps))
         checks = checks_for(facts)
         rules = [make_rule(check.rule, trial, **parameters_of(check, facts)) for check in checks]
-        evaluated = evaluate_saved(trial, rules)
+        damaged: dict[str, FileError] = {}
+        evaluated = evaluate_saved(trial, rules, damaged)
         found = [finding for finding in evaluated if not finding.failed]
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
-        places = _places(trial, found)
+        places = _places(trial, found, damaged)
     sizes: dict[int, int] = {}
     for (step, _, _), place in places.items():
         sizes[step] = max(sizes.get(step, 0), place + 1)
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
     checked = tuple(check.rule for check in checks if check.rule not in failed)
-    return Diagnosis(trial.path, len(steps), tuple(problems(found, checks, places, sizes, steps)), checked, unchecked)
+    damaged |= trial.damaged
+    reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
+    joined = tuple(problems(found, checks, places, sizes, steps))
+    return Diagnosis(trial.path, len(steps), joined, checked, unchecked, reasons)
 
 
-def _places(trial: Trial, findings: Iterable[Finding]) -> Places:
+def _places(trial: Trial, findings: Iterable[Finding], damaged: dict[str, FileError]) -> Places:
     """Return the places of tensors at the first step of each rule's finding in each tensor."""
     firsts: dict[tuple[str, str | None, str | None], int] = {}
     for finding in findings:
@@ -81,5 +86,9 @@ def _places(trial: Trial, findings: Iterable[Finding]) -> Places:
     steps = sorted(set(firsts.values()))
     if not steps:
         return {}
-    rows = trial.sql(_PLACES, {"steps": steps}).fetchall()
+    try:
+        rows = trial.sql(_PLACES, {"steps": steps}).fetchall()
+    except FileError as exc:
+        damaged.setdefault(exc.path, exc)
+        return {}
     return {(step, name, worker): place for step, name, worker, place in rows}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from ..visible import in_a_line, visible
 
 _SHOWN = 5
 
@@ -43,7 +45,10 @@ class Problem:
     is_note: bool
 
     def __str__(self) -> str:
-        parts = [f"{_when(self.step)}{self.sentence} ({self.rule})."]
+        # Long names are cut, the rest of the sentence is not.
+        name = self.tensor or ""
+        sentence = visible(self.sentence.replace(name, in_a_line(name)) if name else self.sentence, keep="")
+        parts = [f"{_when(self.step)}{sentence} ({self.rule})."]
         if self.order is not None:
             parts.append(f"It is tensor {self.order + 1} of {self.tensors_of_step} in the execution of this step.")
         if self.last_step is not None and self.last_step != self.step:
@@ -51,7 +56,7 @@ class Problem:
         if self.tensors:
             parts.append(f"The same was then found in {_listed(self.tensors, 'more tensor')}.")
         if self.explains:
-            parts.append(f"It explains: {'; '.join(self.explains[:_SHOWN])}{_rest(self.explains)}.")
+            parts.append(f"It explains: {'; '.join(map(in_a_line, self.explains[:_SHOWN]))}{_rest(self.explains)}.")
         parts.append(f"What to try: {self.advice}.")
         return " ".join(parts)
 
@@ -79,6 +84,7 @@ class Diagnosis:
         problems: Problems by the step and the place in its execution at which they began.
         checked: Names of the rules that were evaluated.
         unchecked: Rules that could not be evaluated.
+        damaged: Files that cannot be read, and why: what they hold was not evaluated.
     """
 
     run: str
@@ -86,10 +92,11 @@ class Diagnosis:
     problems: tuple[Problem, ...]
     checked: tuple[str, ...]
     unchecked: tuple[Unchecked, ...]
+    damaged: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_healthy(self) -> bool:
-        """True if there are no problems but notes."""
+        """True if there are no problems but notes, in what could be read."""
         return all(problem.is_note for problem in self.problems)
 
     @property
@@ -97,7 +104,9 @@ class Diagnosis:
         """The number of problems, in a sentence."""
         serious = sum(not problem.is_note for problem in self.problems)
         found = _count(serious, "problem") if serious else "no problem"
-        return f"{self.run}: {found} in {_count(self.steps, 'step')}, by {_count(len(self.checked), 'rule')}."
+        return (
+            f"{in_a_line(self.run)}: {found} in {_count(self.steps, 'step')}, by {_count(len(self.checked), 'rule')}."
+        )
 
     def paragraphs(self) -> list[tuple[Problem, str]]:
         """Return the problems as paragraphs.
@@ -112,8 +121,14 @@ class Diagnosis:
 
     def __str__(self) -> str:
         parts = [self.summary, *(text for _, text in self.paragraphs())]
+        if self.damaged:
+            files = (f"- {in_a_line(path)}: {in_a_line(reason)}" for path, reason in self.damaged.items())
+            parts.append("Not read, so that the answer may lack what happened in them:\n" + "\n".join(files))
         if self.unchecked:
-            parts.append("Not checked:\n" + "\n".join(f"- {each.rule}: {each.reason}" for each in self.unchecked))
+            parts.append(
+                "Not checked:\n"
+                + "\n".join(f"- {each.rule}: {visible(each.reason, keep='')}" for each in self.unchecked)
+            )
         return "\n\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +145,7 @@ def _when(step: int | None) -> str:
 
 
 def _listed(names: tuple[str, ...], noun: str) -> str:
-    return f"{_count(len(names), noun)}: {', '.join(names[:_SHOWN])}{_rest(names)}"
+    return f"{_count(len(names), noun)}: {', '.join(map(in_a_line, names[:_SHOWN]))}{_rest(names)}"
 
 
 def _rest(names: tuple[str, ...]) -> str:

@@ -95,7 +95,11 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
     return {
         "summary": found.summary,
         "problems": problems,
-        "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],
+        # A file that cannot be read is something that was not checked, too.
+        "unchecked": [
+            *({"rule": path, "reason": reason} for path, reason in found.damaged.items()),
+            *({"rule": each.rule, "reason": each.reason} for each in found.unchecked),
+        ],
     }
 
 

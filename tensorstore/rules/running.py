@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ..errors import (
     ConfigurationError,
+    FileError,
     InsufficientInformationForRuleInvocation,
     NoMoreData,
     RuleEvaluationConditionMet,
@@ -137,17 +138,19 @@ def watch(
     return _watch(evaluations, steps, _log(trial, record))
 
 
-def evaluate_saved(trial: Trial, rules: Iterable[Rule]) -> list[Finding]:
+def evaluate_saved(trial: Trial, rules: Iterable[Rule], damaged: dict[str, FileError]) -> list[Finding]:
     """Evaluate rules on the steps that are saved now, and wait for no others. Nothing is recorded.
 
     Args:
         trial: Trial of the run.
         rules: Rules made for that trial, without actions.
+        damaged: Receives the files that cannot be read, by their paths.
 
     Returns:
-        The findings. Those of rules that could be evaluated at no step have `failed` set.
+        The findings. Those of rules that could be evaluated at no step have `failed` set. Steps of which a file cannot
+        be read are left out: `trial.damaged` and `damaged` name it.
     """
-    evaluations = [_Evaluation(rule) for rule in rules]
+    evaluations = [_Evaluation(rule, damaged) for rule in rules]
     findings = list(_watch(evaluations, iter(trial.steps()), None))
     failed = {finding.rule for finding in findings if finding.failed}
     return findings + [
@@ -248,13 +251,19 @@ def _seen(trial: Trial) -> tuple[list[int], bool]:
 
 
 class _Evaluation:
-    """The evaluation of one rule, step by step."""
+    """The evaluation of one rule, step by step.
 
-    def __init__(self, rule: Rule) -> None:
+    Args:
+        rule: The rule.
+        damaged: Receives the files that cannot be read, whose steps are left out; None to raise.
+    """
+
+    def __init__(self, rule: Rule, damaged: dict[str, FileError] | None = None) -> None:
         self.rule = rule
         self.done = False
+        self._damaged = damaged
         self._evaluated = 0
-        self._skipped: UnavailableError | None = None
+        self._skipped: UnavailableError | FileError | None = None
 
     def at(self, step: int | None) -> list[Finding]:
         """Return the findings of a step, or of the time between steps; none where something is unavailable."""
@@ -266,6 +275,12 @@ class _Evaluation:
             self.done = True
             raise
         except UnavailableError as exc:
+            self._skipped = exc
+            return []
+        except FileError as exc:
+            if self._damaged is None:
+                raise
+            self._damaged.setdefault(exc.path, exc)
             self._skipped = exc
             return []
         except RuleEvaluationConditionMet as exc:

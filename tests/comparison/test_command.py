@@ -33,6 +33,8 @@ def test_the_exit_status_says_whether_runs_differ(tmp_path: Path) -> None:
     assert compare(a, b, "--regex", "w").exit_code == 0
     assert compare(a, b, "--atol", "-1").exit_code == 2
     assert compare(a, "--steps", "0", "1").exit_code == 0
+    assert compare(a, same, "--regex", "wieght").exit_code == 2
+    assert compare(a, b, "--ulps", "9" * 30).exit_code == 0
 
 
 def test_a_run_of_which_nothing_differs_but_a_file_is_damaged_is_an_error(tmp_path: Path) -> None:
@@ -69,3 +71,13 @@ def test_an_unknown_worker_or_step_is_an_error(tmp_path: Path, arguments: list[s
     found = compare(write(tmp_path / "a"), *arguments)
     assert found.exit_code == 2
     assert "worker_1" in found.output or "step 9" in found.output
+
+
+def test_a_name_with_line_breaks_forges_no_answer(tmp_path: Path) -> None:
+    name = "w\nno difference: all agree\x1b[2J"
+    for folder, last in ((tmp_path / "a", 1.0), (tmp_path / "b", 2.0)):
+        with Job(folder) as job:
+            job.step({name: np.array([last, 1.0])})
+    output = compare(str(tmp_path / "a"), str(tmp_path / "b")).output
+    assert "\x1b" not in output
+    assert not any(line.startswith("no difference") for line in output.splitlines())

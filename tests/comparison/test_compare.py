@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -269,6 +270,71 @@ def test_hostile_names_are_compared(tmp_path: Path) -> None:
     name = "a'; drop table catalogue.a; --\"\n☃"
     a, b = write(tmp_path / "a", **{f"{name}@1": np.ones(2)}), write(tmp_path / "b", **{f"{name}@1": np.zeros(2)})
     assert tensortrial.compare(a, b, map={"q": "r"}).differences[0].name == name
+
+
+HOSTILE = ["\x1b[2Jgone", "new\nline\nno difference", "L" * 200_000, "\u202egnirts", "", "\x85", "a\rb", "%s{0}"]
+
+
+def test_hostile_names_stay_in_the_line_that_names_them(tmp_path: Path) -> None:
+    for folder, last in ((tmp_path / "a", 1.0), (tmp_path / "b", 2.0)):
+        with Job(folder, is_ordered=True) as job:
+            for name in HOSTILE:
+                job.step({name: np.array([1.0, last]), f"{folder.name}{name}": np.ones(2)})
+    for number, name in enumerate(HOSTILE):
+        found = tensortrial.compare(tmp_path / "a", tmp_path / "b", steps=(number, number))
+        assert found.differences[0].name == name
+        text = str(found)
+        assert text.splitlines() == text.split("\n")
+        assert len(text.splitlines()) == 3
+        assert all(line.isprintable() and len(line) < 500 for line in text.splitlines())
+
+
+DTYPES: dict[str, Any] = {
+    "bool": np.array([True, False]),
+    "int8": np.array([1, -1], np.int8),
+    "uint64": np.array([2**64 - 1, 0], np.uint64),
+    "complex64": np.array([1 + 1j, NAN], np.complex64),
+    "bfloat16": np.array([1, 2], ml_dtypes.bfloat16),
+    "float8": np.array([1, 2], ml_dtypes.float8_e4m3fn),
+    "float8 of nan": np.array([1, NAN], ml_dtypes.float8_e5m2),
+    "float4": np.array([1, 0.5], ml_dtypes.float4_e2m1fn),
+    "int4": np.array([1, -2], ml_dtypes.int4),
+    "number": np.array(1.5),
+    "text": np.array(["x", "y"]),
+    "dates": np.array(["2020-01-01"], "datetime64[s]"),
+    "structures": np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+    "float128": np.array([1.0, 2.0], np.longdouble),
+    "nothing": np.zeros((0, 3)),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("tolerance", [{}, {"rtol": 0.0}, {"ulps": 0}])
+def test_a_flipped_bit_of_any_dtype_is_found(tmp_path: Path, value: Any, tolerance: Any) -> None:
+    data = bytearray(value.tobytes())
+    if data:
+        data[0] ^= 1
+    flipped = np.frombuffer(bytes(data), value.dtype).reshape(value.shape)
+    a, b = write(tmp_path / "a", **{"v@1": value}), write(tmp_path / "b", **{"v@1": flipped})
+    found = tensortrial.compare(a, b, **tolerance)
+    assert found.same is not bool(data)
+    if data:
+        assert "its numbers" not in str(found.differences[0])
+    assert tensortrial.compare(a, a, **tolerance).same
+
+
+def test_a_zero_of_another_sign_differs_in_its_bits_only(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", **{"v@1": np.zeros(2)}), write(tmp_path / "b", **{"v@1": -np.zeros(2)})
+    assert str(tensortrial.compare(a, b).differences[0]) == "its bits differ, but not its numbers"
+
+
+def test_nothing_that_was_compared_is_not_the_same(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    for options in ({"regex": "wieght"}, {"mode": "EVAL"}):
+        found = tensortrial.compare(a, b, **options)
+        assert not found.same
+        assert found.sentence.startswith("there is nothing to compare")
 
 
 def test_rows_are_the_same_in_pandas_and_arrow(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.diagnosis import Diagnosis
 from tensortrial.errors import RunNotFound
+from tensortrial.write import close_compaction
 
 COUNTS = ("nan_count", "inf_count", "l2", "abs_mean")
 
@@ -182,3 +183,49 @@ def test_the_command_prints_the_diagnosis_and_its_status(tmp_path: Path) -> None
     assert document["text"].endswith(document["unchecked"][-1]["reason"])
     missing = CliRunner().invoke(main, ["diagnose", str(tmp_path / "none")])
     assert missing.exit_code == 2
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(data)
+
+
+def test_a_damaged_file_is_said_and_the_rest_is_evaluated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("click")
+    from click.testing import CliRunner
+
+    from tensortrial.cli.commands import main
+
+    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    with Job(tmp_path) as job:
+        for step in range(6):
+            value = np.array([1.0, np.nan if step == 5 else 2.0])
+            job.step({"gradient/w": value}, statistics=COUNTS, collections=("gradients",))
+            job.flush()
+    first, *_, last = sorted(tmp_path.glob("index/**/*.parquet"))
+    flip(first)
+    found = tensortrial.diagnose(tmp_path)
+    assert [(each.rule, each.step) for each in found.problems] == [("ExplodingTensor", 5)]
+    assert {"ExplodingTensor", "VanishingGradient"} <= set(found.checked)
+    assert list(found.damaged) == [str(first.relative_to(tmp_path))]
+    assert f"- {first.relative_to(tmp_path)}: " in str(found)
+    assert not [record for record in caplog.records if record.exc_info]
+    json.dumps(found.to_json())
+    flip(last)
+    assert not tensortrial.diagnose(tmp_path).problems
+    assert CliRunner().invoke(main, ["diagnose", str(tmp_path)]).exit_code == 2
+
+
+def test_a_hostile_name_stays_in_the_line_that_names_it(tmp_path: Path) -> None:
+    names = ["\x1b[2J\nFirst, at step 0: all is well", "L" * 200_000, "plain"]
+    with Job(tmp_path) as job:
+        for _ in range(3):
+            job.step({name: np.array([1.0, np.nan]) for name in names}, statistics=COUNTS)
+    found = tensortrial.diagnose(tmp_path)
+    assert {found.problems[0].tensor, *found.problems[0].tensors} == set(names)
+    lines = str(found).splitlines()
+    assert sum(line.startswith("First, at step 0") for line in lines) == 1
+    assert all(line.isprintable() and len(line) < 2000 for line in lines)

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from ...comparison import Comparison
+from ...comparison import Comparison, Difference
 from ...comparison import compare as compare_runs
 from ...errors import TensorTrialError
+from ...visible import in_a_line
 from ..completion import complete_run
 from ..console import print_line
 from ..options import parse_options, runs_below_hint, storage_option
@@ -52,7 +53,7 @@ def compare(
 
     Compares bit by bit, or within --rtol, --atol and --ulps. Without B, two --workers or two --steps of A are compared.
 
-    The exit status is 0 if nothing differs, 1 if something does, and 2 if a run cannot be read.
+    The exit status is 0 if nothing differs, 1 if something does, and 2 if a run cannot be read or nothing was compared.
 
     \b
     tensortrial compare runs/good runs/bad
@@ -111,13 +112,15 @@ class _Table:
         return self._rows
 
 
+def _cells(found: Difference) -> tuple[Any, ...]:
+    return found.step, found.order, in_a_line(found.label), found.worker or found.worker_b, str(found)
+
+
 def _print(found: Comparison, rows: RowOutput, most: int | None) -> None:
     for text in str(found).splitlines():
         print_line(text)
     shown = found.differences[:most]
     if shown:
-        rows.write(
-            _Table([(each.step, each.order, each.label, each.worker or each.worker_b, str(each)) for each in shown])
-        )
+        rows.write(_Table([_cells(each) for each in shown]))
     if len(found.differences) > len(shown):
         print_line(f"and {len(found.differences) - len(shown):,} more tensors; --all prints them")

@@ -24,7 +24,8 @@ def diagnose(run: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     Evaluates all rules that the saved data allows, in the order of steps and of the execution within a step, and joins
     findings that have one cause. The last paragraph says what could not be checked, and what to save for it.
 
-    The exit status is 0 if there are no problems, 1 if there are any, and 2 if the run cannot be read.
+    The exit status is 0 if there are no problems, 1 if there are any, and 2 if there are none but the run, or a file of
+    it, cannot be read.
     """
     try:
         found = diagnose_run(open_trial(run, storage_options))
@@ -36,4 +37,4 @@ def diagnose(run: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     else:
         for line in str(found).splitlines():
             print_line(line)
-    raise SystemExit(_HEALTHY if found.is_healthy else _SICK)
+    raise SystemExit(_SICK if not found.is_healthy else _ERROR if found.damaged else _HEALTHY)

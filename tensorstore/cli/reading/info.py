@@ -11,8 +11,9 @@ import click
 from rich.table import Table
 
 from ...read.trial import Trial
+from ...visible import visible
 from ..completion import complete_run
-from ..console import console_for, print_line, print_table, visible
+from ..console import console_for, print_line, print_table
 from ..options import open_trials, storage_option
 from ..ranges import ranges
 

@@ -10,8 +10,9 @@ import click
 from ...errors import RunError, StorageError
 from ...maintenance import verification
 from ...read.verify import Damage, Verification
+from ...visible import visible
 from ..completion import complete_run
-from ..console import print_line, visible
+from ..console import print_line
 from ..options import count_of, parse_options, runs_below_hint, storage_option
 from ..ranges import ranges
 

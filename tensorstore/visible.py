@@ -1,0 +1,38 @@
+"""Text of a run, as it can be shown on a terminal and in a sentence."""
+
+from __future__ import annotations
+
+from unicodedata import category
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode: controls, formats, surrogates, and line and paragraph separators."""
+_LONGEST = 300
+
+
+def visible(text: str, keep: str = "\t\n") -> str:
+    r"""Return text with all characters that control a terminal, or are invisible, as escapes such as `\x1b`.
+
+    The names of tensors, workers and collections come from a run, which may be a stranger's. ESC and the C1 controls
+    move the cursor or set the title, CR overwrites the line, and marks of direction reorder the text.
+
+    Args:
+        text: Any text.
+        keep: Characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(sign) if category(sign) in _HIDDEN and sign not in keep else sign for sign in text)
+
+
+def in_a_line(text: str) -> str:
+    """Return text as a part of one line: with all line breaks escaped, and without the middle if it is very long.
+
+    Args:
+        text: Any text, such as the name of a tensor.
+    """
+    half = _LONGEST // 2
+    return visible(text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}", keep="")
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()
