@@ -51,6 +51,31 @@ class GraphCallback:
                 lambda *arrays: self._record(dict(zip(names, arrays, strict=True))), names, values, self._is_due()
             )
 
+    def copies_if_due(self, variables: Arrays) -> dict[str, Any]:
+        """Return copies of the present values of variables; in a graph, at executions at which nothing is due, none."""
+        building = graph()
+        if building is None:
+            return {name: variable_array(variable).copy() for name, variable in variables.items()}
+        import tensorflow as tf
+
+        due = self._is_due()
+
+        def copy() -> list[Any]:
+            return [tf.identity(_read(variable)) for variable in variables.values()]
+
+        def nothing() -> list[Any]:
+            return [tf.zeros([0], _read(variable).dtype) for variable in variables.values()]
+
+        return dict(zip(variables, copy() if due is None else tf.cond(due, copy, nothing), strict=True))
+
+    def call_if_due(self, save: Callable[[Arrays], None], values: Arrays) -> None:
+        """Call `save` with the arrays of tensors and variables, now or at executions at which something is due."""
+        if graph() is None:
+            save({name: variable_array(value) if is_variable(value) else value for name, value in values.items()})
+            return
+        names = tuple(values)
+        self._add(lambda *arrays: save(dict(zip(names, arrays, strict=True))), names, values, self._is_due())
+
     def call(self, save: Callable[[Any], None], value: Any) -> None:
         """Call `save` with the array of a tensor at each execution of the graph, whether anything is due or not."""
         self._add(save, ("value",), {"value": value}, None)

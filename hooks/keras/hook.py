@@ -145,7 +145,9 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self.tape_names.add_model(model)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
-        """Save the gradients that an optimizer applies, too. The optimizer of a compiled model is known already.
+        """Save the gradients that an optimizer applies, too, and with the collection `updates` what it changes.
+
+        The optimizer of a compiled model is known already.
 
         Args:
             optimizer: An optimizer of Keras.
@@ -161,6 +163,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if all(optimizer is not known for known in self._capture.optimizers):
             self._capture.optimizers.append(optimizer)
             self.expect_tape(optimizer)
+            self.tape_updates.follow(optimizer)
         return optimizer
 
     def add_to_collection(self, collection_name: str, variable: Any) -> None:

@@ -25,6 +25,7 @@ from .names import Counter, VariableNaming, dense_parts, tensors_in
 from .strategy import replica_here, replicas, strategy_here, value_of
 from .tape_names import TapeNames
 from .tape_recorder import TapeRecorder
+from .tape_updates import TapeUpdates
 from .wrapped_tape import wrap
 
 # Logs that are no metrics, with the names that they have in `fit`.
@@ -44,6 +45,7 @@ class TapeHook(ABC):
         self.tape_seen = False
         """Whether any wrapped tape computed gradients."""
         self._tape_recorder = TapeRecorder(self)
+        self.tape_updates = TapeUpdates(self)
         self._callbacks: dict[int, GraphCallback] = {}
         # The optimizers whose first use is awaited, each with the name of a method and its replacement.
         self._awaited_optimizers: list[tuple[Any, str, Any]] = []
@@ -53,6 +55,7 @@ class TapeHook(ABC):
         for optimizer, name, method in self._awaited_optimizers:
             _remove(optimizer, name, method)
         self._awaited_optimizers.clear()
+        self.tape_updates.forget()
         self._callbacks.clear()
         self.tape_names.forget()
         self._tape_recorder.forget()

@@ -1,4 +1,4 @@
-"""What a batch of `fit` changes: the update of each trainable weight, and its size relative to the weight."""
+"""What a step changes: the update of each trainable weight, and its size relative to the weight."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tensortrial.format.record import Plan
 from tensortrial.mode import ModeKeys
 from tensortrial.statistics.blocks import nature
 
+from ..core.recorder import Recorder
 from ..core.replicas import LeadingRecorder
 from .backend import variable_array
 from .names import Names, Weight
@@ -18,7 +19,7 @@ from .strategy import value_of
 
 
 class Updates:
-    """The updates of weights, at steps at which they are due. Only then the weights are copied.
+    """The updates of weights by the batches of `fit`, at steps at which they are due. Only then the weights are copied.
 
     Args:
         recorder: The recorder of the hook.
@@ -52,11 +53,7 @@ class Updates:
         """Record what the step has changed, and free the copies."""
         for plan, weight, befores in self._before.values():
             for recorder, before, after in zip(self._recorder.all, befores, self._values(weight), strict=True):
-                if nature(before.dtype) != "real":
-                    continue
-                update, ratio = _difference(before, after)
-                recorder.record(plan, update, owned=True)
-                recorder.record(Plan(f"update_ratio/{weight.name}", plan.collections, raw=True), ratio, owned=True)
+                _record(recorder, plan, weight.name, before, after)
         self.forget()
 
     def forget(self) -> None:
@@ -65,6 +62,20 @@ class Updates:
 
     def _values(self, weight: Weight) -> list[Array]:
         return [variable_array(value_of(number, weight.variable)) for number in range(len(self._recorder.all))]
+
+
+def record_update(recorder: Recorder, name: str, before: Array, after: Array) -> None:
+    """Record the update of a weight, and its ratio to the weight, if they are due."""
+    plan = recorder.plan(f"update/{name}")
+    if plan is not None:
+        _record(recorder, plan, name, before, after)
+
+
+def _record(recorder: Recorder, plan: Plan, name: str, before: Array, after: Array) -> None:
+    if nature(before.dtype) == "real":
+        update, ratio = _difference(before, after)
+        recorder.record(plan, update, owned=True)
+        recorder.record(Plan(f"update_ratio/{name}", plan.collections, raw=True), ratio, owned=True)
 
 
 def _difference(before: Array, after: Array) -> tuple[Array, Array]:

@@ -76,3 +76,74 @@ def test_a_frozen_weight_has_no_update(make_hook: Make) -> None:
     names = create_trial(hook.out_dir).tensor_names(collection="updates")
     weights = "fc2/weights/fc2/bias:0", "fc2/weights/fc2/kernel:0"
     assert names == [f"{kind}/{weight}" for kind in ("update", "update_ratio") for weight in weights]
+
+
+tapes = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
+
+
+def tape_trained(hook: Any, compiled: bool, optimizer: Any, steps: int = 3, wrapped: bool = True) -> list[Any]:
+    """Train under a tape. Return the weights before each step, and at the end."""
+    tf = pytest.importorskip("tensorflow")
+    model, compute = kt.small(), kt.classifier_loss()
+    if wrapped:
+        optimizer = hook.wrap_optimizer(optimizer)
+
+    def step(x: Any, y: Any) -> None:
+        with hook.wrap_tape(tf.GradientTape()) as tape:
+            loss = compute(y, model(x, training=True))
+        found = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
+
+    run = tf.function(step) if compiled else step
+    seen = []
+    for number in range(steps):
+        x, y = kt.data(1, number)
+        seen.append([np.asarray(each) for each in model.trainable_variables])
+        run(tf.constant(x), tf.constant(y))
+    return [*seen, [np.asarray(each) for each in model.trainable_variables]]
+
+
+@tapes
+def test_an_update_under_a_tape_is_what_the_wrapped_optimizer_changes(make_hook: Make, compiled: bool) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["updates"], save_config=SaveConfig(save_interval=2))
+    hook.get_collection("updates").reduction_config = ReductionConfig(norms=["l2"], save_raw_tensor=True)
+    seen = tape_trained(hook, compiled, keras.optimizers.Adam(0.01))
+    hook.close()
+    trial = create_trial(hook.out_dir)
+    names = [f"{layer}/weights/{layer}/{leaf}:0" for layer in ("fc1", "fc2") for leaf in ("kernel", "bias")]
+    assert trial.tensor_names(collection="updates") == sorted(
+        f"{kind}/{name}" for kind in ("update", "update_ratio") for name in names
+    )
+    for step in (0, 2):
+        for name, before, after in zip(names, seen[step], seen[step + 1], strict=True):
+            update = trial.tensor(f"update/{name}")
+            assert update.steps() == [0, 2]
+            np.testing.assert_allclose(update.value(step), after - before, atol=1e-7)
+            size = np.linalg.norm(before)
+            ratio = float(trial.tensor(f"update_ratio/{name}").value(step))
+            assert ratio == (pytest.approx(np.linalg.norm(after - before) / size, rel=1e-4) if size else np.inf)
+
+
+@tapes
+def test_updates_under_a_tape_need_a_wrapped_optimizer_and_their_collection(make_hook: Make, compiled: bool) -> None:
+    keras: Any = pytest.importorskip("keras")
+    optimizer = keras.optimizers.SGD(0.1)
+    hook = make_hook(save_all=True)
+    tape_trained(hook, compiled, optimizer)
+    hook.close()
+    assert create_trial(hook.out_dir).tensor_names(regex="^update") == []
+    # The optimizer has its own methods back.
+    assert not {"apply", "apply_gradients"} & vars(optimizer).keys()
+
+
+def test_an_optimizer_that_fails_under_a_tape_raises_its_own_error(make_hook: Make) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["updates"])
+    optimizer = hook.wrap_optimizer(keras.optimizers.SGD(0.1))
+    with pytest.raises((TypeError, ValueError, AttributeError)) as raised:
+        optimizer.apply_gradients(None)
+    assert "tensortrial" not in str(raised.value)
+    with pytest.raises(TypeError):
+        optimizer.apply_gradients()
+    hook.close()

@@ -1,0 +1,118 @@
+"""What a wrapped optimizer changes in a training loop that uses a GradientTape, eagerly or inside a `tf.function`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from tensortrial.config.collection import CollectionKeys
+
+from ..core.base_hook import guarded
+from ..core.recorder import Recorder
+from ..core.replicas import LeadingRecorder
+from .backend import graph, unconverted
+from .graph_callback import GraphCallback
+from .tape_names import TapeNames
+from .updates import record_update
+
+_GRADIENTS = ("grads", "grads_and_vars")
+
+
+class TapeOwner(Protocol):
+    """What TapeUpdates needs of its hook."""
+
+    recorder: LeadingRecorder
+    tape_names: TapeNames
+
+    def tape_callback(self) -> GraphCallback | None:
+        """Return what records the tensors of the replica that runs or is traced now; None if nothing of it is saved."""
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether Keras' own `fit` is under way."""
+
+
+class TapeUpdates:
+    """The updates of variables by wrapped optimizers, at steps at which they are due. Only then they are copied.
+
+    Args:
+        hook: The hook.
+    """
+
+    def __init__(self, hook: TapeOwner) -> None:
+        self._hook = hook
+        self.recorder = hook.recorder
+        self._replaced: list[tuple[Any, str, Any]] = []
+
+    def follow(self, optimizer: Any) -> None:
+        """Record what each use of an optimizer changes, until `forget` is called."""
+        name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+        apply = getattr(optimizer, name)
+
+        @unconverted
+        def applied(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = _readable_again(args, kwargs)
+            records: list[Callable[[], None]] = []
+            self._begin(_variables_of(optimizer, name, args, kwargs), records)
+            result = apply(*args, **kwargs)
+            for record in records:
+                record()
+            return result
+
+        object.__setattr__(optimizer, name, applied)
+        self._replaced.append((optimizer, name, applied))
+
+    def forget(self) -> None:
+        """Give the optimizers their own methods back."""
+        for optimizer, name, applied in self._replaced:
+            if vars(optimizer).get(name) is applied:
+                object.__delattr__(optimizer, name)
+        self._replaced.clear()
+
+    @guarded
+    def _begin(self, variables: Iterable[Any], records: list[Callable[[], None]]) -> None:
+        """Copy the variables whose update may be due, and append what records their updates."""
+        if self._hook.is_fitting or CollectionKeys.UPDATES not in self.recorder.collections.saved_names:
+            return
+        callback = self._hook.tape_callback()
+        if callback is None or not callback.may_be_due:
+            return
+        named = {self._hook.tape_names.weight(variable).name: variable for variable in variables}
+        named = {name: variable for name, variable in named.items() if self._may_save(callback.recorder, name)}
+        if named:
+            befores = callback.copies_if_due(named)
+            records.append(lambda: self._record(callback, named, befores))
+
+    def _may_save(self, recorder: Recorder, name: str) -> bool:
+        if graph() is None:
+            return CollectionKeys.UPDATES in recorder.due and recorder.plan(f"update/{name}") is not None
+        return recorder.may_save([f"update/{name}"])
+
+    @guarded
+    def _record(self, callback: GraphCallback, variables: Mapping[str, Any], befores: Mapping[str, Any]) -> None:
+        """Record the updates now, or at each execution of the graph that is being built."""
+        recorder = callback.recorder
+
+        def save(arrays: Mapping[str, Any]) -> None:
+            if CollectionKeys.UPDATES in recorder.due:
+                for name in variables:
+                    record_update(recorder, name, arrays[f"before {name}"], arrays[name])
+
+        callback.call_if_due(save, {**variables, **{f"before {name}": value for name, value in befores.items()}})
+
+
+def _readable_again(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with the gradients in a list: a zip can be read only once."""
+    if args:
+        return (list(args[0]), *args[1:]), kwargs
+    return args, {key: list(value) if key in _GRADIENTS else value for key, value in kwargs.items()}
+
+
+def _variables_of(optimizer: Any, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the variables that a call of an optimizer changes."""
+    gradients = args[0] if args else next((kwargs[key] for key in _GRADIENTS if key in kwargs), [])
+    if method == "apply_gradients":
+        return [variable for gradient, variable in gradients if gradient is not None]
+    passed = args[1] if len(args) > 1 else kwargs.get("trainable_variables")
+    variables = getattr(optimizer, "_trainable_variables", ()) if passed is None else passed
+    return [variable for gradient, variable in zip(gradients, variables, strict=False) if gradient is not None]
