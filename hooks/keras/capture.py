@@ -15,6 +15,7 @@ from ..core.replicas import LeadingRecorder
 from ..core.step_recorder import logger
 from .backend import HAS_VARIABLES, to_array, variable_array
 from .collection import Collection
+from .hyperparameters import hyperparameters_of
 from .names import Names, VariableNaming, is_built
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
@@ -28,7 +29,10 @@ _EVERYTHING = frozenset({"everything that is ever saved"})
 # These come from Keras' own logs, and from variables, so the step itself need not be observed.
 _LOGS = frozenset({CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS})
 _VARIABLES = frozenset(
-    {CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.OPTIMIZER_VARIABLES, CollectionKeys.UPDATES}
+    {
+        *(CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.OPTIMIZER_VARIABLES),
+        *(CollectionKeys.UPDATES, CollectionKeys.HYPERPARAMETERS),
+    }
 )
 
 
@@ -118,7 +122,14 @@ class Capture:
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
+        self._record_hyperparameters()
         self.updates.begin(self.names)
+
+    def _record_hyperparameters(self) -> None:
+        if CollectionKeys.HYPERPARAMETERS in self.recorder.due:
+            found = dict(hyperparameters_of(self._optimizers(self.names.model)))
+            for recorder in self.recorder.all:
+                recorder.record_numbers(tuple(found), list(found.values()))
 
     # Steps.
 

@@ -24,6 +24,7 @@ from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.configuration.health import define_health
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.current_hook import del_hook, set_hook
 from ..core.process.rank import rank_of_process
@@ -77,6 +78,8 @@ _BUILTIN = (
     CollectionKeys.LAYERS,
     CollectionKeys.OPTIMIZER_VARIABLES,
     CollectionKeys.UPDATES,
+    CollectionKeys.HYPERPARAMETERS,
+    CollectionKeys.HEALTH,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
 _FRAMEWORK = Framework("keras", versions(), builtin=_BUILTIN, always_saved=_ALWAYS_SAVED, collection_type=Collection)
@@ -88,6 +91,7 @@ _PATTERNS = {
     CollectionKeys.LABELS: "^labels_",
     CollectionKeys.PREDICTIONS: "^predictions_",
     CollectionKeys.LAYERS: "/(inputs|outputs)(_|$)",
+    CollectionKeys.HYPERPARAMETERS: "^hyperparameters/",
 }
 
 
@@ -126,6 +130,9 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
             self.recorder.collections.require(name).include(regex)
+        define_health(self.recorder.collections)
+        if CollectionKeys.HEALTH in self.recorder.collections.saved_names:
+            self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
         current_hook.made(self)
 
     # What the user calls.

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from tensortrial.config.collection import CollectionKeys
-
 from ..core.base_hook import guarded
 from ..core.recorder import Recorder
 from ..core.replicas import LeadingRecorder
 from .backend import graph, unconverted
 from .graph_callback import GraphCallback
 from .tape_names import TapeNames
-from .updates import record_update
+from .updates import DUE_WITH, record_update
 
 _GRADIENTS = ("grads", "grads_and_vars")
 
@@ -72,7 +70,7 @@ class TapeUpdates:
     @guarded
     def _begin(self, variables: Iterable[Any], records: list[Callable[[], None]]) -> None:
         """Copy the variables whose update may be due, and append what records their updates."""
-        if self._hook.is_fitting or CollectionKeys.UPDATES not in self.recorder.collections.saved_names:
+        if self._hook.is_fitting or not DUE_WITH.intersection(self.recorder.collections.saved_names):
             return
         callback = self._hook.tape_callback()
         if callback is None or not callback.may_be_due:
@@ -85,7 +83,7 @@ class TapeUpdates:
 
     def _may_save(self, recorder: Recorder, name: str) -> bool:
         if graph() is None:
-            return CollectionKeys.UPDATES in recorder.due and recorder.plan(f"update/{name}") is not None
+            return bool(recorder.due & DUE_WITH) and recorder.plan(f"update/{name}") is not None
         return recorder.may_save([f"update/{name}"])
 
     @guarded
@@ -94,7 +92,7 @@ class TapeUpdates:
         recorder = callback.recorder
 
         def save(arrays: Mapping[str, Any]) -> None:
-            if CollectionKeys.UPDATES in recorder.due:
+            if recorder.due & DUE_WITH:
                 for name in variables:
                     record_update(recorder, name, arrays[f"before {name}"], arrays[name])
 

@@ -17,6 +17,9 @@ from .backend import variable_array
 from .names import Names, Weight
 from .strategy import value_of
 
+DUE_WITH = frozenset({CollectionKeys.UPDATES, CollectionKeys.HEALTH})
+"""The collections that ask for updates."""
+
 
 class Updates:
     """The updates of weights by the batches of `fit`, at steps at which they are due. Only then the weights are copied.
@@ -33,14 +36,14 @@ class Updates:
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
     def begin(self, names: Names) -> None:
-        """Copy the weights of which the update is due at the open step, with the collection `updates`.
+        """Copy the weights of which the update is due at the open step, with the collection `updates` or `health`.
 
         Scripts that save all, or what a regular expression of theirs matches, expect no updates.
 
         Args:
             names: The weights of the model. Those that were copied in this step stay as they are.
         """
-        if self._recorder.mode is not ModeKeys.TRAIN or CollectionKeys.UPDATES not in self._recorder.due:
+        if self._recorder.mode is not ModeKeys.TRAIN or not self._recorder.due & DUE_WITH:
             return
         # In Keras 2, the variables of a frozen layer do not say that they are.
         trained = {id(variable) for variable in names.model.trainable_weights}

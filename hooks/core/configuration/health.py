@@ -7,7 +7,7 @@ from tensortrial.config.reduction_config import ReductionConfig
 
 from .collections import CollectionManager
 
-_TENSORS = r"^(?!hyperparameters/)(?!.*(_input_|/inputs))"
+_TENSORS = r"^(?!hyperparameters/|model_inputs_|labels_)(?!.*(_input_|/inputs))"
 """Parameters, gradients, outputs of layers, updates and moments: all but inputs, which are outputs of other layers."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support import keras_training as kt
-from tensortrial import create_trial
+from tensortrial import create_trial, diagnose
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import modes
@@ -76,6 +76,46 @@ def test_a_frozen_weight_has_no_update(make_hook: Make) -> None:
     names = create_trial(hook.out_dir).tensor_names(collection="updates")
     weights = "fc2/weights/fc2/bias:0", "fc2/weights/fc2/kernel:0"
     assert names == [f"{kind}/{weight}" for kind in ("update", "update_ratio") for weight in weights]
+
+
+def test_hyperparameters_are_saved_as_each_step_uses_them(make_hook: Make) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["hyperparameters"], save_config=EACH)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    kt.fit(kt.small(optimizer=keras.optimizers.Adam(schedule, beta_1=0.75)), 3, hook)
+    hook.close()
+    trial = create_trial(hook.out_dir)
+    rates = [float(trial.tensor("hyperparameters/Adam/learning_rate").value(step, modes.TRAIN)) for step in range(3)]
+    assert rates == pytest.approx([0.1, 0.05, 0.025])
+    assert trial.tensor("hyperparameters/Adam/beta_1").value(2, modes.TRAIN) == 0.75
+    assert "hyperparameters/Adam/amsgrad" not in trial.tensor_names()
+
+
+@pytest.mark.parametrize("under_tape", [False, True], ids=["fit", "tape"])
+def test_health_is_one_word_in_keras_too(make_hook: Make, under_tape: bool) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["health"], save_config=EACH)
+    if under_tape:
+        tape_trained(hook, True, keras.optimizers.Adam(0.01), steps=24)
+    else:
+        kt.fit(kt.small(optimizer=keras.optimizers.Adam(0.01)), 24, hook)
+    hook.close()
+    trial = create_trial(hook.out_dir)
+    step = trial.steps()[3]
+    kernel = "fc1/weights/fc1/kernel:0"
+    assert trial.tensor(kernel).reduction_value(step, "l2") > 0
+    assert trial.tensor("gradients/fc1/kernelGrad").reduction_value(step, "l2") > 0
+    assert 1e-4 < float(trial.tensor(f"update_ratio/{kernel}").value(step)) < 0.5
+    rms, kurtosis = (trial.tensor("fc1/outputs").reduction_value(step, name) for name in ("rms", "kurtosis"))
+    assert rms > 0
+    assert kurtosis > 1
+    assert 0.1 < trial.tensor("relu/outputs").reduction_value(step, "zero_count") / (32 * 16) < 0.9
+    assert not trial.tensor_names(regex="/inputs|^labels_|^model_inputs_")
+    moments = trial.tensor_names(regex="^optimizer/.*(momentum|/m/|velocity)")
+    assert moments
+    found = diagnose(trial)
+    assert found.is_healthy, str(found)
+    assert {"UpdateRatioOutOfRange", "ActivationOutliers", "ExplodingTensor"} <= set(found.checked)
 
 
 tapes = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
