@@ -8,6 +8,7 @@ requested once, and its bytes are kept.
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -67,11 +68,23 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 class _RunFile(io.RawIOBase):
-    """One file, open for reading at any position."""
+    """One file, open for reading at any position.
+
+    DuckDB reads a file in several threads through one object, each read as a `seek` and a `read`. Another thread may
+    run between the two, so every thread has its own position.
+    """
 
     def __init__(self, files: ReadableRanges, path: str) -> None:
         self._files, self._path, self._size = files, path, files.size(path)
-        self._position = 0
+        self._positions: dict[int, int] = {}
+
+    @property
+    def _position(self) -> int:
+        return self._positions.get(threading.get_ident(), 0)
+
+    @_position.setter
+    def _position(self, position: int) -> None:
+        self._positions[threading.get_ident()] = position
 
     def read(self, size: int | None = -1, /) -> bytes:
         left = max(0, self._size - self._position)
