@@ -126,6 +126,9 @@ class _Comparing:
         a, b = (set(trial.workers()) for trial in self._trials)
         common = None if a == b or self._workers else sorted(a & b)
         mode = None if self._mode in (None, ModeKeys.GLOBAL) else self._mode
+        modes = [set(trial.modes()) for trial in self._trials]
+        varies = {"mode": modes[0] != modes[1] or len(modes[0]) > 1, "worker": a != b or len(a) > 1}
+        varying = tuple(name for name, does in varies.items() if does)
         sides = [
             Side(
                 view,
@@ -133,6 +136,7 @@ class _Comparing:
                 common,
                 None if self._steps is None else self._steps[number],
                 None if mode is None else mode.name,
+                varying=varying,
             )
             for number, view in enumerate("ab")
         ]

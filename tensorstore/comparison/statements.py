@@ -38,6 +38,8 @@ class Side:
     """The only mode that is compared."""
     renames: bool = False
     """Whether the table `catalogue.names_<view>` says which tensors are compared, and under which names."""
+    varying: tuple[str, ...] = ("mode", "worker")
+    """The columns that tell the rows of a tensor at a step apart. A constant one need not be hashed."""
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ def fingerprints(side: Side) -> str:
     """Return the query of one number for all rows of a step, which differs if any digest does."""
     return f"""
         select step, count(*) as count, count(digest) as digests,
-            (sum(hash(name, mode, worker, digest)::hugeint) % {_MODULUS})::ubigint as fingerprint
+            (sum(hash({", ".join(("name", *side.varying, "digest"))})::hugeint) % {_MODULUS})::ubigint as fingerprint
         from {side.rows()} group by step order by step
     """
 
