@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from typing import Any
@@ -184,6 +185,8 @@ def compare(arguments: argparse.Namespace) -> None:
     """Print a line for each case."""
     options = ["--device", arguments.device, "--width", arguments.width, "--layers", arguments.layers]
     options += ["--steps", arguments.steps, *(["--compiled"] if arguments.compiled else [])]
+    if arguments.capture:
+        os.environ["TENSORTRIAL_COMPILED_CAPTURE"] = arguments.capture
     batch = arguments.batch or json.loads(in_fresh_process(__file__, "--find-batch", *options).splitlines()[-1])
     cases = arguments.cases or list(CASES)
     found: dict[str, list[dict[str, float]]] = {case: [] for case in ("none", *cases)}
@@ -219,6 +222,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="by torch.compile, recorded as a CUDA graph")
+    parser.add_argument("--capture", choices=["output", "operator"], help="how compiled code captures tensors")
     parser.add_argument("--case", dest="cases", action="append", choices=list(CASES))
     parser.add_argument("--find-batch", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--run", dest="case", choices=["none", *CASES], help=argparse.SUPPRESS)

@@ -4,7 +4,7 @@ Activation checkpointing runs forwards once more inside backward; they produce n
 Nor are there values while torch.jit traces a module, or inside torch.func's transforms.
 
 Where a callback is a part of what torch.compile compiles, the compiler runs its `__call__` once for each graph, which
-puts an operator into the graph (see `compile`). When the graph runs, the operator calls `receive`.
+makes the graph pass its tensors to `receive` when it runs (see `compile`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.compiler import is_compiling, is_exporting
 from ..core.callbacks import UncopiedCallback
 from . import compile as compiled
 from .arrays import tensors_in
-from .compile import Keys, emit, is_wanted, switch, warn
+from .compile import Keys, emit, emit_begin, is_wanted, switch, warn
 from .names import Root
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -84,7 +84,7 @@ class BeginStep(_Callback):
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if is_compiling():
             if not is_exporting():
-                emit(self._number, self._number, None)
+                emit_begin(self._number)
         elif not is_ignored():
             self.receiver._begin_root(self._subject, module)
 

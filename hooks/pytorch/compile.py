@@ -1,10 +1,18 @@
-"""The operator that replaces a callback in the graphs of torch.compile.
+"""What replaces a callback in the graphs of torch.compile.
 
-Compiled code cannot call back into Python: of a callback the compiler keeps only what it can put into a graph. So in a
-graph a callback is an operator that returns nothing and has an effect, which the compiler neither drops nor moves
-across another one: one node of the one graph, no break. The operator is in the graph only where the tensor may be saved
-at some step, and compiled code checks `switch.on` before each call: the graph for the steps at which nothing is due is
-the model's own.
+Compiled code cannot call back into Python: of a callback the compiler keeps only what it can put into a graph. There
+are two ways to capture a tensor without a break in the graph:
+
+- As an output. The graph returns a copy of the tensor, and the code that the compiler puts around the graph passes it
+  to the callback. The graph itself has nothing but operators of torch, so that it can be recorded as a CUDA graph and
+  played back. This is the way of accelerators.
+- By an operator that returns nothing and has an effect, which the compiler neither drops nor moves across another one.
+  It calls Python while the graph runs, which cannot be recorded. It needs no copy, so it is the way of the CPU. The
+  operator also begins a step, which must happen before the graph changes a parameter; and it captures what a graph
+  inside the graph computes (activation checkpointing), which cannot become an output.
+
+A tensor is captured only where it may be saved at some step, and compiled code checks `switch.on` before each call: the
+graph for the steps at which nothing is due is the model's own.
 
 Modules of one class share their graphs, as they do without callbacks: the callback is an input of the graph (a tensor
 with its number), and whether a tensor is wanted is decided for all modules of the class at once.
@@ -14,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import sys
 import weakref
 from typing import Any, Protocol
@@ -82,6 +91,15 @@ class Switch:
         else:
             _warn("that were added to collections so late")
 
+
+_NAME = "tensortrial::capture"
+
+# Chooses one way for tensors of all devices: "output" or "operator".
+_WAY_VARIABLE = "TENSORTRIAL_COMPILED_CAPTURE"
+
+_eval_frame: Any = torch._C._dynamo.eval_frame
+_frames = _eval_frame if hasattr(_eval_frame, "_FrameExecStrategy") else None
+"""What makes the compiler leave functions alone; None in older releases."""
 
 switch = Switch()
 _callbacks: weakref.WeakValueDictionary[int, GraphCallback] = weakref.WeakValueDictionary()
@@ -161,17 +179,76 @@ is_wanted = _constant(_is_wanted)
 warn = _constant(_warn)
 
 
-def emit(number: torch.Tensor, tensor: torch.Tensor, key: str | None) -> None:
-    """Put the callback with this number into the graph that is being compiled."""
+def emit_begin(number: torch.Tensor) -> None:
+    """Put a callback that needs no tensor at the place that the compiler has reached in the graph."""
     if _operator is None:
         warn(_TOO_OLD)
-        return
+    else:
+        _leave_unrecorded()
+        _operator(number, number, "")
+
+
+def emit(number: torch.Tensor, tensor: torch.Tensor, key: str | None) -> None:
+    """Make the graph that is being compiled pass a tensor to the callback with this number."""
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         warn("of classes of their own")
+    elif _becomes_output(tensor.device.type):
+        # A copy, because what the graph does to the tensor in place from here on would change the output, too.
+        _receive(tensor.detach().clone(), number, key or "")
+        _keep_calls()
     else:
+        _leave_unrecorded()
         _operator(tensor.detach(), number, key or "")
+
+
+def _may_become_output(device: str) -> bool:
+    """Return whether the tensor that is captured next can and should be an output of its graph."""
+    way = os.environ.get(_WAY_VARIABLE) or ("operator" if device == "cpu" else "output")
+    if way != "output" or _frames is None:
+        return False
+    from torch._dynamo import config
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    graph: Any = InstructionTranslator.current_tx().output
+    functions: Any = getattr(config, "reorderable_logging_functions", None)
+    is_inside_another = getattr(graph.current_tracer, "parent", None) is not None
+    if is_inside_another or functions is None or not hasattr(graph.root_tx, "debug_locals"):
+        return False
+    functions.add(_receive)  # the compiler calls these after the graph has run, in their order
+    return True
+
+
+def _move_calls_to_frame() -> None:
+    """Move the calls that the compiler will make after the graph to the frame that it compiles.
+
+    It keeps them for each function that it has inlined into the frame, and makes only those of the frame itself.
+    """
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    graph: Any = InstructionTranslator.current_tx().output
+    function = graph.current_tx
+    while function is not None and function is not graph.root_tx:
+        graph.root_tx.debug_locals += function.debug_locals
+        function.debug_locals.clear()
+        function = function.parent
+
+
+def _split_recordings() -> None:
+    """Make inductor record CUDA graphs of what is before and after the operator.
+
+    It does not find the tag of an operator that has effects, and would record it together with its neighbors.
+    """
+    config = sys.modules.get("torch._inductor.config")
+    operators: Any = getattr(config, "custom_should_partition_ops", None)
+    if operators is not None and _NAME not in operators:
+        operators.append(_NAME)
+
+
+_becomes_output = _constant(_may_become_output)
+_keep_calls = _constant(_move_calls_to_frame)
+_leave_unrecorded = _constant(_split_recordings)
 
 
 def leave_uncompiled(code: Any) -> None:
@@ -180,11 +257,9 @@ def leave_uncompiled(code: Any) -> None:
     That is before and after the forward of a compiled model. Where the callback is a part of what is compiled, it still
     becomes a part of the graph.
     """
-    frames = torch._C._dynamo.eval_frame
-    if not hasattr(frames, "_FrameExecStrategy"):  # an older release
-        return
-    skip = frames._FrameAction.SKIP
-    frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    if _frames is not None:
+        skip = _frames._FrameAction.SKIP
+        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))
 
 
 def _receive(tensor: torch.Tensor, number: torch.Tensor, key: str) -> None:
@@ -198,7 +273,7 @@ def _make_operator() -> Any:
     if not hasattr(library, "EffectType"):
         return None
     operator = library.custom_op(
-        "tensortrial::capture",
+        _NAME,
         _receive,
         mutates_args=(),
         schema="(Tensor tensor, Tensor number, str key) -> ()",
@@ -212,3 +287,4 @@ def _make_operator() -> Any:
 
 _TOO_OLD = f"by torch {torch.__version__}, which has no operators with effects,"
 _operator = _make_operator()
+leave_uncompiled(_receive.__code__)

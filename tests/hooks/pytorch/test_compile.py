@@ -41,6 +41,12 @@ def fresh() -> Iterator[None]:
     torch.compiler.reset()
 
 
+@pytest.fixture(params=["operator", "output"])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture by the operator, as on a CPU, or by outputs of the graph, as on an accelerator."""
+    monkeypatch.setenv("TENSORTRIAL_COMPILED_CAPTURE", request.param)
+
+
 def compiled(what: Any, **options: Any) -> Any:
     return torch.compile(what, **{"backend": "aot_eager", "fullgraph": True, **options})
 
@@ -104,6 +110,7 @@ def compile_last(hook: Any, net: Any) -> Any:
     return net
 
 
+@pytest.mark.usefixtures("way")
 class TestWhole:
     @pytest.mark.parametrize("how", [wrap_first, register_first, compile_first, compile_last])
     def test_a_compiled_model_saves_the_same_as_uncompiled(
@@ -200,6 +207,7 @@ class TestWhole:
             forward(batches(1)[0][0])
 
 
+@pytest.mark.usefixtures("way")
 class TestPart:
     def test_a_compiled_part_saves_the_same_as_uncompiled(
         self, make_hook: Any, out: str, expected: dict[tuple[str, int], Any]
@@ -294,27 +302,6 @@ class TestPart:
         hook.close()
         assert np.array_equal(values(out)["gradient/Net_fc1.weight", 0], net._orig_mod.fc1.weight.grad)
         graphs()
-
-    @pytest.mark.slow
-    def test_the_inductor_backend_saves_the_same(self, tmp_path: Path) -> None:
-        program = """
-            import torch
-            from support.training import seeded, train
-            import tensortrial.hooks.pytorch as tt
-
-            hook = tt.Hook("run", save_config=tt.SaveConfig(save_interval=10), save_all=True)
-            net = torch.compile(seeded(), fullgraph=True)
-            hook.register_module(net)
-            train(net, 50)
-        """
-        done = run(program, tmp_path)
-        assert done.returncode == 0, done.stderr
-        trial = create_trial(tmp_path / "run")
-        for name in ("gradient/Net_fc1.weight", "Net_output_0", "fc1_output_0", "relu_output_0"):
-            assert trial.tensor(name).steps() == list(range(0, 50, 10)), name
-        before, after = (trial.tensor(f"{name}_output_0").value(40) for name in ("fc1", "relu"))
-        assert before.min() < 0
-        assert np.array_equal(after, before.clip(0))
 
 
 @dataclasses.dataclass
@@ -436,3 +423,25 @@ def test_an_optimizer_has_no_more_graphs_than_without_a_hook(make_hook: Any) -> 
     hook, net = make_hook(save_all=True), seeded()
     hook.register_module(net)
     assert breaks(net) == without
+
+
+@pytest.mark.slow
+def test_the_inductor_backend_saves_the_same(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from support.training import seeded, train
+        import tensortrial.hooks.pytorch as tt
+
+        hook = tt.Hook("run", save_config=tt.SaveConfig(save_interval=10), save_all=True)
+        net = torch.compile(seeded(), fullgraph=True)
+        hook.register_module(net)
+        train(net, 50)
+    """
+    done = run(program, tmp_path)
+    assert done.returncode == 0, done.stderr
+    trial = create_trial(tmp_path / "run")
+    for name in ("gradient/Net_fc1.weight", "Net_output_0", "fc1_output_0", "relu_output_0"):
+        assert trial.tensor(name).steps() == list(range(0, 50, 10)), name
+    before, after = (trial.tensor(f"{name}_output_0").value(40) for name in ("fc1", "relu"))
+    assert before.min() < 0
+    assert np.array_equal(after, before.clip(0))
