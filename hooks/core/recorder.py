@@ -6,10 +6,10 @@ framework's hook has one and pushes into it; the recorder never calls the hook.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ class Recorder(StepRecorder):
         """
         if self._life.active:
             record = Record(plan, _placeholder(nbytes), time.time_ns() if saved_at_ns is None else saved_at_ns)
-            record.ready = partial(_fetch, record, fetch)
+            record.ready = functools.partial(_fetch, record, fetch)
             self._add(record, nbytes, step)
 
     @contextmanager
@@ -198,9 +198,10 @@ class Recorder(StepRecorder):
             ConfigurationError: It, or a collection, cannot have this name.
         """
         check_name(name)
-        collections = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
-        for collection in collections:
-            check_collection_name(collection)
+        if isinstance(collections_to_write, str):
+            collections = _collections_in(collections_to_write)
+        else:
+            collections = _collections(collections_to_write)
         return self._planner.explicit(name, collections)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
@@ -279,9 +280,13 @@ class Recorder(StepRecorder):
         except ConfigurationError as exc:
             self.refuse(name, exc)
             return
-        with self.saving_at(step, mode, plans=False) as at:
+        with self._lock:
+            at = self._step_to_save_into(step, mode)
             if at is not None:
-                self.record(plan, value, owned=owned, step=at)
+                try:
+                    self.record(plan, value, owned=owned, step=at)
+                finally:
+                    self._called_steps.hand_over(at)
 
     def _add_small(self, plan: Plan, value: Array, dtype: str, step: Step | None) -> None:
         """Copy a small tensor next to the others of a step, the open one if None."""
@@ -326,6 +331,18 @@ class Recorder(StepRecorder):
             self._handed_over += len(records)
             self._waiting_bytes = 0
             self._run.put(step, records)
+
+
+def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:
+    """Return the names of the collections of a call. Raises ConfigurationError for one that none can have."""
+    found = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
+    for collection in found:
+        check_collection_name(collection)
+    return found
+
+
+# A program that saves a thousand tensors a step passes the same text each time.
+_collections_in = functools.lru_cache(maxsize=256)(_collections)
 
 
 def _placeholder(nbytes: int) -> Array:

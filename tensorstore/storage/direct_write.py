@@ -35,7 +35,7 @@ _ALIGNED = max(4096, mmap.PAGESIZE)
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _LEAST_SAVING = 1 / 3
 """The most of the processor's time that a direct write may take, as a part of what the page cache takes."""
-_FIRST_INTERVAL, _LONGEST_INTERVAL = 8, 128
+_FIRST_INTERVAL, _LONGEST_INTERVAL = 8, 1024
 
 _COPIED_BYTES = 64 << 10
 """Above this, numpy copies, which lets other threads run meanwhile."""

@@ -238,7 +238,7 @@ class TestTheChoice:
     def test_follows_a_machine_that_changes(self) -> None:
         choice = WriteChoice()
         chosen = []
-        for cached in [4.0] * 500 + [0.3] * 500:
+        for cached in [4.0] * 500 + [0.3] * 1000:
             is_direct = choice.next_is_direct(0.0)
             chosen.append(is_direct)
             choice.add(is_direct, Cost(0.2, 0.6) if is_direct else Cost(cached, cached))
