@@ -5,7 +5,8 @@ for each number of two bytes. Compiled, the sums are in one kernel that reads ea
 adds it up.
 
 Compilation takes seconds, so it happens only once a kind of matrix came several times: in a run that saves statistics
-often. Without Triton, and once a compilation has failed, the operators of torch are used as before.
+often, and only with TENSORTRIAL_FUSED_STATISTICS=1. Without Triton, and once a compilation has failed, the operators of
+torch are used.
 """
 
 from __future__ import annotations
@@ -234,9 +235,10 @@ def _in_short(exc: Exception) -> str:
 
 
 def _devices() -> tuple[str, ...]:
-    if os.environ.get(_VARIABLE) == "0" or importlib.util.find_spec("triton") is None:
-        return ()
-    return ("cuda",)
+    # Not by default, as long as nobody has measured on a GPU what is gained, and what the compilation costs.
+    if os.environ.get(_VARIABLE) == "1" and importlib.util.find_spec("triton") is not None:
+        return ("cuda",)
+    return ()
 
 
 fused = FusedStatistics(_devices())

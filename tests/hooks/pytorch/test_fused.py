@@ -183,11 +183,11 @@ def test_statistics_are_compiled_while_compiled_code_runs(
     assert create_trial(out).tensor("fc1_output_0").reduction_value(0, "l2") == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_variable_turns_compiled_statistics_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_turns_compiled_statistics_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert fused_statistics._devices() == ("cuda",)
-    monkeypatch.setenv("TENSORTRIAL_FUSED_STATISTICS", "0")
     assert fused_statistics._devices() == ()
+    monkeypatch.setenv("TENSORTRIAL_FUSED_STATISTICS", "1")
+    assert fused_statistics._devices() == ("cuda",)
 
 
 INDUCTOR = """
