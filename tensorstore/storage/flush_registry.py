@@ -32,6 +32,8 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
     """
     token = object()
     with _lock:
+        if key not in _flushes:  # not when the last one ends: that one writes the rest after it
+            _read.discard(key)
         _flushes.setdefault(key, {})[token] = callback, written_by
 
     def unregister() -> None:
@@ -40,7 +42,6 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
             callbacks.pop(token, None)
             if not callbacks:
                 _flushes.pop(key, None)
-                _read.discard(key)
 
     return unregister
 
@@ -59,7 +60,7 @@ def flush(key: str) -> None:
 
 
 def is_read_here(key: str) -> bool:
-    """Return whether this process has read the run `key` since it began to write it."""
+    """Return whether this process has read the run `key` since it last began to write it."""
     return key in _read
 
 
