@@ -24,9 +24,18 @@ def hyperparameters_of(optimizers: Iterable[Any]) -> Iterator[tuple[str, float]]
         count = seen[kind] = seen.get(kind, -1) + 1
         label = f"{kind}_{count}" if count else kind
         numbers = {key: value for key, value in inner.get_config().items() if _is_number(value)}
-        numbers["learning_rate"] = float(np.asarray(inner.learning_rate))
+        numbers["learning_rate"] = _learning_rate(inner)
         for key, value in numbers.items():
             yield f"hyperparameters/{label}/{key}", float(value)
+
+
+def _learning_rate(optimizer: Any) -> float:
+    """Return the learning rate of the next step."""
+    # The attribute of Keras 2 is a schedule itself, or the rate of the last step.
+    for rate in (getattr(optimizer, "_learning_rate", None), optimizer.learning_rate):
+        if callable(rate) and hasattr(rate, "get_config"):
+            return float(np.asarray(rate(optimizer.iterations)))
+    return float(np.asarray(optimizer.learning_rate))
 
 
 def _is_number(value: Any) -> bool:
