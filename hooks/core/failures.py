@@ -44,13 +44,14 @@ class Failures:
             )
 
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
-        """Log that of many steps only one was saved."""
+        """Log that at many steps collections were due only once."""
         logger.warning(
-            "only 1 of the %d steps of mode %s was saved to %s, because every %dth is: to save more, pass a smaller "
-            "interval, SaveConfig(save_interval=%d), or save the first steps as well, SaveConfig(warmup_steps=10)",
+            "collections were saved to %s at only 1 of the %d steps of mode %s, as they are at every %dth; to save "
+            "more, pass a smaller interval, SaveConfig(save_interval=%d), or save the first steps too, "
+            "SaveConfig(warmup_steps=10)",
+            self._out_dir,
             num_steps,
             mode,
-            self._out_dir,
             interval,
             max(1, num_steps // 10),
         )

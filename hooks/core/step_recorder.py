@@ -338,7 +338,7 @@ class StepRecorder:
     def _close_steps(self) -> None:
         self._close_step()
         for mode, (steps, due) in self._counted.items():
-            if due == 1 and steps >= _MANY_STEPS:
+            if due == 1 and steps >= _MANY_STEPS and self._planner.has_planned:
                 interval = self.save_config.get_save_config(ModeKeys[mode]).save_interval
                 self._life.failures.warn_of_short_run(mode, steps, interval)
         if self._run.open:

@@ -62,6 +62,8 @@ class Planner:
         self._matcher: Matcher | None = None
         self.generation = 0
         """The number of times that `refresh` found a change."""
+        self.has_planned = False
+        """Whether a tensor was due because of its collections, not because of a call."""
 
     def follow(self, reduction_config: ReductionConfig) -> None:
         """Replace the form of collections without their own."""
@@ -150,6 +152,7 @@ class Planner:
         if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
         due = [collection for collection in matching if collection.name in self._due]
+        self.has_planned = self.has_planned or bool(due)
         try:
             return self._plan_of(name, matching, due) if due else None
         except UnsupportedValue as exc:

@@ -27,9 +27,19 @@ def test_a_run_that_saved_one_of_many_steps_says_so(
     out: str, steps: int, interval: int, says: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     train(out, steps, save_config=SaveConfig(save_interval=interval))
-    said = [message for message in caplog.messages if message.startswith("only 1 of the 37 steps of mode TRAIN")]
+    said = [message for message in caplog.messages if "at only 1 of the 37 steps of mode TRAIN" in message]
     assert len(said) == len(caplog.messages) == int(says)
     assert all("every 500th" in message and "SaveConfig(save_interval=3)" in message for message in said)
+
+
+def test_a_run_whose_steps_were_all_saved_by_calls_does_not_say_so(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    hook = Hook(out, save_config=SaveConfig(save_interval=500))
+    for step in range(37):
+        hook.recorder.begin_step()
+        hook.recorder.save_tensor("w", np.full(2, step))
+    hook.close()
+    assert len(create_trial(out).tensor("w").steps()) == 37
+    assert caplog.messages == []
 
 
 def test_warmup_steps_are_saved_as_well(out: str, caplog: pytest.LogCaptureFixture) -> None:
