@@ -374,6 +374,8 @@ def _product(part: _Partial, array: Array) -> float:
         return math.nan
     if part.low == -math.inf or part.high == math.inf:
         return _infinite_product(array)
+    if part.low == 0 or part.high == 0:
+        return 0.0  # as of an activation, most of whose numbers are 0
     # The geometric mean of |x| is at most the arithmetic one, so most weights are done here, without another pass.
     if part.magnitude == 0 or part.count * math.log2(part.magnitude / part.count) < LEAST_EXPONENT:
         return 0.0
