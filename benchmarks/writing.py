@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import DearPages, dear_pages, header, in_fresh_process, line, scratch
+from common import CALL_BYTES, DearPages, dear_pages, header, in_fresh_process, line, scratch
 
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process.rank import Rank
@@ -67,13 +67,14 @@ def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[floa
 
 
 def write_plain(path: Path, nbytes: int, per_step: int, steps: int) -> list[float]:
-    """The same bytes into one file, in the same order, each value by one call."""
-    arrays = arrays_of(nbytes, per_step)
+    """The same bytes into one file, in the same order, each value by one call, or by several if it is large."""
+    values = [memoryview(array).cast("B") for array in arrays_of(nbytes, per_step)]
+    pieces = [value[begin : begin + CALL_BYTES] for value in values for begin in range(0, nbytes, CALL_BYTES)]
     begun, own, _, kernel = _now()
     with open(path, "wb", buffering=0) as file:
         for _ in range(steps):
-            for array in arrays:
-                file.write(array)
+            for piece in pieces:
+                file.write(piece)
     ended, own_at_end, _, kernel_at_end = _now()
     return [ended - begun, own_at_end - own, 0.0, kernel_at_end - kernel]
 

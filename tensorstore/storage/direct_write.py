@@ -1,9 +1,9 @@
 """Large writes to files of this machine that bypass the page cache, where that is faster.
 
 Linux copies what a program writes into the page cache, for which it needs fresh pages. On a virtual machine whose
-unused memory goes back to the host, a fresh page takes up to 5 us: 16 MB then take 50 to 80 ms of the processor instead
-of 6. A direct write (O_DIRECT) lets the disk read the memory of the program. 16 MB take 3 ms of the processor, one copy
-into an aligned buffer included, and about 10 ms of waiting for the disk.
+unused memory goes back to the host, a fresh page takes up to 12 us, once what was freed lately is used up: 16 MB then
+take 50 ms of the processor instead of 5. A direct write (O_DIRECT) lets the disk read the memory of the program. 16 MB
+take 3 ms of the processor, one copy into an aligned buffer included, and about 10 ms of waiting for the disk.
 
 Which of the two costs less depends on the machine, the disk and the hour, so both are measured while they are used.
 """

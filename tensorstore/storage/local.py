@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import secrets
 import stat
@@ -22,6 +23,7 @@ from .durability import DurableFolders, sync_file
 from .flush_registry import is_read_here
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
+from .gathered_write import BoundedWrites, append_all
 from .open_files import OpenFiles, open_to_read
 from .positional_reads import fill, read_at, read_owned
 from .ranges import neighbours, successive
@@ -225,7 +227,7 @@ class LocalStorage(Storage):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
             number = _in_its_folder(temporary, lambda: os.open(temporary, flags, 0o666))
             try:
-                _write_all(number, data)
+                append_all(number, [memoryview(data).cast("B")])
                 if synced:
                     sync_file(number)
             finally:
@@ -260,7 +262,8 @@ class _LocalSink(Sink):
         self._storage, self.path, self._durable = storage, path, durable
         self._temporary = storage._temporary(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
-            self.file = _in_its_folder(self._temporary, lambda: open(self._temporary, "xb"))  # noqa: SIM115
+            file = _in_its_folder(self._temporary, lambda: BoundedWrites(self._temporary, "xb"))
+            self.file = io.BufferedWriter(file)
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         self.file.flush()
@@ -326,12 +329,6 @@ def _lock(number: int, seconds: float) -> None:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(_LOCK_POLL_SECONDS)
-
-
-def _write_all(number: int, data: bytes | memoryview) -> None:
-    left = memoryview(data).cast("B")
-    while left:
-        left = left[os.write(number, left) :]
 
 
 def _in_its_folder(file: str, make: Callable[[], _T]) -> _T:

@@ -1,0 +1,63 @@
+"""Calls that write many or large pieces: what is in the file, and how much one call writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tensortrial.storage.gathered_write import _PIECES, CALL_BYTES, BoundedWrites, _calls, append_all
+from tensortrial.storage.open import open_storage
+
+SIZE = st.one_of(st.integers(0, 20), st.sampled_from([CALL_BYTES - 1, CALL_BYTES, CALL_BYTES + 1, 3 * CALL_BYTES + 7]))
+
+
+def data_of(nbytes: int) -> bytes:
+    """Return bytes that are nowhere the same."""
+    return np.arange(nbytes // 4 + 1, dtype=np.uint32).tobytes()[:nbytes]
+
+
+@given(sizes=st.lists(SIZE, max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_no_call_writes_much_and_together_they_write_all(sizes: list[int]) -> None:
+    data = memoryview(data_of(sum(sizes)))
+    ends = np.cumsum(sizes, dtype=int).tolist()
+    calls = list(_calls([data[end - size : end] for end, size in zip(ends, sizes, strict=True)]))
+    written = [sum(map(len, call)) for call in calls]
+    assert all(nbytes <= CALL_BYTES for nbytes in written)
+    assert all(nbytes == CALL_BYTES for nbytes in written[:-1])
+    assert b"".join(piece for call in calls for piece in call) == data
+
+
+def test_a_call_has_no_more_pieces_than_the_system_takes(tmp_path: Path) -> None:
+    pieces = [bytes([number % 251]) for number in range(3 * _PIECES + 1)]
+    assert max(map(len, _calls(pieces))) == _PIECES == os.sysconf("SC_IOV_MAX")
+    with open(tmp_path / "file", "wb", buffering=0) as file:
+        append_all(file.fileno(), pieces)
+    assert (tmp_path / "file").read_bytes() == b"".join(pieces)
+
+
+@pytest.mark.parametrize("how", ["create", "sink"])
+def test_a_large_file_is_written_whole(tmp_path: Path, how: str) -> None:
+    data = data_of(3 * CALL_BYTES + 5)
+    storage = open_storage(str(tmp_path))
+    if how == "create":
+        storage.create("file", data)
+    else:
+        sink = storage.sink("file")
+        sink.file.write(b"PAR1")
+        sink.file.write(data)
+        assert sink.file.tell() == len(data) + 4
+        sink.publish()
+    assert (tmp_path / "file").read_bytes()[-len(data) :] == data
+
+
+def test_one_write_of_a_file_is_bounded(tmp_path: Path) -> None:
+    with BoundedWrites(tmp_path / "file", "xb") as file:
+        assert file.write(np.zeros(CALL_BYTES, np.uint16)) == CALL_BYTES
+        assert file.write(b"end") == 3
+    assert (tmp_path / "file").stat().st_size == CALL_BYTES + 3
