@@ -77,13 +77,18 @@ class Collection:
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
         save_histogram: bool | str | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self._patterns: list[re.Pattern[str]] = []
         self._tensor_names: set[str] = set(tensor_names or ())
         self.reduction_config = reduction_config
         self.save_config = save_config
         self.save_histogram = None if save_histogram is None else boolean("save_histogram", save_histogram)
         self.include(include_regex or ())
+
+    @property
+    def name(self) -> str:
+        """Name of the collection, which a hook finds it by and which stays as it is."""
+        return self._name
 
     @property
     def patterns(self) -> list[re.Pattern[str]]:

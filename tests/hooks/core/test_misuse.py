@@ -230,3 +230,15 @@ def test_training_waits_for_a_small_queue_and_nothing_is_lost(out: str, queue_by
     assert {step: int(each[-1]) for step, each in create_trial(out).tensor("x").values().items()} == {
         step: step for step in range(20)
     }
+
+
+def test_a_collection_keeps_its_name(out: str) -> None:
+    hook = Hook(out, save_config=SaveConfig(save_interval=1))
+    weights = hook.get_collection("weights")
+    with pytest.raises(AttributeError, match="'name' of 'Collection'"):
+        weights.name = "other"
+    weights.include("w")
+    hook.recorder.begin_step()
+    hook.recorder.save_tensor("w", np.ones(2), "weights")
+    hook.close()
+    assert create_trial(out).tensor_names(collection="weights") == ["w"]
