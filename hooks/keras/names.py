@@ -27,6 +27,8 @@ class Weight:
     collection: str
     """The collection of the variable: weights or biases."""
     variable: Any
+    layer: int | None = None
+    """The id of the layer that has it; None if no layer is known."""
 
 
 class Names:
@@ -39,6 +41,8 @@ class Names:
         self.weights: list[Weight] = []
         self.gradients: dict[int, str] = {}
         """Names of gradients by the id of their variable."""
+        self.owners: dict[int, int] = {}
+        """The ids of layers by the id of their variable."""
         self._taken: set[str] = set()
         self._visit(model, "")
 
@@ -69,17 +73,18 @@ class Names:
             inner |= self._visit(child, self._unique(_joined(path, child.name)) if known is None else known)
         for variable in _weights(layer):
             if id(variable) not in inner and id(variable) not in self.gradients:
-                self._name(variable, path or layer.name)
+                self._name(variable, path or layer.name, id(layer))
             inner.add(id(variable))
         return inner
 
-    def _name(self, variable: Any, path: str) -> None:
+    def _name(self, variable: Any, path: str, layer: int) -> None:
         leaf = _leaf(variable)
         name = self._unique(f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
         gradient = self._unique(f"gradients/{path}/{leaf}Grad")
         collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
-        self.weights.append(Weight(name, gradient, collection, variable))
+        self.weights.append(Weight(name, gradient, collection, variable, layer))
         self.gradients[id(variable)] = gradient
+        self.owners[id(variable)] = layer
 
     def _unique(self, name: str, end: str = "") -> str:
         number, unique = 0, name + end

@@ -15,6 +15,7 @@ from ..core.base_hook import guarded
 from ..core.recorder import Recorder
 from ..core.step_recorder import logger
 from .backend import dense, graph, kept, loss_scale, unscaled
+from .call_order import CallOrder
 from .layer_calls import observe_calls_in_all_threads
 from .names import Counter, Names, dense_parts, layer_inputs, layer_outputs, tensors_in
 from .patches import Wrap, patched
@@ -54,6 +55,7 @@ class StepTensors(threading.local):
         self._out_of_reach: set[str] = set()
         self._has_loss = False
         self._counter = Counter()
+        self._calls = CallOrder()
         self._graph = graph()
 
     def end(self, data: Any = None) -> dict[str, Any]:
@@ -68,6 +70,7 @@ class StepTensors(threading.local):
         """Collect the inputs of one of the model's layers."""
         path = self._names.path(layer)
         if path is not None:
+            self._calls.add(layer)
             self._add_inputs(path, args, kwargs)
 
     def after_call(self, layer: Any, outermost: bool, output: Any) -> None:
@@ -95,8 +98,9 @@ class StepTensors(threading.local):
 
     @guarded
     def _add_gradients(self, gradients: Iterable[Any], variables: Iterable[Any], scale: Any = None) -> None:
-        # All of them are passed at once. The backward computed them from the last layer to the first.
-        for gradient, variable in reversed(list(zip(gradients, variables, strict=True))):
+        # All of them are passed at once, in any order.
+        owned = ((each, own, self._names.owners.get(id(own))) for each, own in zip(gradients, variables, strict=True))
+        for gradient, variable in self._calls.backward(owned):
             name = self._names.gradients.get(id(variable))
             if name is not None and gradient is not None and self._wanted(name):
                 value = dense(gradient)

@@ -83,4 +83,4 @@ class TapeNames:
             number += 1
             name, gradient = f"{weight.name.removesuffix(':0')}_{number}:0", f"{weight.gradient}_{number}"
         self._taken.add(name)
-        return Weight(name, gradient, weight.collection, weight.variable)
+        return replace(weight, name=name, gradient=gradient)

@@ -14,10 +14,11 @@ from tensortrial.config.collection import CollectionKeys
 from ..core.base_hook import guarded
 from ..core.replicas import LeadingRecorder
 from .backend import IS_TENSORFLOW, Unscaled, dense, graph
+from .call_order import CallOrder
 from .graph_callback import GraphCallback, is_variable
 from .layer_calls import observe_calls_in_this_thread
 from .loss_scaling import observe_scaling
-from .names import Counter, VariableNaming, dense_parts, layer_inputs, layer_outputs, tensors_in
+from .names import Counter, VariableNaming, Weight, dense_parts, layer_inputs, layer_outputs, tensors_in
 from .tape_names import TapeNames
 
 
@@ -55,6 +56,7 @@ class TapeRecorder(threading.local):
         self._seen: dict[str, Any] = {}
         self._recorded: set[str] = set()
         self._counter = Counter()
+        self._calls = CallOrder()
         # For each loss that an optimizer scaled: the scaled loss, the loss, and the scale.
         self._scalings: list[tuple[Any, Any, Any]] = []
 
@@ -98,15 +100,20 @@ class TapeRecorder(threading.local):
             scale = self._scale_of(target)
             values = dict(self._losses(target, scale))
             self._record_variables()
-            import tensorflow as tf
-
-            pairs = zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True)
-            for variable, gradient in pairs:
-                if gradient is not None and is_variable(variable):
-                    weight = self._names.weight(variable)
-                    values[weight.gradient] = _without(scale, dense(gradient))
+            for gradient, weight in self._gradients(sources, gradients):
+                values[weight.gradient] = _without(scale, dense(gradient))
             self._record_variables()
             callback.record_due(values)
+
+    def _gradients(self, sources: Any, gradients: Any) -> list[tuple[Any, Weight]]:
+        """Return the gradients of variables with the names of these, in the order of a backward pass."""
+        import tensorflow as tf
+
+        pairs = zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True)
+        found = [(each, self._names.weight(own)) for own, each in pairs if each is not None and is_variable(own)]
+        places = {weight.name: place for place, weight in enumerate(self._names.weights)}
+        found.sort(key=lambda each: places[each[1].name])
+        return self._calls.backward((each, weight, weight.layer) for each, weight in found)
 
     # A step.
 
@@ -155,6 +162,7 @@ class TapeRecorder(threading.local):
         """See the inputs of a layer."""
         if outermost and layer.built:
             self._add_model(layer)
+        self._calls.add(layer)
         path = self._names.path(layer)
         if path is not None:
             for name, value, numbered in layer_inputs(path, args, kwargs):
