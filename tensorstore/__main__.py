@@ -12,6 +12,9 @@ def main() -> None:
         from .cli.writing.run import run
 
         sys.exit(run(sys.argv[2:]))
+    from .cli.interrupts import hold_while_importing
+
+    hold_while_importing()
     from .cli import main as commands
 
     commands()

@@ -162,8 +162,12 @@ class DuckDBDatabase(Database):
         self._duckdb.register("new_rows", rows)
         try:
             self.execute(statement)
-        finally:
-            self._duckdb.unregister("new_rows")
+        except BaseException:
+            # In a transaction that an error or Ctrl-C has ended nothing can be removed, and that would hide the reason.
+            with suppress(duckdb.Error):
+                self._duckdb.unregister("new_rows")
+            raise
+        self._duckdb.unregister("new_rows")
 
     def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
         statement = f"update catalogue.{table} set {column} = ? where {column} in (select unnest(?))"

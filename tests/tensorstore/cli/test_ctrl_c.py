@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.runs import Job
@@ -36,10 +37,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def is_computing(process: int) -> bool:
     """Whether it has used so much processor time that it is past its imports, and inside the query."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 3
+    return processor_seconds(process) > 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is not said here")
@@ -75,3 +80,34 @@ def test_ctrl_c_in_python_is_a_keyboard_interrupt(folder: Path, method: str) -> 
         process.send_signal(signal.SIGINT)
         printed, err = process.communicate(timeout=60)
     assert (printed, err, process.returncode) == ("stopped [(1,)]\n", "", 0)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two runs whose comparison within a tolerance takes some seconds: it reads each value."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, added in (("a", 0.0), ("b", 1e-6)):
+        with Job(folder / name) as job:
+            for step in range(60):
+                job.step({f"x{number}": np.full(20, number + added * (step + 1)) for number in range(300)})
+    return [str(folder / "a"), str(folder / "b")]
+
+
+# From the first imports to the middle of the work, in seconds of processor time.
+@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.35, 0.5, 0.7, 1.0])
+@pytest.mark.parametrize("command", ["compare", "diagnose"])
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is not said here")
+def test_ctrl_c_at_any_moment_ends_a_command_in_one_line(
+    many: list[str], tmp_path: Path, command: str, seconds: float
+) -> None:
+    pytest.importorskip("click")
+    arguments = [*many, "--atol", "1"] if command == "compare" else many[:1]
+    line = [sys.executable, "-m", "tensortrial", command, *arguments]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        while process.poll() is None and processor_seconds(process.pid) < seconds:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        printed, err = process.communicate(timeout=60)
+    assert (printed, err, process.returncode) == ("", "Interrupted\n", 130)
+    assert list(tmp_path.iterdir()) == []

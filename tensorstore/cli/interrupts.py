@@ -1,0 +1,36 @@
+"""Ctrl-C while the command line imports modules."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from types import FrameType
+
+_AGAIN_SECONDS = 0.02
+_IMPORT = "<frozen importlib._bootstrap"
+
+
+def hold_while_importing() -> None:
+    """Make Ctrl-C wait until no import is under way.
+
+    Libraries in C answer a KeyboardInterrupt inside of their import by an ImportError, or by ending the process.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if not _is_importing(frame):
+        raise KeyboardInterrupt
+    again = threading.Timer(_AGAIN_SECONDS, _thread.interrupt_main)
+    again.daemon = True
+    again.start()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORT):
+            return True
+        frame = frame.f_back
+    return False
