@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -74,6 +75,16 @@ def graph() -> Any:
     import tensorflow as tf
 
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def outside_of_graphs() -> AbstractContextManager[Any]:
+    """Return a context manager inside which code runs eagerly, also while a graph is being built."""
+    if graph() is None:
+        return nullcontext()
+    import tensorflow as tf
+
+    found: AbstractContextManager[Any] = tf.init_scope()
+    return found
 
 
 def kept(tensor: Any) -> Any:

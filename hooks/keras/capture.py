@@ -15,7 +15,7 @@ from ..core.replicas import LeadingRecorder
 from ..core.step_recorder import logger
 from .backend import HAS_VARIABLES, to_array, variable_array
 from .collection import Collection
-from .hyperparameters import hyperparameters_of
+from .hyperparameters import record_hyperparameters
 from .names import Names, VariableNaming, is_built
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
@@ -122,14 +122,9 @@ class Capture:
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
-        self._record_hyperparameters()
+        for recorder in self.recorder.all:
+            record_hyperparameters(recorder, self._optimizers(self.names.model))
         self.updates.begin(self.names)
-
-    def _record_hyperparameters(self) -> None:
-        if CollectionKeys.HYPERPARAMETERS in self.recorder.due:
-            found = dict(hyperparameters_of(self._optimizers(self.names.model)))
-            for recorder in self.recorder.all:
-                recorder.record_numbers(tuple(found), list(found.values()))
 
     # Steps.
 

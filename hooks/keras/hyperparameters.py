@@ -8,11 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from tensortrial.config.collection import CollectionKeys
 
-def hyperparameters_of(optimizers: Iterable[Any]) -> Iterator[tuple[str, float]]:
-    """Yield the numbers among the hyperparameters of optimizers, with names such as `hyperparameters/Adam/beta_1`.
+from ..core.recorder import Recorder
+from .backend import outside_of_graphs, variable_array
+from .graph_callback import is_variable
+from .names import ScheduledRate, is_schedule
 
-    The learning rate of a schedule is that of the next step.
+
+def record_hyperparameters(recorder: Recorder, optimizers: Iterable[Any]) -> None:
+    """Record the hyperparameters of optimizers at the open step, if they are due."""
+    if CollectionKeys.HYPERPARAMETERS in recorder.due:
+        for _, found in settings_of(optimizers):
+            recorder.record_numbers(tuple(found), [_number(value) for value in found.values()])
+
+
+def settings_of(optimizers: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield optimizers, each with the numbers among its hyperparameters by names such as `hyperparameters/Adam/beta_1`.
+
+    The learning rate may be a variable, or a ScheduledRate, which has the value of the next step.
 
     Args:
         optimizers: Optimizers of Keras; None is skipped.
@@ -23,19 +37,23 @@ def hyperparameters_of(optimizers: Iterable[Any]) -> Iterator[tuple[str, float]]
         kind = type(inner).__name__
         count = seen[kind] = seen.get(kind, -1) + 1
         label = f"{kind}_{count}" if count else kind
-        numbers = {key: value for key, value in inner.get_config().items() if _is_number(value)}
+        # Keras reads its variables for that, which it cannot do while a function is traced.
+        with outside_of_graphs():
+            numbers = {key: np.float64(value) for key, value in inner.get_config().items() if _is_number(value)}
         numbers["learning_rate"] = _learning_rate(inner)
-        for key, value in numbers.items():
-            yield f"hyperparameters/{label}/{key}", float(value)
+        yield optimizer, {f"hyperparameters/{label}/{key}": value for key, value in numbers.items()}
 
 
-def _learning_rate(optimizer: Any) -> float:
-    """Return the learning rate of the next step."""
+def _learning_rate(optimizer: Any) -> Any:
     # The attribute of Keras 2 is a schedule itself, or the rate of the last step.
     for rate in (getattr(optimizer, "_learning_rate", None), optimizer.learning_rate):
-        if callable(rate) and hasattr(rate, "get_config"):
-            return float(np.asarray(rate(optimizer.iterations)))
-    return float(np.asarray(optimizer.learning_rate))
+        if is_schedule(rate):
+            return ScheduledRate(rate, optimizer)
+    return optimizer.learning_rate
+
+
+def _number(value: Any) -> float:
+    return float(variable_array(value) if is_variable(value) else np.asarray(value))
 
 
 def _is_number(value: Any) -> bool:

@@ -142,17 +142,18 @@ def _learning_rate(optimizer: Any, variables: Iterable[Any]) -> Iterator[tuple[s
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     iterations = getattr(optimizer, "_iterations", None)
     rate = getattr(optimizer, "_learning_rate", None)
-    rate = rate if _is_schedule(rate) else getattr(optimizer, "learning_rate", None)
+    rate = rate if is_schedule(rate) else getattr(optimizer, "learning_rate", None)
     if iterations is None or any(rate is each for each in variables):
         return
     folder, slash, _ = _path(iterations).rpartition("/")
-    if _is_schedule(rate):
+    if is_schedule(rate):
         yield f"{folder}{slash}learning_rate", ScheduledRate(rate, optimizer)
     elif hasattr(rate, "assign"):
         yield f"{folder}{slash}learning_rate", rate
 
 
-def _is_schedule(rate: Any) -> bool:
+def is_schedule(rate: Any) -> bool:
+    """Return whether this computes a learning rate for each step."""
     return callable(rate) and hasattr(rate, "get_config")
 
 

@@ -1,15 +1,21 @@
-"""What a wrapped optimizer changes in a training loop that uses a GradientTape, eagerly or inside a `tf.function`."""
+"""The hyperparameters of a wrapped optimizer and what it changes, in a training loop with a GradientTape.
+
+It runs eagerly or inside a `tf.function`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from tensortrial.config.collection import CollectionKeys
+
 from ..core.base_hook import guarded
 from ..core.recorder import Recorder
 from ..core.replicas import LeadingRecorder
 from .backend import graph, unconverted
 from .graph_callback import GraphCallback
+from .hyperparameters import settings_of
 from .tape_names import TapeNames
 from .updates import DUE_WITH, record_update
 
@@ -24,6 +30,9 @@ class TapeOwner(Protocol):
 
     def tape_callback(self) -> GraphCallback | None:
         """Return what records the tensors of the replica that runs or is traced now; None if nothing of it is saved."""
+
+    def tape_optimizers(self) -> list[Any]:
+        """Return the optimizers whose hyperparameters are saved."""
 
     @property
     def is_fitting(self) -> bool:
@@ -43,13 +52,14 @@ class TapeUpdates:
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def follow(self, optimizer: Any) -> None:
-        """Record what each use of an optimizer changes, until `forget` is called."""
+        """Record the hyperparameters of each use of an optimizer and what it changes, until `forget` is called."""
         name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
         apply = getattr(optimizer, name)
 
         @unconverted
         def applied(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = _readable_again(args, kwargs)
+            self._record_hyperparameters(optimizer)
             records: list[Callable[[], None]] = []
             self._begin(_variables_of(optimizer, name, args, kwargs), records)
             result = apply(*args, **kwargs)
@@ -66,6 +76,25 @@ class TapeUpdates:
             if vars(optimizer).get(name) is applied:
                 object.__delattr__(optimizer, name)
         self._replaced.clear()
+
+    @guarded
+    def _record_hyperparameters(self, optimizer: Any) -> None:
+        """Record them as the update uses them: a function that is traced now keeps those that are no variables."""
+        if self._hook.is_fitting or CollectionKeys.HYPERPARAMETERS not in self.recorder.collections.saved_names:
+            return
+        callback = self._hook.tape_callback()
+        if callback is None or not callback.may_be_due:
+            return
+        recorder = callback.recorder
+        if graph() is None and CollectionKeys.HYPERPARAMETERS not in recorder.due:
+            return
+        found = next(each for own, each in settings_of(self._hook.tape_optimizers()) if own is optimizer)
+
+        def save(numbers: Mapping[str, Any]) -> None:
+            if CollectionKeys.HYPERPARAMETERS in recorder.due:
+                recorder.record_numbers(tuple(numbers), [float(each) for each in numbers.values()])
+
+        callback.call_if_due(save, found)
 
     @guarded
     def _begin(self, variables: Iterable[Any], records: list[Callable[[], None]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,70 @@ def test_hyperparameters_are_saved_as_each_step_uses_them(make_hook: Make) -> No
     assert "hyperparameters/Adam/amsgrad" not in trial.tensor_names()
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_a_tape_saves_the_hyperparameters_that_fit_saves(
+    make_hook: Make, tmp_path: Path, compiled: bool, kind: str
+) -> None:
+    keras: Any = pytest.importorskip("keras")
+
+    def optimizer() -> Any:
+        schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+        return getattr(keras.optimizers, kind)(schedule, weight_decay=0.25)
+
+    saved = {}
+    for name in ("fit", "tape"):
+        hook = make_hook(out_dir=str(tmp_path / name), include_collections=["hyperparameters"], save_config=EACH)
+        if name == "fit":
+            kt.fit(kt.small(optimizer=optimizer()), 3, hook)
+        else:
+            hook.set_mode(modes.TRAIN)
+            tape_trained(hook, compiled, optimizer())
+        hook.close()
+        trial = create_trial(hook.out_dir)
+        names = trial.tensor_names(collection="hyperparameters")
+        saved[name] = {each: [float(v) for v in trial.tensor(each).values(modes.TRAIN).values()] for each in names}
+    assert saved["tape"] == saved["fit"]
+    assert saved["tape"][f"hyperparameters/{kind}/weight_decay"] == [0.25] * 3
+    assert saved["tape"][f"hyperparameters/{kind}/learning_rate"] == pytest.approx([0.1, 0.05, 0.025])
+
+
+def test_hyperparameters_that_change_in_a_training_loop_are_saved_as_each_step_uses_them(make_hook: Make) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["hyperparameters"], save_config=SaveConfig(save_interval=2))
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+
+    def change(number: int) -> None:
+        optimizer.learning_rate.assign(0.1 * (number + 1))
+        optimizer.momentum = 0.5 if number < 2 else 0.75
+
+    tape_trained(hook, False, optimizer, steps=5, before=change)
+    hook.close()
+    trial = create_trial(hook.out_dir)
+    rate, momentum = (trial.tensor(f"hyperparameters/SGD/{name}") for name in ("learning_rate", "momentum"))
+    assert list(rate.values().values()) == pytest.approx([0.1, 0.3, 0.5])
+    assert list(momentum.values().values()) == [0.5, 0.75, 0.75]
+
+
+def test_a_learning_rate_that_is_assigned_is_saved_from_inside_a_function(make_hook: Make) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["hyperparameters"], save_config=EACH)
+    optimizer = keras.optimizers.SGD(0.1)
+    tape_trained(hook, True, optimizer, before=lambda number: optimizer.learning_rate.assign(0.1 * (number + 1)))
+    hook.close()
+    rate = create_trial(hook.out_dir).tensor("hyperparameters/SGD/learning_rate")
+    assert list(rate.values().values()) == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_a_number_that_changes_after_a_function_was_traced_is_saved_as_the_function_has_it(make_hook: Make) -> None:
+    keras: Any = pytest.importorskip("keras")
+    hook = make_hook(include_collections=["hyperparameters"], save_config=EACH)
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+    tape_trained(hook, True, optimizer, before=lambda number: setattr(optimizer, "momentum", 0.5 + 0.1 * number))
+    hook.close()
+    assert list(create_trial(hook.out_dir).tensor("hyperparameters/SGD/momentum").values().values()) == [0.5] * 3
+
+
 @pytest.mark.parametrize("under_tape", [False, True], ids=["fit", "tape"])
 def test_health_is_one_word_in_keras_too(make_hook: Make, under_tape: bool) -> None:
     keras: Any = pytest.importorskip("keras")
@@ -121,7 +186,9 @@ def test_health_is_one_word_in_keras_too(make_hook: Make, under_tape: bool) -> N
 tapes = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
 
 
-def tape_trained(hook: Any, compiled: bool, optimizer: Any, steps: int = 3, wrapped: bool = True) -> list[Any]:
+def tape_trained(
+    hook: Any, compiled: bool, optimizer: Any, steps: int = 3, wrapped: bool = True, before: Any = None
+) -> list[Any]:
     """Train under a tape. Return the weights before each step, and at the end."""
     tf = pytest.importorskip("tensorflow")
     model, compute = kt.small(), kt.classifier_loss()
@@ -137,6 +204,8 @@ def tape_trained(hook: Any, compiled: bool, optimizer: Any, steps: int = 3, wrap
     run = tf.function(step) if compiled else step
     seen = []
     for number in range(steps):
+        if before is not None:
+            before(number)
         x, y = kt.data(1, number)
         seen.append([np.asarray(each) for each in model.trainable_variables])
         run(tf.constant(x), tf.constant(y))
