@@ -143,8 +143,14 @@ select
     magnitude / elements as "abs_mean",
     abs_least as "abs_min",
     abs_greatest as "abs_max",
-    case when second > 0 then (third / elements) / (second / elements * sqrt(second / elements)) end as "skewness",
-    case when second > 0 then (fourth / elements) / (second / elements * (second / elements)) end as "kurtosis",
+    case
+        when second > 0 then (third / elements) / (second / elements * sqrt(second / elements))
+        when third is not null then cast('nan' as double)
+    end as "skewness",
+    case
+        when second > 0 then (fourth / elements) / (second / elements * (second / elements))
+        when fourth is not null then cast('nan' as double)
+    end as "kurtosis",
     nan_count,
     inf_count,
     zero_count,

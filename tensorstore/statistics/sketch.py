@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -97,9 +98,9 @@ def quantile(sketch: Sketch, q: float) -> float:
         q: From 0 to 1.
 
     Raises:
-        ConfigurationError: q is outside of that.
+        ConfigurationError: q is outside of that, or no number.
     """
-    if isinstance(q, str) or not 0 <= q <= 1:
+    if not isinstance(q, Real) or not 0 <= q <= 1:
         raise ConfigurationError(f"q must be a number from 0 to 1, got {q!r:.200}")
     values, counts = sketch
     if not len(values) or values[-1] != values[-1]:

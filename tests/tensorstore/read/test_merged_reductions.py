@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,6 +63,67 @@ def test_statistics_of_uneven_shards_are_those_of_the_whole(tmp_path: Path, whol
     assert (found["workers"], found["elements"]) == (3, whole.size)
     expected = statistics(whole, MERGED)
     assert {name: found[name] for name in MERGED} == pytest.approx(expected, rel=1e-7)
+
+
+def normal(elements: int, mean: float = 0.0) -> Any:
+    return np.random.default_rng(elements).normal(mean, 1 + abs(mean) / 10, elements)
+
+
+AUDITED: dict[str, list[Any]] = {
+    "an empty shard": [normal(0), normal(50, 2), normal(13)],
+    "one infinity": [normal(5), np.array([1.0, np.inf, 2.0]), normal(9)],
+    "both infinities": [np.array([np.inf, 0.0]), np.array([1.0, -np.inf, 2.0]), normal(9)],
+    "nan, inf and empty": [normal(0), np.array([1.0, np.nan, 2.0]), np.array([np.inf, 1.0])],
+    "one element each": [np.array([1.0]), np.array([2.0]), np.array([4.0])],
+    "no dimensions": [np.array(2.5), np.array(3.5), np.array(-1.0)],
+    "all equal": [np.full(3, 2.0), np.full(5, 2.0), np.full(1, 2.0)],
+    "equal in each shard": [np.full(3, 2.0), np.full(5, 3.0), np.full(1, 7.0)],
+    "far from zero": [normal(1000) + 1e6, normal(500) + 1e6, normal(3) + 1e6],
+    "huge": [normal(4) * 1e150, normal(5) * 1e150, normal(6) * 1e150],
+    "bfloat16": [each.astype(ml_dtypes.bfloat16) for each in (normal(7), normal(100, 5), normal(1, -3))],
+    "float16": [each.astype(np.float16) for each in (normal(7), normal(100, 5), normal(0))],
+    "int64": [(100 * each).astype(np.int64) for each in (normal(7), normal(70), normal(0))],
+    "bool": [normal(7) > 0, normal(70) > 1, normal(0) > 0],
+    "strided": [normal(20)[::2], normal(30)[::-1], normal(3)],
+}
+
+
+@pytest.mark.parametrize("case", AUDITED)
+def test_merged_statistics_and_quantiles_are_those_that_numpy_computes_of_all_elements(
+    tmp_path: Path, case: str
+) -> None:
+    jobs = [Job(tmp_path, f"worker_{number}", 3) for number in range(3)]
+    for job, shard in zip(jobs, AUDITED[case], strict=True):
+        job.step({"w": shard}, raw=False, statistics=NAMES, sketch=True)
+        job.close()
+    found = merged(tmp_path)
+    x = np.concatenate([np.ravel(each).astype(np.float64) for each in AUDITED[case]])
+    with np.errstate(all="ignore"):
+        mean, std = x.mean(), x.std()
+        expected = {
+            "elements": x.size,
+            "min": x.min(),
+            "max": x.max(),
+            "mean": mean,
+            "std": std,
+            "variance": x.var(),
+            "sum": x.sum(),
+            "l1": np.abs(x).sum(),
+            "l2": np.sqrt((x * x).sum()),
+            "rms": np.sqrt((x * x).mean()),
+            "abs_mean": np.abs(x).mean(),
+            "abs_min": np.abs(x).min(),
+            "abs_max": np.abs(x).max(),
+            "skewness": ((x - mean) ** 3).mean() / std**3,
+            "kurtosis": ((x - mean) ** 4).mean() / std**4,
+            "nan_count": np.isnan(x).sum(),
+            "inf_count": np.isinf(x).sum(),
+            "zero_count": (x == 0).sum(),
+        }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
+    for percent in (1, 5, 25, 50, 75, 95, 99):
+        exact = np.nan if np.isnan(x).any() else np.quantile(x, percent / 100, method="inverted_cdf")
+        assert found[f"p{percent:02d}"] == pytest.approx(exact, rel=1 / 128, nan_ok=True)
 
 
 def test_a_nan_in_one_shard_is_in_the_whole_and_is_counted(tmp_path: Path) -> None:

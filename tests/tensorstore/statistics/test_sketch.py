@@ -143,7 +143,7 @@ def test_what_has_no_order_has_no_sketch() -> None:
     assert sketch_of(np.array(["a"])) is None
 
 
-@pytest.mark.parametrize("q", [-0.1, 1.1, math.nan, "0.5"])
+@pytest.mark.parametrize("q", [-0.1, 1.1, math.nan, "0.5", None, [0.5]])
 def test_a_quantile_is_from_zero_to_one(q: Any) -> None:
     sketch = sketch_of(np.ones(3))
     assert sketch is not None
