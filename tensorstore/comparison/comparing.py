@@ -14,6 +14,7 @@ from ..errors import ConfigurationError, FileError
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.opening import create_trial
+from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from .indexes import Counts, DifferingRow, Indexes, Key
 from .result import Comparison, Difference, FirstDifference, Only
@@ -74,9 +75,13 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to corre
         trials = [_opened(each, storage_options, stack) for each in (a, a if b is None else b)]
 
         def compared() -> Comparison:
-            comparing = _Comparing(trials[0], trials[1], tolerance, workers, steps, mode)
-            with closing(comparing.indexes):
-                return comparing.run(map or {}, regex)
+            for trial in trials:
+                # Finds what is new; a run that is being written must not change while it is compared.
+                trial.workers()
+            with no_refresh(trials):
+                comparing = _Comparing(trials[0], trials[1], tolerance, workers, steps, mode)
+                with closing(comparing.indexes):
+                    return comparing.run(map or {}, regex)
 
         # Index files may be compacted, and deleted, while they are read: those of both runs are found again.
         return repeated(compared, lambda: True in [run_reader_of(trial).catalogue.recover() for trial in trials])
@@ -107,6 +112,7 @@ class _Comparing:
         self._workers, self._steps = workers, steps
         self._check()
         self._only = Only(), Only()
+        self._incomplete = [0, 0]
         self._damaged: dict[str, str] = {}
         self.sides = self._sides()
         self.indexes = Indexes(a, b, self.sides, tolerance)
@@ -208,7 +214,7 @@ class _Comparing:
         return self._mode or ModeKeys.GLOBAL
 
     def _match_steps(self) -> int:
-        """Leave out the steps that only one side has, and return how many both have."""
+        """Leave out the steps that one side lacks or has not completed, and return how many are compared."""
         if self._steps is not None:
             return 1
         modes = {mode for trial in self._trials for mode in trial.modes()}
@@ -216,8 +222,11 @@ class _Comparing:
             modes &= {self._mode}
         common, skipped = 0, list[tuple[str, int]]()
         for mode in sorted(modes, key=lambda each: each.value):
-            a, b = (self._steps_of(trial, mode) for trial in self._trials)
+            (a, a_begun), (b, b_begun) = (self._steps_of(trial, mode) for trial in self._trials)
             common += len(a & b)
+            skipped += [(mode.name, step) for step in a_begun | b_begun]
+            self._incomplete[0] += len(a_begun)
+            self._incomplete[1] += len(b_begun)
             for only, steps in zip(self._only, (a - b, b - a), strict=True):
                 if steps:
                     only.steps[mode.name] = sorted(steps)
@@ -226,10 +235,10 @@ class _Comparing:
             self.indexes.skip(skipped)
         return common
 
-    def _steps_of(self, trial: Trial, mode: ModeKeys) -> set[int]:
-        log = run_reader_of(trial).log
-        infos = (log.info(step) for step in trial.steps(show_incomplete_steps=True))
-        return {info.mode_step for info in infos if info is not None and info.mode is mode}
+    def _steps_of(self, trial: Trial, mode: ModeKeys) -> tuple[set[int], set[int]]:
+        """Return the steps of a mode that all workers have completed, and those that some have not."""
+        complete, saved = (set(trial.steps(mode, show_incomplete_steps=shows)) for shows in (False, True))
+        return complete, saved - complete
 
     # What differs.
 
@@ -311,7 +320,11 @@ class _Comparing:
         return Difference(**{**vars(difference), "max_abs": gap.max_abs, "ulps": gap.ulps, "elements": gap.elements})
 
     def _notes(self, counts: tuple[Counts, Counts]) -> list[str]:
-        notes = []
+        notes = [
+            f"steps that are not complete, and so are not compared: {count:,} of {side}"
+            for side, count in zip("ab", self._incomplete, strict=True)
+            if count
+        ]
         for side, count in zip("ab", counts, strict=True):
             if not self._tolerance.is_exact:
                 continue

@@ -103,6 +103,8 @@ class Indexes:
 
     def skip(self, steps: Sequence[tuple[str, int]]) -> None:
         """Set the steps that are not compared, by mode."""
+        for side in self._sides:
+            side.skips = bool(steps)
         self._database.put("skipped", arrow_arrays.table(_SKIPPED, steps))
 
     def steps_to_join(self) -> tuple[dict[int, int], tuple[Counts, Counts]]:

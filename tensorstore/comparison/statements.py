@@ -36,6 +36,8 @@ class Side:
     """The only global step that is compared, whatever the other side's is."""
     mode: str | None = None
     """The only mode that is compared."""
+    skips: bool = False
+    """Whether the table `catalogue.skipped` has steps that are not compared."""
     renames: bool = False
     """Whether the table `catalogue.names_<view>` says which tensors are compared, and under which names."""
     varying: tuple[str, ...] = ("mode", "worker")
@@ -68,13 +70,19 @@ class Side:
             from catalogue.{view} t {names} {where}
         )"""
 
+    def compared_rows(self) -> str:
+        """Return the query of the rows without those of skipped steps."""
+        if not self.skips:
+            return self.rows()
+        return f"(from {self.rows()} anti join catalogue.skipped using (mode, step))"
+
 
 def fingerprints(side: Side) -> str:
     """Return the query of one number for all rows of a step, which differs if any digest does."""
     return f"""
         select step, count(*) as count, count(digest) as digests,
             (sum(hash({", ".join(("name", *side.varying, "digest"))})::hugeint) % {_MODULUS})::ubigint as fingerprint
-        from {side.rows()} group by step order by step
+        from {side.compared_rows()} group by step order by step
     """
 
 
@@ -85,7 +93,7 @@ def fingerprints_without_digests(side: Side) -> str:
             (sum(hash(
                 name, mode, worker, dtype, shape, scalar, signbit(scalar), {_ALL_STATISTICS}
             )::hugeint) % {_MODULUS})::ubigint as rest
-        from {side.rows()} where digest is null group by step order by step
+        from {side.compared_rows()} where digest is null group by step order by step
     """
 
 
@@ -108,9 +116,8 @@ def differences(a: Side, b: Side, tolerance: Tolerance, all_digests: bool) -> st
     differing = "''" if by_digest else _statistics_that_differ(tolerance)
     sides = {
         side.view: f"""(
-            select s.* from {side.rows()} s
+            select s.* from {side.compared_rows()} s
                 anti join catalogue.found using (name, mode, worker)
-                anti join catalogue.skipped using (mode, step)
             where s.step between $first and $last and s.step in (select unnest($steps))
         )"""
         for side in (a, b)
