@@ -372,6 +372,11 @@ class StepRecorder:
         with self._lock:
             self._run.environment.add_optimizer(name, groups)
 
+    def add_activations(self, kinds: Mapping[str, str]) -> None:
+        """Keep the classes of activation functions, by the names of their modules, with the run."""
+        with self._lock:
+            self._run.environment.add_activations(kinds)
+
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
         if self._life.active:

@@ -34,6 +34,7 @@ except ImportError as exc:
 from torch.nn.parameter import is_lazy
 
 from . import compile as compiled
+from .activations import activations_in
 from .arrays import to_array, to_tensor
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
@@ -474,6 +475,7 @@ class Hook(BaseHook):
         root = self._models.register(module, name)
         if root is not None:
             self.recorder.awaited.add(root.name)
+            self.recorder.add_activations(activations_in(root))
             self._missed.expect(root)
             # Compiled code that runs before any step is open has its callbacks.
             compiled.refresh()

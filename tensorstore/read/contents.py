@@ -33,8 +33,8 @@ class TrialContents:
             worker: The name of the worker. Default: the first one.
 
         Returns:
-            Values by name: those of `tensortrial.environment()`, and `optimizers`. The commit and the packages are kept
-            of the first worker only; empty if nothing was kept.
+            Values by name: those of `tensortrial.environment()`, `optimizers` and `activations`. The commit and the
+            packages are kept of the first worker only; empty if nothing was kept.
 
         Raises:
             InvalidWorker: The run has no worker of this name.

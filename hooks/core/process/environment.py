@@ -21,7 +21,9 @@ from tensortrial.errors import ConfigurationError
 
 logger = logging.getLogger("tensortrial.hooks")
 
-PARTS = ("git", "command", "host", "packages", "seeds", "optimizers")
+PARTS = ("git", "command", "host", "packages", "seeds", "optimizers", "activations")
+_OF_HOOK = frozenset({"optimizers", "activations"})
+"""The parts that the hook adds."""
 VARIABLE = "TENSORTRIAL_ENVIRONMENT"
 """0 keeps nothing, "git,host" these parts, whatever a hook's argument says."""
 
@@ -183,30 +185,37 @@ class KeptEnvironment:
     def __init__(self, parts: frozenset[str], leads: bool) -> None:
         self._parts, self._leads = parts, leads
         self._found: dict[str, Any] = {}
-        self._optimizers: dict[str, Any] = {}
+        self._added: dict[str, dict[str, Any]] = {}
         self.is_new = False
         """Whether something was added since the last call of `values`."""
 
     def read(self) -> None:
         """Begin to read. Nothing waits for it: git may take its time on a slow disk."""
-        if self._parts - {"optimizers"}:
+        if self._parts - _OF_HOOK:
             threading.Thread(target=self._read, name="tensortrial-environment", daemon=True).start()
 
     def _read(self) -> None:
         parts = self._parts - (set() if self._leads else {"git", "packages"})
         try:
-            self._found = environment(**{each: each in parts for each in PARTS if each != "optimizers"})
+            self._found = environment(**{each: each in parts for each in PARTS if each not in _OF_HOOK})
             self.is_new = True
         except Exception:  # the training goes on without it
             logger.warning("the environment is not kept with the run", exc_info=True)
 
     def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
         """Keep the hyperparameters of an optimizer."""
-        if "optimizers" in self._parts:
-            self._optimizers[name] = groups
+        self._add("optimizers", {name: groups})
+
+    def add_activations(self, kinds: Mapping[str, str]) -> None:
+        """Keep the classes of activation functions, by the names of their modules."""
+        self._add("activations", kinds)
+
+    def _add(self, part: str, values: Mapping[str, Any]) -> None:
+        if part in self._parts and values:
+            self._added.setdefault(part, {}).update(values)
             self.is_new = True
 
     def values(self) -> dict[str, Any]:
         """Return what has been read by now."""
         self.is_new = False
-        return {**self._found, **({"optimizers": dict(self._optimizers)} if self._optimizers else {})}
+        return {**self._found, **{part: dict(values) for part, values in self._added.items()}}

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator, Mapping
 
 import numpy as np
 
 from ...dtypes import Array
 from ...format.index_types import SavedTensor
+from ...read.trial import Trial, run_reader_of
 from ..parameter import integer, number, regexes, words
 from ..reader import Selector, StepView
 from .base import ACTIVATIONS_OF_RELU, BuiltinRule
 
+_RELU = frozenset({"ReLU", "ReLU6"})
 _BATCH = 0  # the axis of the examples; each position of the other axes is a unit
 
 
-class DeadRelu(BuiltinRule):
+class _OfRelu(BuiltinRule):
+    """A rule on the outputs of ReLU layers."""
+
+    tensor_regex: tuple[str, ...]
+
+    def reset(self) -> None:
+        self._selector: Selector | None = None
+
+    def activations(self) -> Selector:
+        """Return the selector of the outputs: by name and, unless the user has chosen the names, by class."""
+        if self._selector is None:
+            is_default = self.tensor_regex == self.PARAMETERS["tensor_regex"].of_default()
+            names = _names_of(self.base_trial, _RELU) if is_default else []
+            patterns = (f"^({'|'.join(map(re.escape, names))})_output(_|$)",) if names else ()
+            self._selector = Selector(patterns=(*self.tensor_regex, *patterns))
+        return self._selector
+
+
+class DeadRelu(_OfRelu):
     """Fires if too many units of a ReLU layer are dead.
 
     A unit is dead if hardly any example of the batch activates it. Axis 0 is the batch, and each position of the other
-    axes is a unit. Needs raw values.
+    axes is a unit. A module of PyTorch that is a ReLU is found by its class, too, whatever its name. Needs raw values.
     """
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of ReLU layers")
@@ -27,7 +48,7 @@ class DeadRelu(BuiltinRule):
     threshold_layer: float = number(50.0, "fires above this % of dead units in a layer", 0, 100)
 
     def judge(self, view: StepView) -> None:
-        for row, value in self.valued(view, Selector(patterns=self.tensor_regex)):
+        for row, value in self.valued(view, self.activations()):
             if value.ndim == 0 or value.size == 0:
                 continue
             active = 100 * np.mean(np.asarray(value, np.float32) > 0, axis=_BATCH)
@@ -92,10 +113,11 @@ class SaturatedActivation(BuiltinRule):
         return self.threshold_sigmoid_min, self.threshold_sigmoid_max
 
 
-class DeadFeatures(BuiltinRule):
+class DeadFeatures(_OfRelu):
     """Fires if a layer has too many units that no example activates in a whole window of steps.
 
-    The layer never uses this part of its capacity. Axis 0 is the batch. Needs raw values.
+    The layer never uses this part of its capacity. Axis 0 is the batch. A module of PyTorch that is a ReLU is found by
+    its class, too, whatever its name. Needs raw values.
     """
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of layers whose inactive units are 0 or less")
@@ -103,10 +125,11 @@ class DeadFeatures(BuiltinRule):
     threshold: float = number(10.0, "fires above this % of units that are never active in a window", 0, 100)
 
     def reset(self) -> None:
+        super().reset()
         self._active: dict[tuple[str, str, str], tuple[Array, int]] = {}
 
     def judge(self, view: StepView) -> None:
-        for row, value in self.valued(view, Selector(patterns=self.tensor_regex)):
+        for row, value in self.valued(view, self.activations()):
             if value.ndim < 2 or value.size == 0:
                 continue
             key = row.name, row.worker, row.mode
@@ -124,3 +147,13 @@ class DeadFeatures(BuiltinRule):
         if never > self.threshold:
             sentence = f"has {never:.1f} % units never active in {self.window} steps, above {self.threshold:g} %"
             self.fires(row, never, self.threshold, sentence)
+
+
+def _names_of(trial: Trial, classes: Container[str]) -> list[str]:
+    """Return the names of the modules that are activation functions of some classes, as the hook kept them."""
+    found = set()
+    for info in run_reader_of(trial).workers.infos:
+        kept = info.environment.get("activations")
+        if isinstance(kept, Mapping):
+            found.update(name for name, kind in kept.items() if kind in classes)
+    return sorted(found)

@@ -1,0 +1,92 @@
+"""ReLU modules of a real model, which rules find by their class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.training import batches  # noqa: E402
+from tensortrial import create_trial, diagnose, rules  # noqa: E402
+from tensortrial.rules import invoke_rule  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TENSORTRIAL_ENVIRONMENT", raising=False)
+
+
+class MyReLU(nn.ReLU):
+    """A class of the user's own."""
+
+
+class Net(nn.Module):
+    def __init__(self, dead: bool) -> None:
+        super().__init__()
+        self.fc1, self.act1 = nn.Linear(64, 16), nn.ReLU()
+        self.block = nn.Sequential(nn.Linear(16, 16), MyReLU(), nn.Linear(16, 16), nn.ReLU6(), nn.Linear(16, 10))
+        self.act10 = nn.Identity()  # no ReLU: its name only begins like that of one
+        if dead:
+            nn.init.constant_(self.fc1.bias, -100.0)
+
+    def forward(self, x: Any) -> Any:
+        return self.block(self.act10(self.act1(self.fc1(x)) - 1.0))
+
+
+def train(folder: Path, dead: bool, **options: Any) -> Any:
+    torch.manual_seed(0)
+    net, loss = Net(dead), nn.CrossEntropyLoss()
+    hook = tt.Hook(
+        str(folder),
+        save_all=True,
+        save_config=tt.SaveConfig(save_interval=1),
+        **{"environment": ["activations"], **options},
+    )
+    hook.register_module(net)
+    hook.register_loss(loss)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for x, y in batches(4):
+        optimizer.zero_grad()
+        loss(net(x), y).backward()
+        optimizer.step()
+    hook.close()
+    return create_trial(folder)
+
+
+def test_a_dead_relu_is_found_whatever_the_name_of_its_module(tmp_path: Path) -> None:
+    trial = train(tmp_path / "dead", dead=True)
+    assert trial.environment()["activations"] == {"act1": "ReLU", "block.1": "ReLU", "block.3": "ReLU6"}
+    findings = invoke_rule(rules.DeadRelu(trial))
+    assert {each.tensor for each in findings} == {"act1_output_0"}
+    found = diagnose(trial)
+    assert "DeadRelu" in found.checked
+    assert any("act1_output_0 has 100.0 % dead units" in str(each) for each in found.problems)
+
+
+def test_a_healthy_model_has_no_dead_relu(tmp_path: Path) -> None:
+    trial = train(tmp_path / "healthy", dead=False)
+    assert invoke_rule(rules.DeadRelu(trial)) == []
+    assert "DeadRelu" in diagnose(trial).checked
+
+
+def test_names_that_a_user_passes_are_the_only_ones(tmp_path: Path) -> None:
+    trial = train(tmp_path / "dead", dead=True)
+    assert invoke_rule(rules.DeadRelu(trial, tensor_regex="^block.*_output")) == []
+
+
+def test_a_run_that_keeps_no_classes_has_those_with_a_name_of_relu_only(tmp_path: Path) -> None:
+    trial = train(tmp_path / "dead", dead=True, environment=False)
+    assert "activations" not in trial.environment()
+    assert "DeadRelu" not in diagnose(trial).checked
+
+
+def test_outputs_without_raw_values_are_named(tmp_path: Path) -> None:
+    config = tt.ReductionConfig(["mean", "zero_count"])
+    found = diagnose(train(tmp_path / "statistics", dead=True, reduction_config=config))
+    (reason,) = (each.reason for each in found.unchecked if each.rule == "DeadRelu")
+    assert "of tensor 'act1_output_0' no raw value was saved" in reason
