@@ -17,6 +17,7 @@ from .backend import HAS_VARIABLES, to_array, variable_array
 from .collection import Collection
 from .hyperparameters import record_hyperparameters
 from .names import Names, VariableNaming, is_built
+from .routers import plan_of
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
 from .strategy import value_of
@@ -213,7 +214,7 @@ class Capture:
         # First: the step computed its tensors from them.
         self.record_variables()
         for name, tensor in tensors.items():
-            plan = self.recorder.plan(name)
+            plan = plan_of(self.recorder, name)
             if plan is not None:
                 # The memory of inputs and labels may belong to the user, who may overwrite it.
                 owned = not name.startswith(("model_inputs_", "labels_"))

@@ -15,6 +15,7 @@ import numpy as np
 from ..core.base_hook import guarded
 from ..core.recorder import Recorder
 from .backend import graph, variable_array
+from .routers import plan_of
 
 Arrays = Mapping[str, Any]
 
@@ -127,7 +128,7 @@ class GraphCallback:
     @guarded
     def _record(self, values: Arrays) -> None:
         for name, value in values.items():
-            plan = self.recorder.plan(name) if self.recorder.saving else None
+            plan = plan_of(self.recorder, name) if self.recorder.saving else None
             if plan is not None:
                 self.recorder.record(plan, variable_array(value) if is_variable(value) else np.asarray(value))
 

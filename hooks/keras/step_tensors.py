@@ -19,6 +19,7 @@ from .call_order import CallOrder
 from .layer_calls import observe_calls_in_all_threads
 from .names import Counter, Names, dense_parts, layer_inputs, layer_outputs, tensors_in
 from .patches import Wrap, patched
+from .routers import decisions, first_tensor, router_of
 
 # Models may share an optimizer, so only one step at a time is observed.
 _observing = threading.RLock()
@@ -89,6 +90,11 @@ class StepTensors(threading.local):
     @guarded
     def _add_outputs(self, path: str, output: Any) -> None:
         self._add_all(*layer_outputs(path, output))
+        first = first_tensor(output)
+        router = router_of(self.recorder, path, first)
+        if router is not None and self._is_reachable(first) and self._wanted(f"{router}/load"):
+            for name, tensor in decisions(router, first):
+                self._add(self._counter.next(name), tensor)
 
     @guarded
     def _add_loss(self, labels: Any, loss: Any) -> None:

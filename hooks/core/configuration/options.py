@@ -44,7 +44,7 @@ class HookOptions:
         durable: On a disk, sync what is published, so that it survives a loss of power. An object store does so itself.
         metadata: Values to keep with the run, such as hyperparameters.
         environment: Keep with the run what it was made with and where: True for all, or some of "git", "command",
-            "host", "packages", "seeds", "optimizers" (their hyperparameters) and "activations" (the classes of activation
+            "host", "packages", "seeds", "optimizers" (their hyperparameters) and "activations" (classes of activation
             functions). TENSORTRIAL_ENVIRONMENT overrides it.
         system_metrics: Seconds between two samples of CPU, memory, disk, network and GPUs, which are saved as a run of
             their own in out_dir/system; True: 10 seconds. It needs psutil. TENSORTRIAL_SYSTEM_METRICS overrides it.

@@ -151,7 +151,7 @@ class DeadFeatures(_OfRelu):
 
 def _names_of(trial: Trial, classes: Container[str]) -> list[str]:
     """Return the names of the modules that are activation functions of some classes, as the hook kept them."""
-    found = set()
+    found: set[str] = set()
     for info in run_reader_of(trial).workers.infos:
         kept = info.environment.get("activations")
         if isinstance(kept, Mapping):

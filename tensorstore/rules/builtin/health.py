@@ -159,7 +159,7 @@ class RouterCollapse(BuiltinRule):
 
     The load of an expert is the share of tokens whose largest router logit is its own (W. Fedus, B. Zoph, N. Shazeer,
     "Switch Transformers", arXiv 2101.03961, equation 5). The rule computes exp(entropy of the loads), the number of
-    experts that are in use. The collection `health` of the PyTorch hook saves the loads, as `router/<module>/load`; of
+    experts that are in use. The collection `health` of PyTorch and Keras saves the loads, as `router/<module>/load`; of
     other routers, the raw outputs are evaluated, whose last axis is the experts.
     """
 
