@@ -14,6 +14,9 @@ BENCH_ARGS ?=
 # Processes that share the tests, a file each at a time; some tests watch the clock, so no more than there are cores.
 TEST_JOBS ?= 2
 SHARED := -n $(TEST_JOBS) --dist loadfile
+# Threads of OpenMP, which PyTorch, XGBoost and MXNet compute with, wait for work in a loop unless they are told to sleep.
+# They would take the cores from the other process of tests.
+test test-%: export OMP_WAIT_POLICY := passive
 EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
 # pyproject.toml has ranges, for users; constraints/ has, for each environment here, the versions that its tests run with.
 PINNED = --quiet --constraint constraints/$(1).txt
