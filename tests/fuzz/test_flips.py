@@ -20,6 +20,6 @@ def test_flipped_bits_of_a_small_run_are_named_or_change_nothing() -> None:
 
 @pytest.mark.slow
 def test_flipped_bits_of_larger_runs_are_named_or_change_nothing() -> None:
-    totals = run_flips(Selection(1000), seconds=120)
+    totals = run_flips(Selection(1000, asked=4), seconds=120)
     assert totals.flips.total() > 50
     assert totals.failures == []
