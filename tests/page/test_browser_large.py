@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def served(run: Path) -> Iterator[str]:
+    with serving(run) as url:
+        yield url
+
+
 def test_the_first_picture_of_100_000_steps_is_drawn_within_seconds(run: Path, tab: Any) -> None:
     with serving(run) as url:
         begun = time.perf_counter()
@@ -59,16 +66,15 @@ def test_the_first_picture_of_100_000_steps_is_drawn_within_seconds(run: Path, t
 
 
 @pytest.mark.parametrize("span", [STEPS, 30_000, 5_000, 600, 40])
-def test_a_spike_of_one_step_is_seen_at_every_zoom(run: Path, tab: Any, span: int) -> None:
+def test_a_spike_of_one_step_is_seen_at_every_zoom(served: str, tab: Any, span: int) -> None:
     first = 0 if span == STEPS else SPIKE - span // 3
     window = "" if span == STEPS else f"&from={first}&to={first + span}"
-    with serving(run) as url:
-        show(tab, url, f"order=name{window}")
-        tab.wait_for_timeout(200)
-        row = sorted(NAMES, key=lambda name: int(name.split("_")[1].split(".")[0])).index(NAMES[ROW])
-        found = tab.evaluate(MOST, row)
-        assert found, "no pixel shows the spike"
-        assert min(found) - 0.02 <= (SPIKE - first) / span <= max(found) + 0.02
-        assert tab.evaluate(MOST, row - 1) == []
-        if span == 40:
-            picture(tab, "large-zoomed")
+    show(tab, served, f"order=name{window}")
+    tab.wait_for_timeout(200)
+    row = sorted(NAMES, key=lambda name: int(name.split("_")[1].split(".")[0])).index(NAMES[ROW])
+    found = tab.evaluate(MOST, row)
+    assert found, "no pixel shows the spike"
+    assert min(found) - 0.02 <= (SPIKE - first) / span <= max(found) + 0.02
+    assert tab.evaluate(MOST, row - 1) == []
+    if span == 40:
+        picture(tab, "large-zoomed")
