@@ -133,7 +133,8 @@ build/env-tf215-links build/env-mxnet-links build/env-trackers-links: build/env-
 	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
 	@touch $@
 
-# Horovod is built here, which takes five minutes. Its setup.py imports TensorFlow, and what is next to it.
+# Horovod is built here, without optimization, which takes four minutes of a core. Its setup.py
+# imports TensorFlow, and what is next to it.
 .PHONY: env-horovod
 env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 with Horovod, which it builds
 
@@ -141,7 +142,7 @@ build/packages-horovod: constraints/horovod.txt constraints/tf215.txt .venv-horo
 	@mkdir -p build
 	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml 'setuptools>=77' wheel
 	env -u PYTHONSAFEPATH PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
-	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_DEBUG=1 \
 	    .venv-horovod/bin/python -m pip install $(call PINNED,horovod) --no-build-isolation --no-deps horovod
 	@touch $@
 
