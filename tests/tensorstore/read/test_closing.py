@@ -26,7 +26,7 @@ import tensortrial
 trial = tensortrial.create_trial(sys.argv[1])
 thread = threading.Thread(target=lambda: trial.sql(sys.argv[2]).fetchall(), daemon=True)
 thread.start()
-time.sleep(0.5)
+time.sleep(1.5)
 print("ends")
 """
 
