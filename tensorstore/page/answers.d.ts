@@ -123,6 +123,8 @@ export interface Diagnosis {
   summary: string;
   /** in the order in which they began; step is of the mode */
   problems: { step: number | null; mode: string | null; tensor: string | null; text: string; note: boolean }[];
+  /** files that cannot be read, so that the answer may lack what they hold */
+  damaged: { path: string; reason: string }[];
   /** rules, with what is missing for them */
   unchecked: { rule: string; reason: string }[];
 }

@@ -95,11 +95,8 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
     return {
         "summary": found.summary,
         "problems": problems,
-        # A file that cannot be read is something that was not checked, too.
-        "unchecked": [
-            *({"rule": path, "reason": reason} for path, reason in found.damaged.items()),
-            *({"rule": each.rule, "reason": each.reason} for each in found.unchecked),
-        ],
+        "damaged": [{"path": path, "reason": reason} for path, reason in found.damaged.items()],
+        "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],
     }
 
 

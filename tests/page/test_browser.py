@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,6 +198,19 @@ def test_a_diagnosis_says_what_went_wrong_first_and_leads_there(faulty: Path, bo
     picture(tab, "diagnosis")
     ready(tab, lambda: tab.locator(".diagnosis a.name").first.click())
     assert "view=tensor" in tab.url
+
+
+def test_a_diagnosis_names_the_files_that_cannot_be_read(healthy: Path, tmp_path: Path, tab: Any) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(healthy, run)
+    file = max((run / "index").rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-40])
+    with serving(run) as url:
+        show(tab, url, "view=findings")
+        tab.get_by_role("button", name="Diagnose this run").click()
+        tab.wait_for_selector(".diagnosis h3")
+        assert file.name in text(tab, ".diagnosis .error")
+        picture(tab, "diagnosis-damaged")
 
 
 def test_two_runs_are_picked_and_their_first_difference_is_marked(both: str, tab: Any) -> None:

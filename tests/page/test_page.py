@@ -302,3 +302,6 @@ def test_a_run_with_a_damaged_file_is_shown_without_it(tmp_path: Path) -> None:
         assert tiles["starts"] == [0, 1, 2]
         assert unpack(tiles)[3].tolist() == [[1, 0, 1]]
         assert files[1].name in fetch(served, "availability", run="run", mode="TRAIN", columns=9)["damaged"][0]
+        (damaged,) = fetch(served, "diagnosis", run="run")["damaged"]
+        assert damaged["path"].endswith(files[1].name)
+        assert damaged["reason"]

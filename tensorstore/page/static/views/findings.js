@@ -106,6 +106,8 @@ function diagnosed(run, found) {
     ...found.problems.map((each) => h("p", { class: each.note && "quiet" }, printable(each.text), " ",
       each.step !== null && h("a", { href: around(run, { mode: each.mode, step: each.step }) }, "in the overview"), " ",
       each.tensor && h("a", { class: "name", href: link({ view: "tensor", name: each.tensor, step: each.step, mode: each.mode, from: null, to: null }) }, printable(each.tensor)))),
+    found.damaged.length > 0 && h("p", {}, "Not read, so that the answer may lack what happened in them:"),
+    ...found.damaged.map((each) => h("p", { class: "error" }, printable(each.path), ": ", printable(each.reason))),
     found.unchecked.length > 0 && h("details", {}, h("summary", {}, `${count(found.unchecked.length)} rules could not be checked`),
       h("ul", {}, ...found.unchecked.map((each) => h("li", {}, h("b", {}, each.rule), ": ", printable(each.reason)))))];
 }
