@@ -8,7 +8,9 @@ Each case is a process of its own, in turns. The batch is doubled until a step t
 all steps, with what is left to be done at the end; kernels, copies and waits are those that torch's profiler sees in a
 few further steps. "Waits" are calls in which the training's thread waits for the device, in addition to those of
 training without a hook. `--fused` compiles the statistics, and `--capture operator` captures tensors of compiled code
-by an operator that CUDA graphs cannot record. `--device cpu` shows on any machine that the program works.
+by an operator that CUDA graphs cannot record. Without a GPU, this shows in two minutes that it works:
+
+    make bench-cuda BENCH_ARGS='--device cpu --width 64 --layers 2 --vocabulary 500 --length 64 --steps 30 --rounds 1'
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _PROFILED = 3
 _WARM_UP = 15
 
 
-def build(width: int, layers: int, vocabulary: int = 32_000, length: int = 512) -> Any:
+def build(width: int, layers: int, vocabulary: int, length: int) -> Any:
     """Return a decoder of so many layers: 24 of 1,024 are 335 million parameters."""
     import torch
     from torch import nn
@@ -94,7 +96,8 @@ class Training:
         torch.manual_seed(0)
         self._torch, self._device = torch, torch.device(arguments.device)
         self.is_cuda = self._device.type == "cuda"
-        self.model = build(arguments.width, arguments.layers).to(self._device, torch.bfloat16)
+        sizes = arguments.width, arguments.layers, arguments.vocabulary, arguments.length
+        self.model = build(*sizes).to(self._device, torch.bfloat16)
         self._criterion = torch.nn.CrossEntropyLoss()
         self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=self.is_cuda)
         self._run = self.model
@@ -188,6 +191,7 @@ def run_case(arguments: argparse.Namespace) -> None:
 def compare(arguments: argparse.Namespace) -> None:
     """Print a line for each case."""
     options = ["--device", arguments.device, "--width", arguments.width, "--layers", arguments.layers]
+    options += ["--vocabulary", arguments.vocabulary, "--length", arguments.length]
     options += ["--steps", arguments.steps, *(["--compiled"] if arguments.compiled else [])]
     if arguments.capture:
         os.environ["TENSORTRIAL_COMPILED_CAPTURE"] = arguments.capture
@@ -223,7 +227,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=24)
-    parser.add_argument("--batch", type=int, default=0, help="texts of 512 tokens a step; 0 finds it")
+    parser.add_argument("--vocabulary", type=int, default=32_000)
+    parser.add_argument("--length", type=int, default=512, help="tokens of a text")
+    parser.add_argument("--batch", type=int, default=0, help="texts a step; 0 finds it")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="by torch.compile, recorded as a CUDA graph")
