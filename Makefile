@@ -25,9 +25,6 @@ PINNED = --quiet --constraint constraints/$(1).txt
 # imports them by accident.
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# pip would compile every module that it installs, of which the tests import few: off, by a word that pip reads as a value
-# of the option that it negates.
-export PIP_NO_COMPILE := no
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
