@@ -155,5 +155,5 @@ def _names_of(trial: Trial, classes: Container[str]) -> list[str]:
     for info in run_reader_of(trial).workers.infos:
         kept = info.environment.get("activations")
         if isinstance(kept, Mapping):
-            found.update(name for name, kind in kept.items() if kind in classes)
+            found.update(name for name, kind in kept.items() if isinstance(kind, str) and kind in classes)
     return sorted(found)
