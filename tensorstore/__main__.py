@@ -15,9 +15,14 @@ def main() -> None:
     from .cli.interrupts import hold_while_importing
 
     hold_while_importing()
-    from .cli import main as commands
+    try:
+        from .cli import main as commands
 
-    commands()
+        commands()
+    except KeyboardInterrupt:
+        # It came between the parts of a command, each of which answers it in the same way.
+        sys.stderr.write("Interrupted\n")
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,4 @@ def __getattr__(name: str) -> Any:
             raise
         # A sentence instead of a traceback, because the reader is at a shell.
         sys.exit(str(MissingExtra(exc.name, "ui", "the command line")))
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted\n")
-        sys.exit(130)
     return main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -53,6 +53,12 @@ class _Commands(click.Group):
         command: click.Command = getattr(import_module(f".{module}", __package__), module.rpartition(".")[2])
         return command
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            _end_interrupted()
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -62,8 +68,13 @@ class _Commands(click.Group):
             vars(exc)["message"] = visible(exc.message)
             raise
         except KeyboardInterrupt:
-            click.echo("Interrupted", err=True)
-            ctx.exit(_INTERRUPTED)
+            _end_interrupted()
+
+
+def _end_interrupted() -> NoReturn:
+    # Click answers a KeyboardInterrupt by "Aborted!" and status 1, which is how its prompts are declined.
+    click.echo("Interrupted", err=True)
+    raise click.exceptions.Exit(_INTERRUPTED)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

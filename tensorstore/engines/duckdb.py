@@ -27,6 +27,7 @@ from ..storage.open import Storage
 from . import user_sql
 from .base import Database, FilesView, Rows, RunFile, UserQuery
 from .duckdb_answer import DuckDBAnswer, query_errors
+from .interrupting import keyboard_interrupts
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
 from .run_files import PROTOCOL, RunFiles
 
@@ -159,15 +160,16 @@ class DuckDBDatabase(Database):
         self._with_rows(f"insert into catalogue.{table} from new_rows", rows)
 
     def _with_rows(self, statement: str, rows: pa.Table) -> None:
-        self._duckdb.register("new_rows", rows)
-        try:
-            self.execute(statement)
-        except BaseException:
-            # In a transaction that an error or Ctrl-C has ended nothing can be removed, and that would hide the reason.
-            with suppress(duckdb.Error):
-                self._duckdb.unregister("new_rows")
-            raise
-        self._duckdb.unregister("new_rows")
+        with _engine_errors():
+            self._duckdb.register("new_rows", rows)
+            try:
+                self.execute(statement)
+            except BaseException:
+                # In a transaction that has failed nothing can be removed, which would hide the reason.
+                with suppress(duckdb.Error):
+                    self._duckdb.unregister("new_rows")
+                raise
+            self._duckdb.unregister("new_rows")
 
     def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
         statement = f"update catalogue.{table} set {column} = ? where {column} in (select unnest(?))"
@@ -178,13 +180,14 @@ class DuckDBDatabase(Database):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self._duckdb.begin()
-        try:
-            yield
-        except BaseException:
-            self._duckdb.rollback()
-            raise
-        self._duckdb.commit()
+        with keyboard_interrupts():
+            self._duckdb.begin()
+            try:
+                yield
+            except BaseException:
+                self._duckdb.rollback()
+                raise
+            self._duckdb.commit()
 
     # Queries of this project.
 
@@ -257,7 +260,7 @@ class DuckDBDatabase(Database):
 
     def parse(self, query: str, views: Collection[str]) -> UserQuery:
         self._lock_down()
-        with query_errors(), self._cursor() as cursor:
+        with query_errors(), keyboard_interrupts(), self._cursor() as cursor:
             return UserQuery(query, _views_read(cursor, query, views))
 
     def run(
@@ -374,16 +377,12 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
 def _engine_errors() -> Iterator[None]:
     """Raise this project's errors for its own statements that cannot be run."""
     try:
-        yield
+        with keyboard_interrupts():
+            yield
     except (duckdb.OutOfMemoryException, MemoryError) as exc:
         raise EngineOutOfMemory(str(exc).partition("\n")[0], default_memory_limit()) from exc
     except duckdb.InterruptException as exc:
         raise RunClosed from exc
-    except RuntimeError as exc:
-        # DuckDB's message after Ctrl-C.
-        if str(exc) == "Query interrupted":
-            raise KeyboardInterrupt from exc
-        raise
 
 
 def _close(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _INTERVAL_SECONDS = 0.02
 # A library such as polars can handle SIGINT so that it does not end a wait: Python notices it between two waits.
 _WAIT_SECONDS = 0.1
+# DuckDB's message after Ctrl-C, and the texts that it makes of a KeyboardInterrupt where it calls Python: to read a
+# file, or to see the schema of a table.
+_CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *)?(\n|\Z)")
 
 
 class DeadlinePassed(Exception):
@@ -36,48 +43,53 @@ def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout:
     """
     if timeout is None and threading.current_thread() is not threading.main_thread():
         return call()
-    running = _Call(call)
+    running: Future[_T] = Future()
+    # A daemon: an engine that does not react to an interrupt must not keep the program from ending.
+    thread = threading.Thread(target=_run, args=(running, call), name="tensortrial query", daemon=True)
     try:
-        running.wait(timeout)
+        thread.start()
+        _wait(running, timeout)
     except BaseException:
-        running.stop(interrupt)
+        _stop(running, interrupt)
         raise
     return running.result()
 
 
-class _Call(Generic[_T]):
-    """A call in a thread of its own."""
+def _run(running: Future[_T], call: Callable[[], _T]) -> None:
+    if not running.set_running_or_notify_cancel():
+        return
+    try:
+        running.set_result(call())
+    except BaseException as exc:  # noqa: BLE001 - raised in the thread that waits
+        running.set_exception(exc)
 
-    def __init__(self, call: Callable[[], _T]) -> None:
-        self._call = call
-        self._result: list[_T] = []
-        self._error: BaseException | None = None
-        self.ended = threading.Event()
-        # A daemon: an engine that does not react to an interrupt must not keep the program from ending.
-        threading.Thread(target=self._run, name="tensortrial query", daemon=True).start()
 
-    def _run(self) -> None:
-        try:
-            self._result.append(self._call())
-        except BaseException as exc:  # noqa: BLE001 - raised in the thread that waits
-            self._error = exc
-        finally:
-            self.ended.set()
+def _wait(running: Future[_T], timeout: float | None) -> None:
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while not _ends_within(running, min(_WAIT_SECONDS, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            raise DeadlinePassed
 
-    def wait(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        left = _WAIT_SECONDS if timeout is None else min(_WAIT_SECONDS, timeout)
-        while not self.ended.wait(left):
-            if deadline is not None:
-                left = min(_WAIT_SECONDS, deadline - time.monotonic())
-                if left <= 0:
-                    raise DeadlinePassed
 
-    def stop(self, interrupt: Callable[[], Any]) -> None:
-        while not self.ended.wait(_INTERVAL_SECONDS):
-            interrupt()
+def _stop(running: Future[_T], interrupt: Callable[[], Any]) -> None:
+    # Ctrl-C can come before the thread has begun, and then it makes no call.
+    if running.cancel():
+        return
+    while not _ends_within(running, _INTERVAL_SECONDS):
+        interrupt()
 
-    def result(self) -> _T:
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
+
+def _ends_within(running: Future[_T], seconds: float) -> bool:
+    wait([running], max(0.0, seconds))
+    return running.done()
+
+
+@contextmanager
+def keyboard_interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt for the error that DuckDB raises in its place, in a call that is made in this thread."""
+    try:
+        yield
+    except Exception as exc:
+        if _CTRL_C.search(str(exc)):
+            raise KeyboardInterrupt from exc
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn  # noqa: E402
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.training import batches  # noqa: E402
 from tensortrial import create_trial, diagnose, rules  # noqa: E402
+from tensortrial.errors import InsufficientInformationForRuleInvocation  # noqa: E402
 from tensortrial.rules import invoke_rule  # noqa: E402
 
 
@@ -90,3 +92,18 @@ def test_outputs_without_raw_values_are_named(tmp_path: Path) -> None:
     found = diagnose(train(tmp_path / "statistics", dead=True, reduction_config=config))
     (reason,) = (each.reason for each in found.unchecked if each.rule == "DeadRelu")
     assert "of tensor 'act1_output_0' no raw value was saved" in reason
+
+
+@pytest.mark.parametrize("kept", ["ReLU", ["ReLU"], {"act1": ["ReLU"], "block.1": None}, {"(": "ReLU"}])
+def test_what_another_program_wrote_in_place_of_classes_is_passed_over(tmp_path: Path, kept: object) -> None:
+    folder = tmp_path / "dead"
+    train(folder, dead=True).close()
+    files = [file for file in folder.rglob("*.json") if '"activations"' in file.read_text()]
+    assert files
+    for file in files:
+        document = json.loads(file.read_text())
+        document["environment"]["activations"] = kept
+        del document["checksum"]
+        file.write_text(json.dumps(document))
+    with pytest.raises(InsufficientInformationForRuleInvocation, match="no tensor with a name like"):
+        invoke_rule(rules.DeadRelu(create_trial(folder)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load_view
 
+from ...engines.interrupting import keyboard_interrupts
 from ...errors import ConfigurationError, ExportError
 from ..target import LEDGER, Part
 from .sql_target import SQLTarget, ledger_table
@@ -81,17 +82,22 @@ class DuckDBFile(SQLTarget):
         self._database.register("new_rows", rows)
         try:
             yield "new_rows"
-        finally:
-            self._database.unregister("new_rows")
+        except BaseException:
+            # In a transaction that has failed nothing can be removed, which would hide the reason.
+            with suppress(duckdb.Error):
+                self._database.unregister("new_rows")
+            raise
+        self._database.unregister("new_rows")
 
     @contextmanager
     def _session(self) -> Iterator[None]:
-        self._database.begin()
-        try:
-            yield
-        except BaseException as exc:
-            self._database.rollback()
-            if isinstance(exc, duckdb.Error):
-                raise ExportError(self._name, str(exc)) from exc
-            raise
-        self._database.commit()
+        with keyboard_interrupts():
+            self._database.begin()
+            try:
+                yield
+            except BaseException as exc:
+                self._database.rollback()
+                if isinstance(exc, duckdb.Error):
+                    raise ExportError(self._name, str(exc)) from exc
+                raise
+            self._database.commit()

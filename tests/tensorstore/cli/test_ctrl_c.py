@@ -93,21 +93,37 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / "a"), str(folder / "b")]
 
 
+# Before this no program that Python runs can answer Ctrl-C in a way of its own.
+COMMAND = """
+import sys
+from tensortrial.cli.interrupts import hold_while_importing
+hold_while_importing()
+print("begins", flush=True)
+from tensortrial.__main__ import main
+main()
+"""
+
+
 # From the first imports to the middle of the work, in seconds of processor time.
 @pytest.mark.parametrize("seconds", [0.05, 0.2, 0.35, 0.5, 0.7, 1.0])
-@pytest.mark.parametrize("command", ["compare", "diagnose"])
+@pytest.mark.parametrize("command", ["compare", "diagnose", "export"])
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is not said here")
 def test_ctrl_c_at_any_moment_ends_a_command_in_one_line(
     many: list[str], tmp_path: Path, command: str, seconds: float
 ) -> None:
     pytest.importorskip("click")
-    arguments = [*many, "--atol", "1"] if command == "compare" else many[:1]
-    line = [sys.executable, "-m", "tensortrial", command, *arguments]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    arguments = {"compare": [*many, "--atol", "1"], "export": [*many, str(tmp_path / "runs.duckdb")]}
+    line = [sys.executable, "-c", COMMAND, command, *arguments.get(command, many[:1])]
+    environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        while process.poll() is None and processor_seconds(process.pid) < seconds:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begins\n"
+        end = processor_seconds(process.pid) + seconds
+        while process.poll() is None and processor_seconds(process.pid) < end:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         printed, err = process.communicate(timeout=60)
     assert (printed, err, process.returncode) == ("", "Interrupted\n", 130)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []

@@ -8,8 +8,9 @@ import time
 
 import duckdb
 import pytest
+from fsspec import AbstractFileSystem
 
-from tensortrial.engines.interrupting import DeadlinePassed, interruptible
+from tensortrial.engines.interrupting import DeadlinePassed, interruptible, keyboard_interrupts
 
 ENDLESS = "select count(*) from range(10000000) a, range(10000000) b"
 
@@ -75,3 +76,56 @@ def test_ctrl_c_stops_a_call_and_is_raised_as_such(connection):
         interruptible(lambda: endless(connection), connection.interrupt)
     timer.join()
     assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_ctrl_c_stops_a_call_whose_thread_is_about_to_begin(connection, monkeypatch, begins):
+    start = threading.Thread.start
+    threads = []
+
+    def interrupted_start(thread):
+        threads.append(thread)
+        if begins:
+            start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    called = []
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(lambda: called.append(endless(connection)), connection.interrupt)
+    if not begins:
+        start(threads[0])
+    threads[0].join(60)
+    assert called == []
+    assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+class Interrupted(AbstractFileSystem):
+    """Files at whose opening Ctrl-C comes."""
+
+    protocol = "interrupted"
+
+    def glob(self, path, **options):
+        raise KeyboardInterrupt
+
+
+class Table:
+    """A table for whose schema Ctrl-C comes."""
+
+    def __arrow_c_schema__(self):
+        raise KeyboardInterrupt
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_where_the_engine_calls_python_is_a_keyboard_interrupt(connection):
+    connection.register_filesystem(Interrupted())
+    with pytest.raises(KeyboardInterrupt), keyboard_interrupts():
+        connection.execute("from read_csv('interrupted://a.csv')")
+    with pytest.raises(KeyboardInterrupt), keyboard_interrupts():
+        connection.register("a", Table())
+    with pytest.raises(duckdb.ConversionException), keyboard_interrupts():
+        connection.execute("select 'KeyboardInterrupt'::int").fetchall()
+    with pytest.raises(duckdb.BinderException), keyboard_interrupts():
+        connection.execute('select "\nKeyboardInterrupt"')
