@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from ...dtypes import Array
 from ...format.index_types import SavedTensor
-from ...read.trial import Trial, run_reader_of
 from ..parameter import integer, number, regexes, words
 from ..reader import Selector, StepView
+from .activation_modules import RELU, SIGMOID, TANH, patterns
 from .base import ACTIVATIONS_OF_RELU, BuiltinRule
 
-_RELU = frozenset({"ReLU", "ReLU6"})
 _BATCH = 0  # the axis of the examples; each position of the other axes is a unit
 
 
@@ -29,10 +28,8 @@ class _OfRelu(BuiltinRule):
     def activations(self) -> Selector:
         """Return the selector of the outputs: by name and, unless the user has chosen the names, by class."""
         if self._selector is None:
-            is_default = self.tensor_regex == self.PARAMETERS["tensor_regex"].of_default()
-            names = _names_of(self.base_trial, _RELU) if is_default else []
-            patterns = (f"^({'|'.join(map(re.escape, names))})_output(_|$)",) if names else ()
-            self._selector = Selector(patterns=(*self.tensor_regex, *patterns))
+            of_modules = patterns(self.base_trial, RELU, "output") if self.is_default("tensor_regex") else ()
+            self._selector = Selector(patterns=(*self.tensor_regex, *of_modules))
         return self._selector
 
 
@@ -62,8 +59,10 @@ class DeadRelu(_OfRelu):
 class SaturatedActivation(BuiltinRule):
     """Fires if too many nodes of a tanh or sigmoid layer get inputs at which the function is flat.
 
-    The range of tanh applies to tensors with `tanh` in their name, the range of sigmoid to all others. Axis 0 is the
-    batch. The statistics `min` and `max` suffice while both are inside the range. Otherwise raw values are needed.
+    The range of tanh applies to tensors with `tanh` in their name, the range of sigmoid to all others. A module of
+    PyTorch that is a tanh or a sigmoid is found by its class, too, and has the range of its class, whatever its name.
+    Axis 0 is the batch. The statistics `min` and `max` suffice while both are inside the range. Otherwise raw values
+    are needed.
     """
 
     collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
@@ -79,8 +78,19 @@ class SaturatedActivation(BuiltinRule):
     )
     threshold_layer: float = number(50.0, "fires above this % of saturated nodes in a layer", 0, 100)
 
+    def reset(self) -> None:
+        self._of_class: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    def _modules(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return patterns of the inputs of tanh and of sigmoid modules."""
+        if self._of_class is None:
+            trial = self.base_trial
+            self._of_class = patterns(trial, TANH, "input"), patterns(trial, SIGMOID, "input")
+        return self._of_class
+
     def judge(self, view: StepView) -> None:
-        selector = Selector(self.collection_names or (), self.tensor_regex)
+        tanh, sigmoid = self._modules() if self.is_default("tensor_regex") else ((), ())
+        selector = Selector(self.collection_names or (), (*self.tensor_regex, *tanh, *sigmoid))
         rows = [row for row in self.rows(view, selector) if not self._is_inside(view, row)]
         for row, value in self._valued(view, rows, selector):
             if value.ndim == 0 or value.size == 0:
@@ -108,9 +118,13 @@ class SaturatedActivation(BuiltinRule):
         return least is not None and most is not None and least > low and most < high
 
     def _range(self, row: SavedTensor) -> tuple[float, float]:
-        if "tanh" in row.name.lower():
+        if self._is_of_tanh(row.name):
             return self.threshold_tanh_min, self.threshold_tanh_max
         return self.threshold_sigmoid_min, self.threshold_sigmoid_max
+
+    def _is_of_tanh(self, name: str) -> bool:
+        tanh, sigmoid = self._modules()
+        return _matches(tanh, name) or ("tanh" in name.lower() and not _matches(sigmoid, name))
 
 
 class DeadFeatures(_OfRelu):
@@ -149,11 +163,5 @@ class DeadFeatures(_OfRelu):
             self.fires(row, never, self.threshold, sentence)
 
 
-def _names_of(trial: Trial, classes: Container[str]) -> list[str]:
-    """Return the names of the modules that are activation functions of some classes, as the hook kept them."""
-    found: set[str] = set()
-    for info in run_reader_of(trial).workers.infos:
-        kept = info.environment.get("activations")
-        if isinstance(kept, Mapping):
-            found.update(name for name, kind in kept.items() if isinstance(kind, str) and kind in classes)
-    return sorted(found)
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)

@@ -64,6 +64,10 @@ class BuiltinRule(Rule):
     def judge(self, view: StepView) -> None:
         """Report the findings of a step. Raises TensorUnavailableForStep if the step has nothing to evaluate."""
 
+    def is_default(self, parameter: str) -> bool:
+        """Return whether a parameter has its default value."""
+        return bool(getattr(self, parameter) == self.PARAMETERS[parameter].of_default())
+
     def invoke_at_step(self, step: int) -> bool:
         """Return whether the rule has findings at a step."""
         if step <= self._last_step:

@@ -10,6 +10,7 @@ from ...dtypes import Array
 from ...format.index_types import SavedTensor
 from ..parameter import integer, number, regexes
 from ..reader import NotSaved, Selector, StepView
+from .activation_modules import RELU, patterns
 from .base import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
 
 _WEIGHTS, _GRADIENTS, _LOSSES = Selector(("weights",)), Selector(("gradients",)), Selector(("losses",))
@@ -80,7 +81,8 @@ class PoorWeightInitialization(BuiltinRule):
     - The central 90 % of a gradient's values are within `distribution_range`.
     - The loss has not fallen for `patience` steps.
 
-    The finding says which. Variances and losses need statistics. Percentiles need raw values or histograms.
+    The finding says which. Variances and losses need statistics. Percentiles need raw values or histograms. A module of
+    PyTorch that is a ReLU is found by its class, too, whatever its name.
     """
 
     activation_inputs_regex: tuple[str, ...] = regexes(INPUTS_OF_RELU, "names of inputs of activation functions")
@@ -100,11 +102,16 @@ class PoorWeightInitialization(BuiltinRule):
             raise self.nothing(view, _GRADIENTS)
         judged = [self._judge_variances(view), self._judge_gradients(view), self._judge_losses(view)]
         if not any(judged):
-            raise self.nothing(view, Selector(("gradients", "losses"), self.activation_inputs_regex))
+            raise self.nothing(view, Selector(("gradients", "losses"), self._inputs().patterns))
         self._judged += 1
 
+    def _inputs(self) -> Selector:
+        is_default = self.is_default("activation_inputs_regex")
+        of_modules = patterns(self.base_trial, RELU, "input") if is_default else ()
+        return Selector(patterns=(*self.activation_inputs_regex, *of_modules))
+
     def _judge_variances(self, view: StepView) -> bool:
-        selector = Selector(patterns=self.activation_inputs_regex)
+        selector = self._inputs()
         if not view.select(selector):
             return False
         found = [(variance, row) for row, (variance,) in self.measured(view, selector, "variance") if variance >= 0]
