@@ -213,8 +213,9 @@ def follow(
         last = new[-1] if new else last
         if ended or (end_step is not None and bool(steps) and steps[-1] >= end_step):
             if last < start_step:
+                before = "" if end_step is None else f" and before step {end_step}"
                 logger.warning(
-                    "run %s: no step was saved from %s to %s, so none is evaluated", trial.path, start_step, end_step
+                    "run %s: no step was saved from step %s on%s, so none is evaluated", trial.path, start_step, before
                 )
             return
         if new:

@@ -198,7 +198,7 @@ def test_a_bounded_evaluation_ends_before_the_job_does(tmp_path: Path) -> None:
 
 def test_a_range_with_nothing_in_it(trial: tensortrial.Trial, caplog: pytest.LogCaptureFixture) -> None:
     assert invoke_rule(Above(trial), 20, 30) == []
-    assert "no step was saved from 20 to 30" in caplog.text
+    assert "no step was saved from step 20 on and before step 30, so none is evaluated" in caplog.text
     with pytest.raises(ConfigurationError, match="start_step must be less than end_step, got 5 and 5"):
         invoke_rule(Above(trial), 5, 5)
 
