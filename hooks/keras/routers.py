@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -18,27 +19,43 @@ _ROUTERS = re.compile(r"(?i)(^|/)\w*(router|gate)$")
 _DECISION = re.compile(r"^router/.*/(load|entropy)(_\d+)?$")
 
 
-def router_of(recorder: Recorder, path: str, output: Any) -> str | None:
-    """Return the start of the names of what a router decided, with the collection `health`; None for other layers.
+def router_tensors(
+    recorder: Recorder, path: str, output: Any, is_due: Callable[[str, Any], bool]
+) -> Iterable[tuple[str, Any]]:
+    """Return what a router decided, with the collection `health`: the names and tensors of its load and its entropy.
+
+    Other layers have none.
 
     Args:
         recorder: The recorder of the hook.
         path: The path of the layer.
         output: Its output: a logit or a probability of each expert, along the last axis.
+        is_due: Called with the name of the load and the first tensor of the output. Returns whether to compute both.
     """
-    if not _ROUTERS.search(path) or not IS_TENSORFLOW or CollectionKeys.HEALTH not in recorder.collections.saved_names:
-        return None
+    if not _is_router(path) or not IS_TENSORFLOW or CollectionKeys.HEALTH not in recorder.collections.saved_names:
+        return ()
+    first = next((tensor for _, tensor in tensors_in(output)), None)
+    if not _has_experts(first) or not is_due(f"router/{path}/load", first):
+        return ()
+    return _decisions(f"router/{path}", first)
+
+
+@lru_cache(maxsize=4096)
+def _is_router(path: str) -> bool:
+    return _ROUTERS.search(path) is not None
+
+
+def _has_experts(output: Any) -> bool:
+    """Return whether an output is dense, of floating point and has at least two axes, the last of which has experts."""
     if not hasattr(output, "dtype") or not hasattr(getattr(output, "shape", None), "rank"):
-        return None
+        return False
     if hasattr(output, "nested_row_splits") or hasattr(output, "dense_shape"):
-        return None
+        return False
     shape = output.shape
-    if shape.rank is None or shape.rank < 2 or (shape[-1] or 0) < 2 or not output.dtype.is_floating:
-        return None
-    return f"router/{path}"
+    return shape.rank is not None and shape.rank >= 2 and (shape[-1] or 0) >= 2 and bool(output.dtype.is_floating)
 
 
-def decisions(router: str, output: Any) -> Iterator[tuple[str, Any]]:
+def _decisions(router: str, output: Any) -> Iterator[tuple[str, Any]]:
     """Yield the share of tokens that each expert gets, and the mean entropy of the choice of one, with their names."""
     import tensorflow as tf
 
@@ -49,11 +66,6 @@ def decisions(router: str, output: Any) -> Iterator[tuple[str, Any]]:
     sums_to_one = tf.logical_and(error < 1e-2, tf.reduce_min(logits) >= 0)
     chances = tf.where(sums_to_one, logits, tf.nn.softmax(logits))
     yield f"{router}/entropy", -tf.reduce_mean(tf.reduce_sum(tf.math.xlogy(chances, chances), axis=-1))
-
-
-def first_tensor(output: Any) -> Any:
-    """Return the first tensor of a layer's output; None if it has none."""
-    return next((tensor for _, tensor in tensors_in(output)), None)
 
 
 def plan_of(recorder: Recorder, name: str) -> Plan | None:

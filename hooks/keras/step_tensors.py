@@ -19,7 +19,7 @@ from .call_order import CallOrder
 from .layer_calls import observe_calls_in_all_threads
 from .names import Counter, Names, dense_parts, layer_inputs, layer_outputs, tensors_in
 from .patches import Wrap, patched
-from .routers import decisions, first_tensor, router_of
+from .routers import router_tensors
 
 # Models may share an optimizer, so only one step at a time is observed.
 _observing = threading.RLock()
@@ -90,11 +90,11 @@ class StepTensors(threading.local):
     @guarded
     def _add_outputs(self, path: str, output: Any) -> None:
         self._add_all(*layer_outputs(path, output))
-        first = first_tensor(output)
-        router = router_of(self.recorder, path, first)
-        if router is not None and self._is_reachable(first) and self._wanted(f"{router}/load"):
-            for name, tensor in decisions(router, first):
-                self._add(self._counter.next(name), tensor)
+        for name, tensor in router_tensors(self.recorder, path, output, self._is_router_due):
+            self._add(self._counter.next(name), tensor)
+
+    def _is_router_due(self, load: str, output: Any) -> bool:
+        return self._is_reachable(output) and self._wanted(load)
 
     @guarded
     def _add_loss(self, labels: Any, loss: Any) -> None:

@@ -19,7 +19,7 @@ from .graph_callback import GraphCallback, is_variable
 from .layer_calls import observe_calls_in_this_thread
 from .loss_scaling import observe_scaling
 from .names import Counter, VariableNaming, Weight, dense_parts, layer_inputs, layer_outputs, tensors_in
-from .routers import decisions, first_tensor, router_of
+from .routers import router_tensors
 from .tape_names import TapeNames
 
 
@@ -177,11 +177,11 @@ class TapeRecorder(threading.local):
         path = self._names.path(layer)
         if path is not None:
             self._see(*layer_outputs(path, output))
-            first = first_tensor(output)
-            router = router_of(self.recorder, path, first)
-            if router is not None and self.recorder.may_save([f"{router}/load"]):
-                for name, tensor in decisions(router, first):
-                    self._see(name, tensor, numbered=False)
+            for name, tensor in router_tensors(self.recorder, path, output, self._is_router_due):
+                self._see(name, tensor, numbered=False)
+
+    def _is_router_due(self, load: str, output: Any) -> bool:
+        return self.recorder.may_save([load])
 
     def _add_model(self, layer: Any) -> None:
         """Name a model that runs under the tape and was not registered."""
