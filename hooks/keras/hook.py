@@ -24,6 +24,7 @@ from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.configuration.attention import ATTENTION, define_attention
 from ..core.configuration.health import define_health
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.current_hook import del_hook, set_hook
@@ -131,6 +132,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         for name, regex in _PATTERNS.items():
             self.recorder.collections.require(name).include(regex)
         define_health(self.recorder.collections)
+        if ATTENTION in self.recorder.collections.saved_names:
+            define_attention(self.recorder.collections)
         if CollectionKeys.HEALTH in self.recorder.collections.saved_names:
             self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
         current_hook.made(self)

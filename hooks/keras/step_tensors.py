@@ -14,6 +14,7 @@ from typing import Any
 from ..core.base_hook import guarded
 from ..core.recorder import Recorder
 from ..core.step_recorder import logger
+from .attention import AttentionCalls
 from .backend import dense, graph, kept, loss_scale, unscaled
 from .call_order import CallOrder
 from .layer_calls import observe_calls_in_all_threads
@@ -57,6 +58,7 @@ class StepTensors(threading.local):
         self._has_loss = False
         self._counter = Counter()
         self._calls = CallOrder()
+        self._attention = AttentionCalls(self.recorder)
         self._graph = graph()
 
     def end(self, data: Any = None) -> dict[str, Any]:
@@ -69,6 +71,7 @@ class StepTensors(threading.local):
 
     def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Collect the inputs of one of the model's layers."""
+        self._begin_attention(layer, outermost, args, kwargs)
         path = self._names.path(layer)
         if path is not None:
             self._calls.add(layer)
@@ -79,6 +82,7 @@ class StepTensors(threading.local):
         path = self._names.path(layer)
         if path is not None:
             self._add_outputs(path, output)
+        self._end_attention(layer, path, output)
 
     # What the step computes.
 
@@ -90,11 +94,20 @@ class StepTensors(threading.local):
     @guarded
     def _add_outputs(self, path: str, output: Any) -> None:
         self._add_all(*layer_outputs(path, output))
-        for name, tensor in router_tensors(self.recorder, path, output, self._is_router_due):
+        for name, tensor in router_tensors(self.recorder, path, output, self._is_due):
             self._add(self._counter.next(name), tensor)
 
-    def _is_router_due(self, load: str, output: Any) -> bool:
-        return self._is_reachable(output) and self._wanted(load)
+    @guarded
+    def _begin_attention(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._attention.begin(layer, outermost, args, kwargs)
+
+    @guarded
+    def _end_attention(self, layer: Any, path: str | None, output: Any) -> None:
+        for name, tensor in self._attention.end(layer, path, output, self._is_due):
+            self._add(self._counter.next(name), tensor)
+
+    def _is_due(self, name: str, source: Any) -> bool:
+        return self._is_reachable(source) and self._wanted(name)
 
     @guarded
     def _add_loss(self, labels: Any, loss: Any) -> None:

@@ -13,6 +13,7 @@ from tensortrial.config.collection import CollectionKeys
 
 from ..core.base_hook import guarded
 from ..core.replicas import LeadingRecorder
+from .attention import AttentionCalls
 from .backend import IS_TENSORFLOW, Unscaled, dense, graph
 from .call_order import CallOrder
 from .graph_callback import GraphCallback, is_variable
@@ -58,6 +59,7 @@ class TapeRecorder(threading.local):
         self._recorded: set[str] = set()
         self._counter = Counter()
         self._calls = CallOrder()
+        self._attention = AttentionCalls(self.recorder)
         # For each loss that an optimizer scaled: the scaled loss, the loss, and the scale.
         self._scalings: list[tuple[Any, Any, Any]] = []
 
@@ -164,6 +166,7 @@ class TapeRecorder(threading.local):
         if outermost and layer.built:
             self._add_model(layer)
         self._calls.add(layer)
+        self._attention.begin(layer, outermost, args, kwargs)
         path = self._names.path(layer)
         if path is not None:
             for name, value, numbered in layer_inputs(path, args, kwargs):
@@ -177,11 +180,13 @@ class TapeRecorder(threading.local):
         path = self._names.path(layer)
         if path is not None:
             self._see(*layer_outputs(path, output))
-            for name, tensor in router_tensors(self.recorder, path, output, self._is_router_due):
+            for name, tensor in router_tensors(self.recorder, path, output, self._is_due):
                 self._see(name, tensor, numbered=False)
+        for name, tensor in self._attention.end(layer, path, output, self._is_due):
+            self._see(name, tensor, numbered=False)
 
-    def _is_router_due(self, load: str, output: Any) -> bool:
-        return self.recorder.may_save([load])
+    def _is_due(self, name: str, source: Any) -> bool:
+        return self.recorder.may_save([name])
 
     def _add_model(self, layer: Any) -> None:
         """Name a model that runs under the tape and was not registered."""

@@ -11,13 +11,11 @@ import torch
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from tensortrial.config.reduction_config import ReductionConfig
-
 from ..core.base_hook import guarded
+from ..core.configuration.attention import ATTENTION, define_attention
 from .hook import Hook
 from .multihead import projected
 
-_COLLECTION = "attention"
 # Logits that are in memory at once: 64 MiB of float32.
 _MOST_LOGITS = 1 << 24
 
@@ -40,11 +38,8 @@ def attention_statistics(hook: Hook) -> Iterator[None]:
         A context manager.
     """
     collections = hook.recorder.collections
-    attention = collections.require(_COLLECTION)
-    if attention.is_empty:
-        attention.include(f"^{_COLLECTION}/")
-        attention.reduction_config = ReductionConfig(reductions=["min", "max", "mean"], save_raw_tensor=True)
-    collections.include([_COLLECTION])
+    define_attention(collections)
+    collections.include([ATTENTION])
     with _AttentionMode(hook):
         yield
 
@@ -71,7 +66,7 @@ class _AttentionMode(TorchFunctionMode):
         step = self.recorder.step
         if step is not self._step:
             self._step, self._calls = step, 0
-        name = f"{_COLLECTION}/{self._calls}"
+        name = f"{ATTENTION}/{self._calls}"
         self._calls += 1
         if not self._hook.saving or self.recorder.plan(f"{name}/logit_max") is None:
             return
@@ -80,8 +75,8 @@ class _AttentionMode(TorchFunctionMode):
             if query.dim() < 3:
                 return
             largest, entropy = _measured(query.detach(), key.detach(), named)
-        self._hook.save_tensor(f"{name}/logit_max", largest, _COLLECTION)
-        self._hook.save_tensor(f"{name}/entropy", entropy, _COLLECTION)
+        self._hook.save_tensor(f"{name}/logit_max", largest, ATTENTION)
+        self._hook.save_tensor(f"{name}/entropy", entropy, ATTENTION)
 
 
 def _given(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:

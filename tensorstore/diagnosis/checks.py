@@ -99,7 +99,8 @@ CHECKS = (
     Check(
         "AttentionLogitGrowth",
         "normalize queries and keys, clip their weights, or lower the learning rate",
-        allowed_by="run forwards inside `with tt.attention_statistics(hook):`, if the model has attention",
+        allowed_by="run forwards inside `with tt.attention_statistics(hook):`, or in Keras pass "
+        "include_collections=['attention'] to the hook, if the model has attention",
         explains=_AFTER_A_SPIKE,
     ),
     Check(

@@ -130,10 +130,10 @@ class AttentionLogitGrowth(BuiltinRule):
     It fires above `threshold`, beyond which M. Wortsman et al., "Small-scale proxies for large-scale Transformer
     training instabilities", arXiv 2309.14322, saw training diverge; and above `growing` (the limit of
     Kimi K2's QK-Clip, arXiv 2507.20534) if the logit is also `factor` times that of the first saved steps. Needs
-    `attention_statistics` of the PyTorch hook.
+    `attention_statistics` of the PyTorch hook, or the collection `attention` of the Keras hook.
     """
 
-    tensor_regex: tuple[str, ...] = regexes("^attention/.*/logit_max$", "names of the largest logits of heads")
+    tensor_regex: tuple[str, ...] = regexes(r"^attention/.*/logit_max(_\d+)?$", "names of the largest logits of heads")
     threshold: float = number(1e4, "fires above this logit", least=0)
     growing: float = number(100.0, "fires above this logit if it has grown, too", least=0)
     factor: float = number(10.0, "how many times that of the first steps it must be to have grown", least=1)
