@@ -77,6 +77,13 @@ def graph() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
+def functions_run_eagerly() -> bool:
+    """Return whether TensorFlow is configured to run each `tf.function` as Python."""
+    import tensorflow as tf
+
+    return bool(tf.config.functions_run_eagerly())
+
+
 def outside_of_graphs() -> AbstractContextManager[Any]:
     """Return a context manager inside which code runs eagerly, also while a graph is being built."""
     if graph() is None:

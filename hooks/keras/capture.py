@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -13,14 +14,15 @@ from tensortrial.format.record import Plan, Step
 from ..core.base_hook import guarded
 from ..core.replicas import LeadingRecorder
 from ..core.step_recorder import logger
-from .backend import HAS_VARIABLES, to_array, variable_array
+from .backend import HAS_VARIABLES, functions_run_eagerly, to_array, variable_array
 from .collection import Collection
-from .hyperparameters import record_hyperparameters
+from .hyperparameters import present_numbers
 from .names import Names, VariableNaming, is_built
 from .routers import plan_of
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
 from .strategy import value_of
+from .traced_numbers import TracedNumbers
 from .updates import Updates
 
 # Each set of names that are due together is traced on its own. From the fifth set on, one trace serves all names that
@@ -54,6 +56,7 @@ class Capture:
         """Whether the tensors that the model's steps compute cannot be collected."""
         self._names: Names | None = None
         self._variables: dict[str, tuple[Plan, list[Array]] | None] = {}
+        self._numbers: dict[str, float] = {}
         self._captured_at: Step | None = None
         self._chosen: CapturingStep | None = None
         self._warned: set[str] = set()
@@ -89,7 +92,7 @@ class Capture:
         self.optimizers.clear()
         self.updates.forget()
         self._names = self._chosen = self._captured_at = None
-        self._variables = {}
+        self._variables, self._numbers = {}, {}
 
     # Variables.
 
@@ -105,6 +108,7 @@ class Capture:
         self._variables = {}
         self.updates.forget()
         self._capture_variables()
+        self._capture_numbers()
 
     def record_variables(self) -> None:
         """Record the captured variables, after the step."""
@@ -112,6 +116,9 @@ class Capture:
             for recorder, array in zip(self.recorder.all, arrays, strict=True):
                 recorder.record(plan, array, owned=True)
         self._variables = dict.fromkeys(self._variables)
+        for recorder in self.recorder.all if self._numbers else ():
+            recorder.record_numbers(tuple(self._numbers), list(self._numbers.values()))
+        self._numbers = {}
 
     def _capture_variables(self) -> None:
         if not HAS_VARIABLES:
@@ -123,9 +130,13 @@ class Capture:
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
-        for recorder in self.recorder.all:
-            record_hyperparameters(recorder, self._optimizers(self.names.model))
         self.updates.begin(self.names)
+
+    @guarded
+    def _capture_numbers(self) -> None:
+        """Capture the hyperparameters of the step, if they are due."""
+        if HAS_VARIABLES and CollectionKeys.HYPERPARAMETERS in self.recorder.due:
+            self._numbers = present_numbers(self._optimizers(self.names.model))
 
     # Steps.
 
@@ -135,7 +146,24 @@ class Capture:
         # Losses and metrics come from Keras' logs.
         if self.recorder.saving and self.recorder.due - _LOGS:
             self._prepare(function, source)
+            # Callbacks that come after the hook may have changed them as the batch began.
+            self._capture_numbers()
         return self._chosen
+
+    def as_traced(self, function: StepFunction, source: Any) -> AbstractContextManager[None]:
+        """Return a context manager, inside which optimizers have the numbers that the graph of the step has."""
+        found: list[AbstractContextManager[None]] = []
+        self._find_traced(function, source, found)
+        return found[0] if found else nullcontext()
+
+    @guarded
+    def _find_traced(self, function: StepFunction, source: Any, found: list[AbstractContextManager[None]]) -> None:
+        if function.phase != "train" or not is_graph(function.model) or functions_run_eagerly():
+            return
+        if self.recorder.active:
+            optimizers = self._optimizers(function.model)
+            inner = [each.inner_optimizer for each in optimizers if hasattr(each, "inner_optimizer")]
+            found.append(TracedNumbers(function.original, source, [*optimizers, *inner]))
 
     @guarded
     def _prepare(self, function: StepFunction, source: Any) -> None:

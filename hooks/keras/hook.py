@@ -347,7 +347,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         known = self._known.setdefault(model, {})
         original, names = original_function(model, phase), self._capture.names
         if phase not in known or not known[phase].is_for(original, names):
-            known[phase] = StepFunction(phase, original, names, self._choose)
+            known[phase] = StepFunction(phase, original, names, self._choose, self._capture.as_traced)
         self._functions[phase] = known[phase]
         setattr(model, f"{phase}_function", known[phase])
 

@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tensortrial.config.collection import CollectionKeys
-
-from ..core.recorder import Recorder
 from .backend import outside_of_graphs, variable_array
 from .graph_callback import is_variable
 from .names import ScheduledRate, is_schedule
 
 
-def record_hyperparameters(recorder: Recorder, optimizers: Iterable[Any]) -> None:
-    """Record the hyperparameters of optimizers at the open step, if they are due."""
-    if CollectionKeys.HYPERPARAMETERS in recorder.due:
-        for _, found in settings_of(optimizers):
-            recorder.record_numbers(tuple(found), [_number(value) for value in found.values()])
+def present_numbers(optimizers: Iterable[Any]) -> dict[str, float]:
+    """Return the hyperparameters of optimizers by name, as they are now."""
+    return {name: _number(value) for _, found in settings_of(optimizers) for name, value in found.items()}
 
 
 def settings_of(optimizers: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import keras
@@ -25,6 +26,7 @@ class StepFunction:
         names: The names of the model's tensors.
         choose: Called before each step with this object and the source of the batch. Returns what runs the step and
             collects its tensors, or None for `original`.
+        as_traced: Called with the same, before `choose`. Returns a context manager, inside which the step runs.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class StepFunction:
         original: Any,
         names: Names,
         choose: Callable[[StepFunction, Any], CapturingStep | None],
+        as_traced: Callable[[StepFunction, Any], AbstractContextManager[None]],
     ) -> None:
         self.phase, self.original, self.names = phase, original, names
         self.capturing: dict[frozenset[str], CapturingStep | None] = {}
@@ -47,15 +50,16 @@ class StepFunction:
         """Whether the model is known to have all its variables."""
         self.build_attempted = False
         """Whether tracing was tried once to create the variables that the model creates in its first step."""
-        self._choose = choose
+        self._choose, self._as_traced = choose, as_traced
         self._hidden: Any = None
 
     def __call__(self, *args: Any) -> Any:
         # Where Keras runs on JAX, the state of the model comes before the data.
-        step = self._choose(self, args[-1])
-        if step is None:
-            return self.original(*args)
-        result = step(*args)
+        with self._as_traced(self, args[-1]):
+            step = self._choose(self, args[-1])
+            if step is None:
+                return self.original(*args)
+            result = step(*args)
         self._show(step)
         return result
 

@@ -1,0 +1,150 @@
+"""Hyperparameters that change after the step of `fit` was traced: what is saved is what the step has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from support import keras_training as kt
+from tensortrial import create_trial
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.mode import modes
+
+Make = Callable[..., Any]
+EACH = SaveConfig(save_interval=1)
+
+
+class Change(keras.callbacks.Callback):
+    """Changes the momentum before the third batch and the learning rate before the fourth. Keeps the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: list[Any] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.optimizer.momentum = 0.5 if batch < 2 else 0.875
+        self.model.optimizer.learning_rate = 0.125 if batch < 3 else 0.25
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.weights.append(flat(self.model))
+
+
+def flat(model: Any) -> Any:
+    return np.concatenate([np.asarray(each).ravel() for each in model.trainable_variables])
+
+
+def sgd(momentum: float = 0.5) -> Any:
+    return keras.optimizers.SGD(0.125, momentum=momentum)
+
+
+def computed(rates: list[float], momenta: list[float]) -> list[Any]:
+    """The weights after each batch, by formula."""
+    model = kt.small()
+    velocities = [np.zeros(each.shape, np.float32) for each in model.trainable_variables]
+    weights = []
+    for number, (rate, momentum) in enumerate(zip(rates, momenta, strict=True)):
+        gradients = kt.gradients(model, *kt.data(1, number)).values()
+        for place, (variable, gradient) in enumerate(zip(model.trainable_variables, gradients, strict=True)):
+            velocities[place] = momentum * velocities[place] - rate * gradient
+            variable.assign(np.asarray(variable) + velocities[place])
+        weights.append(flat(model))
+    return weights
+
+
+def numbers(out: str, name: str) -> list[float]:
+    return [
+        float(each) for each in create_trial(out).tensor(f"hyperparameters/SGD/{name}").values(modes.TRAIN).values()
+    ]
+
+
+@pytest.mark.parametrize(
+    "options", [{"run_eagerly": True}, {}, {"jit_compile": True}], ids=["eager", "compiled", "jit_compile"]
+)
+@pytest.mark.parametrize("collection", ["hyperparameters", "health"])
+@pytest.mark.parametrize("hook_first", [False, True], ids=["hook last", "hook first"])
+def test_hyperparameters_that_change_during_fit_are_saved_as_training_uses_them(
+    make_hook: Make, out: str, options: Any, collection: str, hook_first: bool
+) -> None:
+    hook, change = make_hook(include_collections=[collection], save_config=EACH), Change()
+    model = kt.small(optimizer=sgd(), **options)
+    x, y = kt.data(5)
+    callbacks = [hook, change] if hook_first else [change, hook]
+    model.fit(x, y, batch_size=kt.BATCH, shuffle=False, verbose=0, callbacks=callbacks)
+    hook.close()
+    assert model.optimizer.momentum == 0.875
+    rates, momenta = numbers(out, "learning_rate"), numbers(out, "momentum")
+    assert rates == [0.125, 0.125, 0.125, 0.25, 0.25]
+    assert momenta == ([0.5, 0.5, 0.875, 0.875, 0.875] if options.get("run_eagerly") else [0.5] * 5)
+    for found, expected in zip(change.weights, computed(rates, momenta), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "steps", [{"start_step": 3}, {"end_step": 2}, {"save_interval": 3}], ids=["late", "early", "each third"]
+)
+def test_a_hook_that_traces_at_another_step_trains_as_without_it(make_hook: Make, steps: Any) -> None:
+    trained = []
+    for hook in (
+        None,
+        make_hook(include_collections=["gradients"], save_config=SaveConfig(**{"save_interval": 1, **steps})),
+    ):
+        change, model = Change(), kt.small(optimizer=sgd())
+        x, y = kt.data(6)
+        callbacks = [change] if hook is None else [change, hook]
+        model.fit(x, y, batch_size=kt.BATCH, shuffle=False, verbose=0, callbacks=callbacks)
+        trained.append(change.weights)
+    np.testing.assert_allclose(trained[1], trained[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("hooks", ["one hook", "a hook for each"])
+def test_a_later_fit_goes_on_with_the_numbers_of_its_trace(make_hook: Make, tmp_path: Path, hooks: str) -> None:
+    """Labels of another type are traced anew; a model that was compiled again, too."""
+    model, hook, folders = kt.small(optimizer=sgd()), None, []
+    for number, (momentum, dtype) in enumerate([(0.5, "int32"), (0.75, "int32"), (0.875, "int64"), (0.25, "int32")]):
+        model.optimizer.momentum = momentum
+        if hook is None or hooks == "a hook for each":
+            folders.append(str(tmp_path / str(number)))
+            hook = make_hook(out_dir=folders[-1], include_collections=["hyperparameters"], save_config=EACH)
+        x, y = kt.data(2)
+        model.fit(x, y.astype(dtype), batch_size=kt.BATCH, verbose=0, callbacks=[hook])
+        if hooks == "a hook for each":
+            hook.close()
+    kt.compiled(model, sgd(0.125))
+    if hooks == "a hook for each":
+        folders.append(str(tmp_path / "compiled"))
+        hook = make_hook(out_dir=folders[-1], include_collections=["hyperparameters"], save_config=EACH)
+    kt.fit(model, 2, hook)
+    hook.close()
+    found = [each for folder in folders for each in numbers(folder, "momentum")]
+    assert found == [0.5, 0.5, 0.5, 0.5, 0.875, 0.875, 0.5, 0.5, 0.125, 0.125]
+
+
+@pytest.mark.skipif(not kt.KERAS_3, reason="optimizers of Keras 2 are written otherwise")
+def test_an_optimizer_that_is_built_by_its_first_step_stays_built(make_hook: Make, out: str) -> None:
+    class Lazy(keras.optimizers.SGD):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(0.125, momentum=0.5)
+            self.is_ready, self.state = False, None
+
+        def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+            if not self.is_ready:
+                self.is_ready, self.state = True, object()
+            assert self.state is not None
+            return super().apply(grads, trainable_variables)
+
+    hook = make_hook(
+        include_collections=["gradients", "hyperparameters"], save_config=SaveConfig(save_interval=1, start_step=1)
+    )
+    model = kt.small(optimizer=Lazy())
+    kt.fit(model, 3, hook)
+    state = model.optimizer.state
+    kt.fit(model, 2, hook)
+    hook.close()
+    assert model.optimizer.is_ready
+    assert model.optimizer.state is state
+    assert create_trial(out).tensor("hyperparameters/Lazy/momentum").value(1, modes.TRAIN) == 0.5
