@@ -124,6 +124,27 @@ def test_a_later_fit_goes_on_with_the_numbers_of_its_trace(make_hook: Make, tmp_
     assert found == [0.5, 0.5, 0.5, 0.5, 0.875, 0.875, 0.5, 0.5, 0.125, 0.125]
 
 
+def test_numbers_and_frozen_layers_count_once_a_callback_makes_the_step_anew(make_hook: Make, out: str) -> None:
+    class Anew(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                self.model.optimizer.momentum = 0.75
+                self.model.get_layer("fc1").trainable = False
+                self.model.make_train_function(force=True)
+
+    hook = make_hook(include_collections=["health"], save_config=EACH)
+    model = kt.small(optimizer=sgd())
+    x, y = kt.data(2)
+    model.fit(x, y, batch_size=kt.BATCH, epochs=2, verbose=0, callbacks=[Anew(), hook])
+    hook.close()
+    trial = create_trial(out)
+    assert numbers(out, "momentum") == [0.5, 0.5, 0.75, 0.75]
+    for layer, steps in ("fc1", [0, 1]), ("fc2", [0, 1, 2, 3]):
+        kernel = f"{layer}/weights/{layer}/kernel:0"
+        for name in (f"gradients/{layer}/kernelGrad", f"update/{kernel}"):
+            assert trial.tensor(name).steps(modes.TRAIN) == steps
+
+
 @pytest.mark.skipif(not kt.KERAS_3, reason="optimizers of Keras 2 are written otherwise")
 def test_an_optimizer_that_is_built_by_its_first_step_stays_built(make_hook: Make, out: str) -> None:
     class Lazy(keras.optimizers.SGD):  # type: ignore[misc]
