@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -22,7 +22,8 @@ from .routers import plan_of
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors
 from .strategy import value_of
-from .traced_numbers import TracedNumbers
+from .traced_flags import TracedFlags
+from .traced_numbers import TracedNumbers, type_of
 from .updates import Updates
 
 # Each set of names that are due together is traced on its own. From the fifth set on, one trace serves all names that
@@ -154,7 +155,7 @@ class Capture:
         """Return a context manager, inside which optimizers have the numbers that the graph of the step has."""
         found: list[AbstractContextManager[None]] = []
         self._find_traced(function, source, found)
-        return found[0] if found else nullcontext()
+        return found[0] if len(found) == 1 else _all_of(found)
 
     @guarded
     def _find_traced(self, function: StepFunction, source: Any, found: list[AbstractContextManager[None]]) -> None:
@@ -164,6 +165,13 @@ class Capture:
             optimizers = self._optimizers(function.model)
             inner = [each.inner_optimizer for each in optimizers if hasattr(each, "inner_optimizer")]
             found.append(TracedNumbers(function.original, source, [*optimizers, *inner]))
+            key = type_of(source)
+            if key not in function.flags or not function.built:
+                function.built = is_built(function.model)
+                function.flags[key] = TracedFlags(function.model)
+            # There are as many flags as layers, and only these steps may be traced.
+            if key not in function.ran_original or (self.recorder.saving and self.recorder.due - _LOGS):
+                found.append(function.flags[key])
 
     @guarded
     def _prepare(self, function: StepFunction, source: Any) -> None:
@@ -279,6 +287,14 @@ class Capture:
                 "no gradients are saved, because the model's train_step applies none by an optimizer that the hook "
                 "knows; before the optimizer is used, add: optimizer = hook.wrap_optimizer(optimizer)"
             )
+
+
+@contextmanager
+def _all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in managers:
+            stack.enter_context(each)
+        yield
 
 
 def _finds(expression: str, names: Iterable[str]) -> bool:

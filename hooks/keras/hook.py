@@ -374,7 +374,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if self._is_elsewhere() or phase not in self._functions:
             return
         self._withdraw_unfinished()
-        # A callback may have made the function anew, as Keras asks for where one freezes layers during training.
+        # A callback may have made a new function, as Keras asks for where one freezes layers during training.
         if not isinstance(getattr(self.model, f"{phase}_function", None), StepFunction | None):
             self._install(self.model, phase)
         recorder = self.recorder

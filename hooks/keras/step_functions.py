@@ -13,6 +13,8 @@ import keras
 from .backend import BACKEND, IS_TENSORFLOW
 from .names import Names
 from .step_tensors import StepTensors
+from .traced_flags import TracedFlags
+from .traced_numbers import type_of
 
 Phase = Literal["train", "test", "predict"]
 
@@ -50,6 +52,10 @@ class StepFunction:
         """Whether the model is known to have all its variables."""
         self.build_attempted = False
         """Whether tracing was tried once to create the variables that the model creates in its first step."""
+        self.flags: dict[str, TracedFlags] = {}
+        """Which layers the function trains, by the type of its data."""
+        self.ran_original: set[str] = set()
+        """The types of data with which `original` ran, and so was traced."""
         self._choose, self._as_traced = choose, as_traced
         self._hidden: Any = None
 
@@ -58,6 +64,7 @@ class StepFunction:
         with self._as_traced(self, args[-1]):
             step = self._choose(self, args[-1])
             if step is None:
+                self.ran_original.add(type_of(args[-1]))
                 return self.original(*args)
             result = step(*args)
         self._show(step)

@@ -33,7 +33,7 @@ class TracedNumbers:
 
     def __init__(self, function: Any, source: Any, optimizers: list[Any]) -> None:
         self._optimizers = optimizers
-        self._numbers = _traced.setdefault(function, {}).setdefault(_type_of(source), WeakKeyDictionary())
+        self._numbers = _traced.setdefault(function, {}).setdefault(type_of(source), WeakKeyDictionary())
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> None:
@@ -68,7 +68,7 @@ def _is_number(name: str, value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, np.number))
 
 
-def _type_of(source: Any) -> str:
+def type_of(source: Any) -> str:
     """Return the type of the batches of an iterator, on which it depends which trace of a function runs."""
     try:
         if source not in _types:

@@ -103,7 +103,7 @@ def test_a_hook_that_traces_at_another_step_trains_as_without_it(make_hook: Make
 
 @pytest.mark.parametrize("hooks", ["one hook", "a hook for each"])
 def test_a_later_fit_goes_on_with_the_numbers_of_its_trace(make_hook: Make, tmp_path: Path, hooks: str) -> None:
-    """Labels of another type are traced anew; a model that was compiled again, too."""
+    """Labels of another type are traced again; a model that was compiled again, too."""
     model, hook, folders = kt.small(optimizer=sgd()), None, []
     for number, (momentum, dtype) in enumerate([(0.5, "int32"), (0.75, "int32"), (0.875, "int64"), (0.25, "int32")]):
         model.optimizer.momentum = momentum
@@ -124,8 +124,35 @@ def test_a_later_fit_goes_on_with_the_numbers_of_its_trace(make_hook: Make, tmp_
     assert found == [0.5, 0.5, 0.5, 0.5, 0.875, 0.875, 0.5, 0.5, 0.125, 0.125]
 
 
-def test_numbers_and_frozen_layers_count_once_a_callback_makes_the_step_anew(make_hook: Make, out: str) -> None:
-    class Anew(keras.callbacks.Callback):  # type: ignore[misc]
+class Freeze(keras.callbacks.Callback):  # type: ignore[misc]
+    """Freezes a layer before the third batch, which Keras does not notice."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.get_layer("fc1").trainable = batch < 2
+
+
+@pytest.mark.parametrize(
+    "steps", [{}, {"start_step": 3}, {"end_step": 3}, {"save_interval": 3}], ids=["all", "late", "early", "each third"]
+)
+def test_a_layer_that_is_frozen_after_the_trace_is_trained_and_saved(make_hook: Make, out: str, steps: Any) -> None:
+    trained = []
+    hook = make_hook(include_collections=["health"], save_config=SaveConfig(**{"save_interval": 1, **steps}))
+    for callbacks in ([Freeze()], [Freeze(), hook]):
+        model, (x, y) = kt.small(optimizer=sgd()), kt.data(6)
+        model.fit(x, y, batch_size=kt.BATCH, shuffle=False, verbose=0, callbacks=callbacks)
+        assert not model.get_layer("fc1").trainable
+        trained.append(np.concatenate([np.asarray(each).ravel() for each in model.weights]))
+    hook.close()
+    np.testing.assert_allclose(trained[1], trained[0], atol=1e-6)
+    update, gradient = (
+        create_trial(out).tensor(name) for name in ("update/fc1/weights/fc1/kernel:0", "gradients/fc1/kernelGrad")
+    )
+    assert update.steps(modes.TRAIN) == gradient.steps(modes.TRAIN) == create_trial(out).steps(modes.TRAIN)
+    assert all(update.reduction_value(step, "l2", mode=modes.TRAIN) > 0 for step in update.steps(modes.TRAIN))
+
+
+def test_numbers_and_frozen_layers_count_once_a_callback_makes_a_new_step(make_hook: Make, out: str) -> None:
+    class Renew(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             if epoch == 1:
                 self.model.optimizer.momentum = 0.75
@@ -135,7 +162,7 @@ def test_numbers_and_frozen_layers_count_once_a_callback_makes_the_step_anew(mak
     hook = make_hook(include_collections=["health"], save_config=EACH)
     model = kt.small(optimizer=sgd())
     x, y = kt.data(2)
-    model.fit(x, y, batch_size=kt.BATCH, epochs=2, verbose=0, callbacks=[Anew(), hook])
+    model.fit(x, y, batch_size=kt.BATCH, epochs=2, verbose=0, callbacks=[Renew(), hook])
     hook.close()
     trial = create_trial(out)
     assert numbers(out, "momentum") == [0.5, 0.5, 0.75, 0.75]

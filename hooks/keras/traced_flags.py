@@ -1,0 +1,34 @@
+"""Which layers a step of `fit` trains: those that were not frozen when TensorFlow traced it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_FLAG = "_trainable"
+
+
+class TracedFlags:
+    """A context manager that gives the layers and variables of a model the flags that they have now.
+
+    Keras goes on training a layer that a callback freezes, until it makes a new step. A trace of the hook must, too.
+
+    Args:
+        model: A Keras model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        parts = [*model._flatten_layers(), *model.weights]
+        self._flags = [(part, vars(part)[_FLAG]) for part in parts if _FLAG in vars(part)]
+        self._replaced: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> None:
+        for part, flag in self._flags:
+            now = vars(part).get(_FLAG)
+            if now is not flag:
+                object.__setattr__(part, _FLAG, flag)
+                self._replaced.append((part, now))
+
+    def __exit__(self, *exc_info: object) -> None:
+        for part, now in self._replaced:
+            object.__setattr__(part, _FLAG, now)
+        self._replaced.clear()
