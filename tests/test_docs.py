@@ -61,11 +61,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.slow
 def test_the_examples_of_a_page_run(page: str, folder: Path) -> None:
     run_examples(page, folder)
 
 
 @pytest.mark.parametrize("page", FRAMEWORK_PAGES)
+@pytest.mark.slow
 def test_the_examples_of_a_framework_run(page: str, tmp_path: Path) -> None:
     if find_spec(FRAMEWORK_PAGES[page]) is None:
         pytest.skip(f"{FRAMEWORK_PAGES[page]} is not installed here")

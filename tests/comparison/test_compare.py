@@ -39,6 +39,7 @@ def write(folder: Path, steps: int = 4, workers: int = 1, **changed: Any) -> Pat
     return folder
 
 
+@pytest.mark.slow
 def test_thirty_flipped_bits_are_named(tmp_path: Path) -> None:
     equal = flips.write(tmp_path / "equal")
     with tensortrial.create_trial(equal) as trial:
@@ -311,6 +312,7 @@ DTYPES: dict[str, Any] = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", DTYPES.values(), ids=DTYPES)
 @pytest.mark.parametrize("tolerance", [{}, {"rtol": 0.0}, {"ulps": 0}])
+@pytest.mark.slow
 def test_a_flipped_bit_of_any_dtype_is_found(tmp_path: Path, value: Any, tolerance: Any) -> None:
     data = bytearray(value.tobytes())
     if data:

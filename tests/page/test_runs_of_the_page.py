@@ -93,6 +93,7 @@ def test_runs_in_an_object_store_are_shown(moto_s3: ObjectStore) -> None:
         assert fetch(served, "value", run="run", name="w", mode="TRAIN", step=1)["values"] == [2.0] * 4
 
 
+@pytest.mark.slow
 def test_two_dozen_runs_are_listed(tmp_path: Path) -> None:
     for number in range(24):
         write(tmp_path / f"run-{number:02}", 1)
@@ -143,6 +144,7 @@ def test_a_run_without_a_step_is_shown_and_followed(tmp_path: Path) -> None:
     job.close()
 
 
+@pytest.mark.slow
 def test_names_that_are_markup_sql_or_very_long_are_answered(tmp_path: Path) -> None:
     write(tmp_path / "run", names=tuple(NAMES))
     with page(tmp_path / "run") as served:

@@ -21,6 +21,8 @@ from support.programs import start  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import NotARun  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 BEGINNING = f"""
     import datetime, errno, os, pathlib, resource, shutil, signal, subprocess, sys, time
     sys.path.insert(0, {str(HERE)!r})

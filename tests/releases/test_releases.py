@@ -25,6 +25,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import release_job  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 WHEELS = sorted(HERE.glob("tensortrial-*.whl"))
 TODAY = "today"
 

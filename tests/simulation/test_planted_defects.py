@@ -15,6 +15,8 @@ from tensortrial.format import index_log
 from tensortrial.maintenance import compaction
 from tensortrial.write import claim, lease, writer
 
+pytestmark = pytest.mark.slow
+
 Put = Callable[[Any, str, Any], None]
 
 

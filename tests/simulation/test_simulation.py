@@ -13,6 +13,8 @@ from simulation.faults import RandomFaults
 from simulation.histories import KINDS, LONGER, Outcome, Story, exhaust, long, overtaken, run, run_seed, shortest
 from simulation.model import Wrong
 
+pytestmark = pytest.mark.slow
+
 _SEEDS = 200
 _BLOCK = 20
 _WIDER_SEEDS = range(1000, 1060)

@@ -157,6 +157,7 @@ def test_one_import_is_enough(tmp_path: Path) -> None:
     assert python(tmp_path / "train.py", tmp_path / "run").stdout == PRINTED
 
 
+@pytest.mark.slow
 def test_every_alias_imports_and_has_what_it_names() -> None:
     program = """
 import importlib, tensortrial.smdebug

@@ -71,6 +71,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_import_of_published_scripts_works() -> None:
     shown = run(
         IMPORTS
@@ -119,6 +120,7 @@ except SMDebugError as e:
     assert "SMDebugKeyError said" in shown
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_an_error_when_it_is_used_and_not_when_it_is_imported() -> None:
     shown = run(
         MISSING
@@ -160,6 +162,7 @@ for use in uses:
     assert all("did you mean smdebug.pytorch.Hook?" in line for line in lines[17:])
 
 
+@pytest.mark.slow
 def test_any_module_of_a_framework_has_its_names() -> None:
     shown = run(
         "from smdebug.pytorch.anywhere import Hook, Unknown\nimport smdebug.pytorch as smd\n"
@@ -168,6 +171,7 @@ def test_any_module_of_a_framework_has_its_names() -> None:
     assert shown == "True <smdebug.pytorch.anywhere.Unknown, which is not part of tensortrial> True\n"
 
 
+@pytest.mark.slow
 def test_a_misspelt_name_of_a_framework_is_an_attribute_error() -> None:
     assert run("import smdebug.pytorch as smd; print(hasattr(smd, 'Hok'), hasattr(smd, 'Hook'))") == "False True\n"
 

@@ -255,6 +255,7 @@ class ExportConformance(ABC):
         assert not any("run" in line.split() for line in caught.value.difference)
         assert self.read(target, "steps").column_names == ["run", "colour"]
 
+    @pytest.mark.slow
     def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None:
         # Not closed meanwhile: the many index files of a run so small become one at its end.
         job = Job(tmp_path / "a", flush_seconds=0)

@@ -121,6 +121,7 @@ class TestTheRunIsClosed:
                 assert process.wait(timeout=30) == -signal.SIGTERM
             assert create_trial(folder / "run").loaded_all_steps
 
+    @pytest.mark.slow
     def test_the_users_handler_of_sigterm_is_not_replaced(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
@@ -134,6 +135,7 @@ class TestTheRunIsClosed:
 
 
 class TestWithoutAnEnd:
+    @pytest.mark.slow
     def test_what_was_published_before_sigkill_is_readable(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     hook, net, loss = begin(flush_seconds=0.05, save_all=True)
@@ -159,6 +161,7 @@ class TestWithoutAnEnd:
         hook.close()
         assert trial.tensor("resumed").steps()[0] > steps[-1]
 
+    @pytest.mark.slow
     def test_forked_children_never_write(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     from torch.utils.data import DataLoader, Dataset

@@ -213,6 +213,7 @@ def test_a_training_is_saved_as_the_configuration_says(tmp_path: Path) -> None:
     assert trial.tensor_names(collection="losses") == ["loss_output_0"]
 
 
+@pytest.mark.slow
 def test_processes_that_a_script_spawns_are_saved(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(
@@ -262,6 +263,7 @@ def test_processes_of_torchrun_are_workers(tmp_path: Path, inside: bool) -> None
     assert trial.tensor("gradient/Linear_weight").steps(modes.TRAIN) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_boosting_is_saved_by_xgboost_and_its_estimators(tmp_path: Path) -> None:
     pytest.importorskip("xgboost")
     pytest.importorskip("sklearn")

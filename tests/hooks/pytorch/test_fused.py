@@ -102,6 +102,7 @@ def test_the_largest_and_smallest_numbers_do_not_overflow(scale: float) -> None:
     check(torch.stack([torch.full((5000,), scale), normal(5000).clamp(-1, 1) * scale]))
 
 
+@pytest.mark.slow
 def test_tensors_of_a_model_have_the_same_statistics_compiled(
     on_cpu: FusedStatistics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
 
 STATISTICS = {"reductions": ["min", "max", "mean", "std"], "norms": ["l2"]}
 
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")]
 
 
 @pytest.fixture(autouse=True)

@@ -107,6 +107,7 @@ def test_without_a_usable_index_the_events_suffice(three: OldRun, new: str, cont
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_no_damage_stops_an_import(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         old = OldRun(Path(folder) / "old")

@@ -166,6 +166,7 @@ def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, argum
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_sql_queries_many_runs(tmp_path: Path) -> None:
     for name, loss in (("a", 1.0), ("b", 2.0)):
         with Job(tmp_path / "project" / name) as job:

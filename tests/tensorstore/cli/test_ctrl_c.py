@@ -108,6 +108,7 @@ main()
 @pytest.mark.parametrize("seconds", [0.05, 0.2, 0.35, 0.5, 0.7, 1.0])
 @pytest.mark.parametrize("command", ["compare", "diagnose", "export"])
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is not said here")
+@pytest.mark.slow
 def test_ctrl_c_at_any_moment_ends_a_command_in_one_line(
     many: list[str], tmp_path: Path, command: str, seconds: float
 ) -> None:

@@ -362,6 +362,7 @@ def test_an_unknown_view_is_answered_with_those_that_are_near(opened: tuple[Tria
 
 
 @pytest.mark.parametrize("places", [("{w}", "with x as ({w}) from x"), pytest.param(PLACES, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_what_passed_the_parser_could_not_write_either(
     run: Path, monkeypatch: pytest.MonkeyPatch, places: tuple[str, ...]
 ) -> None:

@@ -24,7 +24,7 @@ from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.storage.local import LocalStorage
 
-pytestmark = pytest.mark.usefixtures("nothing_is_small")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_small")]
 
 
 # ---------------------------------------------------------------------------------------------------------- readers

@@ -83,6 +83,7 @@ def by_values(trial: Any) -> dict[tuple[str, int], Any]:
 
 
 @pytest.mark.parametrize("made", RUNS.values(), ids=RUNS)
+@pytest.mark.slow
 def test_a_flipped_bit_of_a_chunk_is_never_in_an_answer(made: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = made(tmp_path / "run")
     assert read(by_value, folder) == read(by_values, folder) == "whole"

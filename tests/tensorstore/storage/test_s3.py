@@ -79,6 +79,7 @@ class S3Contract(StorageContract):
         assert storage.list("") == ["i", "run.json"]
         assert storage.list_after("i") == ["i/s/1"]
 
+    @pytest.mark.slow
     def test_listings_of_several_pages(self, storage: Storage) -> None:
         with ThreadPoolExecutor(16) as pool:
             [*pool.map(lambda number: storage.create(f"i/s/{number:08}", b""), range(1100))]
