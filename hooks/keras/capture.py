@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -151,27 +151,27 @@ class Capture:
             self._capture_numbers()
         return self._chosen
 
-    def as_traced(self, function: StepFunction, source: Any) -> AbstractContextManager[None]:
-        """Return a context manager, inside which optimizers have the numbers that the graph of the step has."""
-        found: list[AbstractContextManager[None]] = []
-        self._find_traced(function, source, found)
-        return found[0] if len(found) == 1 else _all_of(found)
+    def as_traced(self, function: StepFunction, source: Any) -> ExitStack:
+        """Give optimizers the numbers, and layers the flags, that the step was traced with, and return what ends it."""
+        stack = ExitStack()
+        self._enter_traced(function, source, stack)
+        return stack
 
     @guarded
-    def _find_traced(self, function: StepFunction, source: Any, found: list[AbstractContextManager[None]]) -> None:
+    def _enter_traced(self, function: StepFunction, source: Any, stack: ExitStack) -> None:
         if function.phase != "train" or not is_graph(function.model) or functions_run_eagerly():
             return
         if self.recorder.active:
             optimizers = self._optimizers(function.model)
             inner = [each.inner_optimizer for each in optimizers if hasattr(each, "inner_optimizer")]
-            found.append(TracedNumbers(function.original, source, [*optimizers, *inner]))
+            stack.enter_context(TracedNumbers(function.original, source, [*optimizers, *inner]))
             key = type_of(source)
             if key not in function.flags or not function.built:
                 function.built = is_built(function.model)
                 function.flags[key] = TracedFlags(function.model)
             # There are as many flags as layers, and only these steps may be traced.
             if key not in function.ran_original or (self.recorder.saving and self.recorder.due - _LOGS):
-                found.append(function.flags[key])
+                stack.enter_context(function.flags[key])
 
     @guarded
     def _prepare(self, function: StepFunction, source: Any) -> None:
@@ -287,14 +287,6 @@ class Capture:
                 "no gradients are saved, because the model's train_step applies none by an optimizer that the hook "
                 "knows; before the optimizer is used, add: optimizer = hook.wrap_optimizer(optimizer)"
             )
-
-
-@contextmanager
-def _all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for each in managers:
-            stack.enter_context(each)
-        yield
 
 
 def _finds(expression: str, names: Iterable[str]) -> bool:

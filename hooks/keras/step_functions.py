@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import keras
@@ -28,7 +28,8 @@ class StepFunction:
         names: The names of the model's tensors.
         choose: Called before each step with this object and the source of the batch. Returns what runs the step and
             collects its tensors, or None for `original`.
-        as_traced: Called with the same, before `choose`. Returns a context manager, inside which the step runs.
+        as_traced: Called with the same, before `choose`. Gives the model the state that the step was traced with, and
+            returns what ends that.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class StepFunction:
         original: Any,
         names: Names,
         choose: Callable[[StepFunction, Any], CapturingStep | None],
-        as_traced: Callable[[StepFunction, Any], AbstractContextManager[None]],
+        as_traced: Callable[[StepFunction, Any], ExitStack],
     ) -> None:
         self.phase, self.original, self.names = phase, original, names
         self.capturing: dict[frozenset[str], CapturingStep | None] = {}

@@ -65,6 +65,9 @@ def _keep_assigned(own: dict[str, Any], numbers: dict[str, Any]) -> None:
 def _is_number(name: str, value: Any) -> bool:
     if name.startswith("_"):
         return name == _RATE
+    if name == "built":
+        # Not a hyperparameter: whether it has its variables.
+        return False
     return value is None or isinstance(value, (bool, int, float, np.number))
 
 
