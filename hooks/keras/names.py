@@ -65,13 +65,13 @@ class Names:
     def _visit(self, layer: Any, path: str) -> set[int]:
         """Name a layer and all that it contains. Return the ids of its variables."""
         if id(layer) in self.layers:
-            return {id(each) for each in _weights(layer)}
+            return {id(each) for each in weights_of(layer)}
         self.layers[id(layer)] = path
         inner: set[int] = set()
         for child in layer._flatten_layers(include_self=False, recursive=False):
             known = self.layers.get(id(child))
             inner |= self._visit(child, self._unique(_joined(path, child.name)) if known is None else known)
-        for variable in _weights(layer):
+        for variable in weights_of(layer):
             if id(variable) not in inner and id(variable) not in self.gradients:
                 self._name(variable, path or layer.name, id(layer))
             inner.add(id(variable))
@@ -213,7 +213,7 @@ def dense_parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
         yield name, tensor
 
 
-def _weights(layer: Any) -> list[Any]:
+def weights_of(layer: Any) -> list[Any]:
     """Return the variables that a layer has so far."""
     try:
         return list(layer.weights)

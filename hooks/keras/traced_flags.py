@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .names import weights_of
+
 _FLAG = "_trainable"
 
 
@@ -17,7 +19,7 @@ class TracedFlags:
     """
 
     def __init__(self, model: Any) -> None:
-        parts = [*model._flatten_layers(), *model.weights]
+        parts = [*model._flatten_layers(), *weights_of(model)]
         self._flags = [(part, vars(part)[_FLAG]) for part in parts if _FLAG in vars(part)]
         self._replaced: list[tuple[Any, Any]] = []
 
