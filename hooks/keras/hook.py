@@ -42,7 +42,7 @@ from .capture import Capture
 from .names import dense_parts
 from .step_functions import CapturingStep, Phase, StepFunction, fetches_early, limits, original_function
 from .strategy import replicas, strategy_here
-from .tape_hook import TapeHook
+from .tape.hook import TapeHook
 
 if IS_TENSORFLOW:
     # One class for all hooks of TensorFlow, so that it can be made before it is known for which.

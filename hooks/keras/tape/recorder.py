@@ -11,17 +11,17 @@ import keras
 
 from tensortrial.config.collection import CollectionKeys
 
-from ..core.base_hook import guarded
-from ..core.replicas import LeadingRecorder
-from .attention import AttentionCalls
-from .backend import IS_TENSORFLOW, Unscaled, dense, graph
-from .call_order import CallOrder
-from .graph_callback import GraphCallback, is_variable
-from .layer_calls import observe_calls_in_this_thread
-from .loss_scaling import observe_scaling
-from .names import Counter, VariableNaming, Weight, dense_parts, layer_inputs, layer_outputs, tensors_in
-from .routers import router_tensors
-from .tape_names import TapeNames
+from ...core.base_hook import guarded
+from ...core.replicas import LeadingRecorder
+from ..attention import AttentionCalls
+from ..backend import IS_TENSORFLOW, Unscaled, dense, graph
+from ..call_order import CallOrder
+from ..graph_callback import GraphCallback, is_variable
+from ..layer_calls import observe_calls_in_this_thread
+from ..loss_scaling import observe_scaling
+from ..names import Counter, VariableNaming, Weight, dense_parts, layer_inputs, layer_outputs, tensors_in
+from ..routers import router_tensors
+from .names import TapeNames
 
 
 class TapeOwner(Protocol):

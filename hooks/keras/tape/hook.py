@@ -16,17 +16,17 @@ from typing import Any
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 
-from ..core.base_hook import guarded
-from ..core.recorder import Recorder
-from ..core.replicas import LeadingRecorder
-from .backend import IS_TENSORFLOW, check_dense, graph, unconverted, user_array
-from .graph_callback import GraphCallback, compiled_by_xla, is_variable
-from .names import Counter, VariableNaming, dense_parts, tensors_in
-from .strategy import replica_here, replicas, strategy_here, value_of
-from .tape_names import TapeNames
-from .tape_recorder import TapeRecorder
-from .tape_updates import TapeUpdates
-from .wrapped_tape import wrap
+from ...core.base_hook import guarded
+from ...core.recorder import Recorder
+from ...core.replicas import LeadingRecorder
+from ..backend import IS_TENSORFLOW, check_dense, graph, unconverted, user_array
+from ..graph_callback import GraphCallback, compiled_by_xla, is_variable
+from ..names import Counter, VariableNaming, dense_parts, tensors_in
+from ..strategy import replica_here, replicas, strategy_here, value_of
+from .names import TapeNames
+from .recorder import TapeRecorder
+from .updates import TapeUpdates
+from .wrapped import wrap
 
 # Logs that are no metrics, with the names that they have in `fit`.
 _ARRAYS = {"labels": "labels", "predictions": "predictions", "inputs": "model_inputs"}

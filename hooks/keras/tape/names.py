@@ -7,10 +7,10 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 
-from ..core.recorder import Recorder
-from .collection import Collection
-from .graph_callback import is_variable
-from .names import Names, VariableNaming, Weight, is_built
+from ...core.recorder import Recorder
+from ..collection import Collection
+from ..graph_callback import is_variable
+from ..names import Names, VariableNaming, Weight, is_built
 
 
 class TapeNames:

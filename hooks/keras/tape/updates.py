@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 from tensortrial.config.collection import CollectionKeys
 
-from ..core.base_hook import guarded
-from ..core.recorder import Recorder
-from ..core.replicas import LeadingRecorder
-from .backend import graph, unconverted
-from .graph_callback import GraphCallback
-from .hyperparameters import settings_of
-from .tape_names import TapeNames
-from .updates import DUE_WITH, record_update
+from ...core.base_hook import guarded
+from ...core.recorder import Recorder
+from ...core.replicas import LeadingRecorder
+from ..backend import graph, unconverted
+from ..graph_callback import GraphCallback
+from ..hyperparameters import settings_of
+from ..updates import DUE_WITH, record_update
+from .names import TapeNames
 
 _GRADIENTS = ("grads", "grads_and_vars")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .backend import unconverted
-from .tape_recorder import TapeRecorder
+from ..backend import unconverted
+from .recorder import TapeRecorder
 
 
 class _Wrapped:

@@ -1,0 +1,1 @@
+"""Training loops of Keras models that use a GradientTape."""
