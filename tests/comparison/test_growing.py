@@ -15,13 +15,14 @@ import tensortrial
 from support.runs import Job
 from tensortrial.comparison import comparing
 
+pytestmark = pytest.mark.slow
+
 STEPS = 400
 PROGRAM = """
 import sys
 import numpy as np
 from support.runs import Job
 
-pytestmark = pytest.mark.slow
 with Job(sys.argv[1]) as job:
     for step in range(int(sys.argv[2])):
         job.step({f"x{number}": np.full(8, number + step, np.float32) for number in range(20)})
