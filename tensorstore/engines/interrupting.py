@@ -17,7 +17,7 @@ _INTERVAL_SECONDS = 0.02
 _WAIT_SECONDS = 0.1
 # DuckDB's message after Ctrl-C, and the texts that it makes of a KeyboardInterrupt where it calls Python: to read a
 # file, or to see the schema of a table.
-_CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *)?(\n|\Z)")
+_CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *(<EMPTY MESSAGE>)?)?(\n|\Z)")
 
 
 class DeadlinePassed(Exception):
