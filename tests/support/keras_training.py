@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import keras
 import numpy as np
 from sklearn.datasets import load_digits
+
+from tensortrial.mode import modes
 
 BATCH = 32
 KERAS_3 = keras.__version__.startswith("3.")
@@ -64,6 +67,36 @@ def evaluate(model: Any, batches: int, hook: Any = None, begin: int = 0) -> Any:
     x, y = data(batches, begin)
     callbacks = [] if hook is None else [hook]
     return model.evaluate(x, y, batch_size=BATCH, verbose=0, callbacks=callbacks, return_dict=True)
+
+
+def train(hook: Any, model: Any, how: str, batches: Iterable[tuple[Any, Any]], look: Callable[[Any], Any]) -> list[Any]:
+    """Train on batches, and return what `look` returned of the inputs of each, before the step.
+
+    `how` is "fit", "fit eagerly", "fit with XLA", "tape" or "tape in a function".
+    """
+    import tensorflow as tf
+
+    optimizer, compute, seen = keras.optimizers.SGD(0.1), classifier_loss(), []
+    if how.startswith("fit"):
+        compiled(model, optimizer, run_eagerly=how == "fit eagerly", jit_compile=how == "fit with XLA")
+    else:
+        hook.set_mode(modes.TRAIN)
+
+    def step(x: Any, y: Any) -> None:
+        with hook.wrap_tape(tf.GradientTape()) as tape:
+            loss = compute(y, model(x, training=True))
+        found = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
+
+    run = tf.function(step) if how == "tape in a function" else step
+    for x, y in batches:
+        seen.append(look(x))
+        if how.startswith("fit"):
+            model.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[hook])
+        else:
+            run(tf.constant(x), tf.constant(y))
+    hook.close()
+    return seen
 
 
 def gradients(model: Any, x: Any, y: Any) -> dict[str, np.ndarray[Any, Any]]:

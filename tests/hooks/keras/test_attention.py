@@ -54,29 +54,8 @@ def train(
     hook: Any, model: Any, how: str, steps: int = 2, data: Callable[[int], tuple[Any, Any]] = batch
 ) -> list[dict[str, Array]]:
     """Train, and return the weights before each step."""
-    optimizer, compute = keras.optimizers.SGD(0.1), kt.classifier_loss()
-    if how.startswith("fit"):
-        kt.compiled(model, optimizer, run_eagerly=how == "fit eagerly", jit_compile=how == "fit with XLA")
-    else:
-        hook.set_mode(modes.TRAIN)
-
-    def step(x: Any, y: Any) -> None:
-        with hook.wrap_tape(tf.GradientTape()) as tape:
-            loss = compute(y, model(x, training=True))
-        found = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
-
-    run = tf.function(step) if how == "tape in a function" else step
-    weights = []
-    for number in range(steps):
-        x, y = data(number)
-        weights.append(projections(model))
-        if how.startswith("fit"):
-            model.fit(x, y, batch_size=kt.BATCH, verbose=0, callbacks=[hook])
-        else:
-            run(tf.constant(x), tf.constant(y))
-    hook.close()
-    return weights
+    batches = [data(number) for number in range(steps)]
+    return kt.train(hook, model, how, batches, lambda x: projections(model))
 
 
 def projections(model: Any) -> dict[str, Array]:

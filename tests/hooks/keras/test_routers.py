@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from support import keras_training as kt
 from tensortrial import create_trial
@@ -36,28 +35,8 @@ def batch(number: int) -> tuple[Any, Any]:
 def train(hook: Any, model: Any, how: str, steps: int = 3) -> list[Any]:
     """Train, and return the output of the router at each step."""
     router = keras.Model(model.input, model.layers[1].output)
-    optimizer, compute, seen = keras.optimizers.SGD(0.1), kt.classifier_loss(), []
-    if how.startswith("fit"):
-        kt.compiled(model, optimizer, run_eagerly=how == "fit eagerly")
-    else:
-        hook.set_mode(modes.TRAIN)
-
-    def step(x: Any, y: Any) -> None:
-        with hook.wrap_tape(tf.GradientTape()) as tape:
-            loss = compute(y, model(x, training=True))
-        found = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(found, model.trainable_variables, strict=True))
-
-    run = tf.function(step) if how == "tape in a function" else step
-    for number in range(steps):
-        x, y = batch(number)
-        seen.append(np.asarray(router(x)).reshape(-1, EXPERTS))
-        if how.startswith("fit"):
-            model.fit(x, y, batch_size=kt.BATCH, verbose=0, callbacks=[hook])
-        else:
-            run(tf.constant(x), tf.constant(y))
-    hook.close()
-    return seen
+    batches = [batch(number) for number in range(steps)]
+    return kt.train(hook, model, how, batches, lambda x: np.asarray(router(x)).reshape(-1, EXPERTS))
 
 
 @pytest.mark.parametrize("how", ["fit", "fit eagerly", "tape", "tape in a function"])
