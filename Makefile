@@ -21,7 +21,7 @@ EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
 # pyproject.toml has ranges, for users; constraints/ has, for each environment here, the versions that its tests run with.
 PINNED = --quiet --constraint constraints/$(1).txt
 
-# The folders at the root are packages of another name (see pyproject.toml): keep the root off sys.path, so that nobody
+# The folders at the root are packages of another name (see setup.py): keep the root off sys.path, so that nobody
 # imports them by accident.
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

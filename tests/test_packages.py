@@ -1,44 +1,53 @@
-"""The packages that pyproject.toml lists are the folders that exist, so that none is missing in the wheel."""
+"""The build takes every file of the three folders, under its import name, so that none is missing in the wheel."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import setuptools  # noqa: F401  brings the distutils that it builds with
 
 ROOT = Path(__file__).resolve().parents[1]
-IMPORTED_AS = {"tensorstore": "tensortrial", "hooks": "tensortrial.hooks", "queries": "tensortrial.queries"}
+IMPORTED_AS = {"tensorstore": "tensortrial", "hooks": "tensortrial/hooks", "queries": "tensortrial/queries"}
 
 
-@pytest.fixture(scope="module")
-def setuptools() -> dict[str, Any]:
-    """Return the table of setuptools in pyproject.toml."""
-    tables: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    settings: dict[str, Any] = tables["setuptools"]
-    return settings
+@pytest.fixture
+def distribution(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what setuptools builds, by setup.py and pyproject.toml."""
+    from distutils.core import run_setup
+
+    monkeypatch.chdir(ROOT)
+    return run_setup("setup.py", stop_after="config")
 
 
-def list_packages(pattern: str) -> dict[str, str]:
-    """Return each folder that holds a file of that pattern, by the name that its package is imported as."""
-    found = {}
-    for name, package in IMPORTED_AS.items():
-        for path in (ROOT / name).rglob(pattern):
-            inner = path.parent.relative_to(ROOT / name).parts
-            found[".".join([package, *inner])] = path.parent.relative_to(ROOT).as_posix()
-    return found
+@pytest.fixture
+def built(distribution: Any) -> dict[str, str]:
+    """Return the source of each file of the wheel."""
+    command = distribution.get_command_obj("build_py")
+    command.ensure_finalized()
+    files = command.get_output_mapping().items()
+    return {Path(made).relative_to(command.build_lib).as_posix(): source for made, source in files}
 
 
-def test_every_folder_with_an_init_file_is_a_listed_package(setuptools: dict[str, Any]) -> None:
-    assert setuptools["package-dir"] == list_packages("__init__.py")
-    assert sorted(setuptools["packages"]) == sorted(setuptools["package-dir"])
+def list_files(*patterns: str) -> dict[str, str]:
+    """Return each file that matches a pattern, by the path that a wheel gives it."""
+    return {
+        f"{package}/{path.relative_to(ROOT / folder).as_posix()}": path.relative_to(ROOT).as_posix()
+        for folder, package in IMPORTED_AS.items()
+        for pattern in patterns
+        for path in (ROOT / folder).rglob(pattern)
+        if path.is_file()
+    }
 
 
-def test_every_folder_with_python_files_has_an_init_file() -> None:
-    assert list_packages("*.py") == list_packages("__init__.py")
+def test_every_python_file_is_built(built: dict[str, str]) -> None:
+    files = list_files("*.py")
+    assert "tensortrial/hooks/launch/path/sitecustomize/__init__.py" in files
+    assert {made: source for made, source in built.items() if made.endswith(".py")} == files
 
 
-def test_every_package_with_sql_files_lists_them(setuptools: dict[str, Any]) -> None:
-    listed = {package for package, patterns in setuptools["package-data"].items() if "*.sql" in patterns}
-    assert listed == set(list_packages("*.sql"))
+def test_every_other_file_that_the_program_reads_is_built(built: dict[str, str]) -> None:
+    files = list_files("*.sql", "py.typed", "static/*", "static/*/*")
+    assert {"tensortrial/py.typed", "tensortrial/page/static/index.html"} <= set(files)
+    assert {made: source for made, source in built.items() if not made.endswith(".py")} == files
