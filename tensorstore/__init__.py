@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .comparison import Comparison, Difference, FirstDifference, compare
     from .config.collection import Collection, CollectionKeys
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from .read.tensor import Tensor
     from .read.trial import Trial
     from .read.verify import Verification
-
-__version__ = "0.1.0"
 
 _MODULE_OF = {
     "Collection": "config.collection",

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import setuptools  # noqa: F401  brings the distutils that it builds with
 
+import tensortrial
+
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED_AS = {"tensorstore": "tensortrial", "hooks": "tensortrial/hooks", "queries": "tensortrial/queries"}
 
@@ -51,3 +53,7 @@ def test_every_other_file_that_the_program_reads_is_built(built: dict[str, str])
     files = list_files("*.sql", "py.typed", "static/*", "static/*/*")
     assert {"tensortrial/py.typed", "tensortrial/page/static/index.html"} <= set(files)
     assert {made: source for made, source in built.items() if not made.endswith(".py")} == files
+
+
+def test_the_build_has_the_version_of_the_program(distribution: Any) -> None:
+    assert distribution.get_version() == tensortrial.__version__

@@ -11,7 +11,6 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from tensortrial import __version__
 from tensortrial.errors import ConfigurationError, TensorTrialError
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
@@ -20,6 +19,7 @@ from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metad
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
+from tensortrial.version import __version__
 from tensortrial.write.claim import (
     Progress,
     Resumption,

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import click
 
-from .. import __version__
 from ..errors import TensorTrialError
+from ..version import __version__
 from ..visible import visible
 from .writing.run import DESCRIPTION, run
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from .. import __version__
+from ..version import __version__
 from .checksum import CHECKSUM_ENTRY, BlockSums, make_seal
 from .thrift import I64, Struct, varint
 

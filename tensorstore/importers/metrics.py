@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .. import __version__
 from ..config.collection import CollectionKeys
 from ..errors import ConfigurationError, UnsupportedValue
 from ..format.flush_range import FROM_START
@@ -26,6 +25,7 @@ from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerIn
 from ..mode import ModeKeys
 from ..progress import progress_bar
 from ..storage.open import Storage
+from ..version import __version__
 from ..write.claim import claim, claim_again, published_steps
 from ..write.writer import Writer
 from .modes import MODES

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ... import __version__
 from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ...format.flush_range import FROM_START, FirstFlush
 from ...format.schema import END, MARKED_END, RunInfo, end_path
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
+from ...version import __version__
 from ...write.claim import claim, claim_again, published_steps
 from ...write.writer import Writer
 from ..target import SOURCE, begun, writing

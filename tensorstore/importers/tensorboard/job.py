@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import __version__
 from ...config.collection import CollectionKeys
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
@@ -25,6 +24,7 @@ from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerI
 from ...mode import ModeKeys
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
+from ...version import __version__
 from ...write.claim import claim, claim_again, published_steps
 from ...write.writer import Writer
 from ..metrics import Report, log
