@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigurationError, MissingExtra
 from ..mode import ModeKeys
 from ..statistics.definitions import parse_statistic
-
-if TYPE_CHECKING:
-    from .trial import Trial
+from .run_reader import RunReader
 
 _ENGINES = ("pandas", "polars")
 _QUERY = """
@@ -27,16 +25,21 @@ _QUERY = """
 
 
 def frame_of(
-    trial: Trial, pattern: str | Iterable[str], statistic: str | None, mode: ModeKeys, worker: str | None, engine: str
+    reader: RunReader,
+    pattern: str | Iterable[str],
+    statistic: str | None,
+    mode: ModeKeys,
+    worker: str | None,
+    engine: str,
 ) -> Any:
     """Return a statistic of the tensors whose names match; see `Trial.frame`."""
     if engine not in _ENGINES:
         raise ConfigurationError(f"engine must be one of {', '.join(_ENGINES)}, got {engine!r}")
-    names = _matching(trial, [pattern] if isinstance(pattern, str) else list(pattern))
+    names = _matching(reader, [pattern] if isinstance(pattern, str) else list(pattern))
     value = "scalar" if statistic is None else f'"{parse_statistic(statistic)}"'
     mode = ModeKeys.parse(mode)
     query = _QUERY.format(step="global_step" if mode is ModeKeys.GLOBAL else "mode_step", value=value)
-    rows = trial.sql(query, {"names": names, "mode": mode.name, "worker": worker}).fetchall()
+    rows = reader.sql(query, {"names": names, "mode": mode.name, "worker": worker}, None).fetchall()
     if not rows:
         what = "scalar value; pass a statistic, such as 'l2'" if statistic is None else f"saved {statistic}"
         raise ConfigurationError(f"none of {len(names)} matching tensors has a {what}")
@@ -49,8 +52,9 @@ def frame_of(
     return _made(engine, steps, columns)
 
 
-def _matching(trial: Trial, patterns: list[str]) -> list[str]:
-    names = [name for name in trial.tensor_names() if any(fnmatchcase(name, each) for each in patterns)]
+def _matching(reader: RunReader, patterns: list[str]) -> list[str]:
+    saved = dict.fromkeys(name for name, _ in reader.tensors(ModeKeys.GLOBAL))
+    names = [name for name in saved if any(fnmatchcase(name, each) for each in patterns)]
     if not names:
         raise ConfigurationError(f"no tensor matches {', '.join(map(repr, patterns))}; `*` stands for any text")
     return names

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from ..config.collection import Collection, CollectionKeys
 from ..dtypes import Array
 from ..engines.base import Answer, Engine
-from ..errors import ConfigurationError, FileError
+from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, TensorTrialError
 from ..format.schema import RunInfo
+from ..html_table import html_table
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .catalogue.views import StepRange, checked_range
-from .contents import TrialContents
+from .frame import frame_of
 from .name_filter import belongs_to, name_patterns
 from .run_file import run_info
 from .run_reader import RunReader
@@ -26,17 +28,19 @@ from .tensor import Tensor
 from .waiting import Waiting
 
 if TYPE_CHECKING:
+    from ..plots import TrialPlots
     from .verify import Verification
 
 GLOBAL = ModeKeys.GLOBAL
-_POLL_SECONDS = 0.05
+# A table in a notebook is shown without being requested, so what takes longer is left out.
+_SIZE_SECONDS = 0.1
 
 
-class Trial(TrialContents):
+class Trial:
     """A run that is open for reading, while it is being written or afterwards. Made by `create_trial`.
 
     It can be used in forked processes, pickled for others, and copied: each opens the run again, with the same options.
-    Trials of the same path are equal.
+    Trials of the same path are equal. As a container, a trial maps names to its tensors.
 
     Each method first finds new data (see `no_refresh` to stop that). Step numbers count in the `mode` that is passed
     with them; GLOBAL, the default, counts over all modes.
@@ -130,6 +134,27 @@ class Trial(TrialContents):
     def num_workers(self) -> int:
         """The number of workers of the job, whether or not they have saved anything yet."""
         return self._reader.num_workers()
+
+    def environment(self, worker: str | None = None) -> dict[str, Any]:
+        """Return what a worker of the newest session runs with and where, as far as the run keeps it.
+
+        Args:
+            worker: The name of the worker. Default: the first one.
+
+        Returns:
+            Values by name: those of `tensortrial.environment()`, `optimizers` and `activations`. The commit and the
+            packages are kept of the first worker only; empty if nothing was kept.
+
+        Raises:
+            InvalidWorker: The run has no worker of this name.
+        """
+        self._reader.num_workers()  # refreshes
+        by_worker = {info.worker: info for info in self._reader.workers.infos}
+        if worker is None:
+            return next((dict(info.environment) for info in by_worker.values()), {})
+        if worker not in by_worker:
+            raise InvalidWorker(worker, list(by_worker))
+        return dict(by_worker[worker].environment)
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
         """Return the steps at which anything was saved.
@@ -433,6 +458,45 @@ class Trial(TrialContents):
         """
         return self._reader.sql(query, parameters, timeout)
 
+    def frame(
+        self,
+        names: str | Iterable[str],
+        statistic: str | None = None,
+        mode: ModeKeys = GLOBAL,
+        worker: str | None = None,
+        *,
+        engine: str = "pandas",
+    ) -> Any:
+        """Return a statistic of many tensors at all steps as a data frame.
+
+        Args:
+            names: A pattern of names such as `gradient/*`, in which `*` stands for any text, or several.
+            statistic: A saved statistic, such as l2; None for the values of scalars.
+            mode: The mode that steps are counted in.
+            worker: The worker whose values are returned; None for the first one of each step that has one.
+            engine: `pandas` or `polars`. Neither is installed with the package: the extra `frame` has both.
+
+        Returns:
+            A frame with one float64 column a tensor and one row a step, NaN where there is no value. The steps are
+            pandas' index, or polars' first column.
+
+        Raises:
+            ConfigurationError: No tensor matches, none has the statistic, or `engine` is unknown.
+            MissingExtra: The library is not installed.
+        """
+        return frame_of(self._reader, names, statistic, mode, worker, engine)
+
+    @property
+    def plot(self) -> TrialPlots:
+        """Plots of the run with matplotlib, which the extra `plot` installs: `trial.plot.heatmap("gradients", "l2")`.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+        """
+        # By its name: a layer above this one, loaded on first use.
+        plots: TrialPlots = import_module("tensortrial.plots").TrialPlots(self)
+        return plots
+
     # Refreshing.
 
     def refresh(self) -> None:
@@ -468,6 +532,25 @@ class Trial(TrialContents):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __getitem__(self, tname: str) -> Tensor:
+        return self.tensor(tname)
+
+    def __contains__(self, tname: object) -> bool:
+        return isinstance(tname, str) and self.has_tensor(tname)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensor_names())
+
+    def __len__(self) -> int:
+        return len(self.tensor_names())
+
+    def __bool__(self) -> bool:
+        # A run that has saved nothing yet is a run.
+        return True
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.tensor_names()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trial) and self.path == other.path
 
@@ -476,6 +559,27 @@ class Trial(TrialContents):
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, path={self.path!r})"
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return html_table(f"Trial {self.name}", self._facts())
+        except TensorTrialError:
+            return None  # it was closed, or is damaged: the notebook then shows the text
+
+    def _facts(self) -> Iterator[tuple[str, object]]:
+        yield "path", self.path
+        yield "state", "ended" if self.loaded_all_steps else "running"
+        for mode in self.modes():
+            steps = self.steps(mode)
+            yield f"steps {mode.name}", f"{len(steps):,}: {steps[0]} to {steps[-1]}" if steps else "none"
+        yield "tensors", f"{len(self):,}"
+        for name, each in sorted(self.collections().items()):
+            if count := len(each.tensor_names):
+                yield f"collection {name}", f"{count:,} tensor{'s' * (count != 1)}"
+        with suppress(QueryLimit):
+            query = "select coalesce(sum(nbytes), 0) from tensors"
+            nbytes = int(self.sql(query, timeout=_SIZE_SECONDS).fetchall()[0][0])
+            yield "size", f"{nbytes / 1e6:,.1f} MB of tensors"
 
 
 def run_reader_of(trial: Trial) -> RunReader:
