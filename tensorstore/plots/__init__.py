@@ -3,7 +3,6 @@
 `Trial.plot` and `Runs.plot` return the objects whose methods draw.
 """
 
-from .run_plots import RunsPlots
-from .trial_plots import TrialPlots
+from .facade import RunsPlots, TrialPlots
 
 __all__ = ["RunsPlots", "TrialPlots"]

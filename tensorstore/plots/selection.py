@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.catalogue.views import StepRange, checked_range
+from ..read.plots import Names
 from ..read.trial import Trial
 from ..statistics.definitions import parse_statistic
 from ..statistics.derived import expression
 from ..suggestions import near_names
-
-Names = str | Iterable[str] | None
 
 VALUE = "value"
 ZERO_FRACTION = "zero_fraction"

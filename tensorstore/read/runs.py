@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -43,12 +43,10 @@ from .catalogue.readable_files import ReadableFiles
 from .catalogue.views import Views
 from .index_chain import find_missing
 from .opening import create_trial
+from .plots import RunsPlots
 from .run_search import RunSearch, short_names
 from .steps.workers import Workers
 from .trial import Trial, run_reader_of
-
-if TYPE_CHECKING:
-    from ..plots import RunsPlots
 
 _PARALLEL = 16
 # A table in a notebook is shown without being requested, so what takes longer is left out.

@@ -19,6 +19,7 @@ from ..storage.open import Storage
 from .catalogue.views import StepRange, checked_range
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns
+from .plots import TrialPlots
 from .run_file import run_info
 from .run_reader import RunReader
 from .steps.late_worker import LateWorker
@@ -28,7 +29,6 @@ from .tensor import Tensor
 from .waiting import Waiting
 
 if TYPE_CHECKING:
-    from ..plots import TrialPlots
     from .verify import Verification
 
 GLOBAL = ModeKeys.GLOBAL

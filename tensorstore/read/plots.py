@@ -1,38 +1,60 @@
-"""`trial.plot`: what can be drawn of one run."""
+"""The plots of `Trial.plot` and `Runs.plot`: an interface, as the package that draws is a layer above this one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from ..mode import ModeKeys
-from ..read.catalogue.views import StepRange
-from ..read.trial import Trial
-from .drawing import require_matplotlib
-from .heatmap import draw_heatmap
-from .histograms import draw_histograms
-from .raw_value import draw_raw_value
-from .scalars import draw_scalars
-from .selection import Names, select
+from .catalogue.views import StepRange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GLOBAL = ModeKeys.GLOBAL
+Names = str | Iterable[str] | None
 
 
-class TrialPlots:
-    """Plots of one run. Made by `Trial.plot`.
+class RunsPlots(Protocol):
+    """Plots of several runs, which `tensortrial.plots.RunsPlots` draws."""
 
-    Each method draws into `ax`, or into a new figure, and returns the Axes, so that everything can be changed
-    afterwards. Steps between saved ones at which nothing was saved are grey; NaN and infinities are marked.
+    def scalars(
+        self,
+        names: Names = None,
+        statistic: str | None = None,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        smoothing: float = 0.0,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw scalars, or a statistic of tensors, as lines over steps: a line for each tensor and mode.
 
-    Args:
-        trial: The run.
-    """
+        With several workers, and where there are more steps than pixels, a line is the mean, and a band reaches from
+        the smallest to the largest value. The axis is logarithmic where all values are positive and span more than a
+        factor of 100. Each of several runs has a colour; those that have none of the tensors are left out.
 
-    def __init__(self, trial: Trial) -> None:
-        require_matplotlib()
-        self._trial = trial
+        Args:
+            names: A name, a collection such as `losses`, a pattern, or several; None for all tensors that have values.
+            statistic: A statistic such as l2; None for the values of scalars.
+            mode: The mode that steps are counted in; GLOBAL draws all modes over the global step.
+            worker: One worker; None for all.
+            steps: Only steps first <= step < end, as a pair; None on a side for no limit.
+            smoothing: The weight of the past in an exponential mean, from 0 (none) to below 1. The values themselves
+                stay visible behind it.
+            ax: The Axes to draw into; None for a new figure.
+
+        Returns:
+            The Axes.
+
+        Raises:
+            ConfigurationError: No tensor matches, none has values, or `smoothing` is out of range.
+        """
+
+
+class TrialPlots(RunsPlots, Protocol):
+    """Plots of one run, which `tensortrial.plots.TrialPlots` draws."""
 
     def heatmap(
         self,
@@ -64,45 +86,6 @@ class TrialPlots:
         Raises:
             ConfigurationError: No tensor matches, or none has the statistic.
         """
-        drawn: Axes = draw_heatmap(self._trial, select([self._trial], names, statistic, mode, worker, steps), ax)
-        return drawn
-
-    def scalars(
-        self,
-        names: Names = None,
-        statistic: str | None = None,
-        *,
-        mode: ModeKeys | str = GLOBAL,
-        worker: str | None = None,
-        steps: StepRange | None = None,
-        smoothing: float = 0.0,
-        ax: Axes | None = None,
-    ) -> Axes:
-        """Draw scalars, or a statistic of tensors, as lines over steps: a line for each tensor and mode.
-
-        With several workers, and where there are more steps than pixels, a line is the mean, and a band reaches from
-        the smallest to the largest value. The axis is logarithmic where all values are positive and span more than a
-        factor of 100.
-
-        Args:
-            names: A name, a collection such as `losses`, a pattern, or several; None for all tensors that have values.
-            statistic: A statistic such as l2; None for the values of scalars.
-            mode: The mode that steps are counted in; GLOBAL draws all modes over the global step.
-            worker: One worker; None for all.
-            steps: Only steps first <= step < end, as a pair; None on a side for no limit.
-            smoothing: The weight of the past in an exponential mean, from 0 (none) to below 1. The values themselves
-                stay visible behind it.
-            ax: The Axes to draw into; None for a new figure.
-
-        Returns:
-            The Axes.
-
-        Raises:
-            ConfigurationError: No tensor matches, none has values, or `smoothing` is out of range.
-        """
-        chosen = select([self._trial], names, statistic, mode, worker, steps)
-        drawn: Axes = draw_scalars(self._trial, chosen, smoothing, ax)
-        return drawn
 
     def histograms(
         self,
@@ -132,9 +115,6 @@ class TrialPlots:
             TensorUnavailable: No tensor of this name was saved.
             ConfigurationError: The tensor has neither histograms nor raw values.
         """
-        self._trial.tensor(name)
-        drawn: Axes = draw_histograms(self._trial, select([self._trial], [name], None, mode, worker, steps), name, ax)
-        return drawn
 
     def tensor(
         self,
@@ -167,5 +147,3 @@ class TrialPlots:
             StepUnavailable: The step was not saved.
             ConfigurationError: No raw value was saved at any step, or the elements are no numbers.
         """
-        drawn: Axes = draw_raw_value(self._trial, name, step, ModeKeys.parse(mode), worker, ax)
-        return drawn

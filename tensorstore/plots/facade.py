@@ -1,0 +1,123 @@
+"""`trial.plot` and `runs.plot`: what can be drawn of one run and of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..mode import ModeKeys
+from ..read import plots
+from ..read.catalogue.views import StepRange
+from ..read.plots import Names
+from ..read.runs import Runs
+from ..read.trial import Trial
+from .drawing import require_matplotlib
+from .heatmap import draw_heatmap
+from .histograms import draw_histograms
+from .raw_value import draw_raw_value
+from .scalars import draw_scalars
+from .selection import select
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GLOBAL = ModeKeys.GLOBAL
+
+
+class TrialPlots(plots.TrialPlots):
+    """Plots of one run. Made by `Trial.plot`.
+
+    Each method draws into `ax`, or into a new figure, and returns the Axes, so that everything can be changed
+    afterwards. Steps between saved ones at which nothing was saved are grey; NaN and infinities are marked.
+
+    Args:
+        trial: The run.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        require_matplotlib()
+        self._trial = trial
+
+    def heatmap(
+        self,
+        names: Names = None,
+        statistic: str = "l2",
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        drawn: Axes = draw_heatmap(self._trial, select([self._trial], names, statistic, mode, worker, steps), ax)
+        return drawn
+
+    def scalars(
+        self,
+        names: Names = None,
+        statistic: str | None = None,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        smoothing: float = 0.0,
+        ax: Axes | None = None,
+    ) -> Axes:
+        chosen = select([self._trial], names, statistic, mode, worker, steps)
+        drawn: Axes = draw_scalars(self._trial, chosen, smoothing, ax)
+        return drawn
+
+    def histograms(
+        self,
+        name: str,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        self._trial.tensor(name)
+        drawn: Axes = draw_histograms(self._trial, select([self._trial], [name], None, mode, worker, steps), name, ax)
+        return drawn
+
+    def tensor(
+        self,
+        name: str,
+        step: int | None = None,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        drawn: Axes = draw_raw_value(self._trial, name, step, ModeKeys.parse(mode), worker, ax)
+        return drawn
+
+
+class RunsPlots(plots.RunsPlots):
+    """Plots of several runs. Made by `Runs.plot`.
+
+    Args:
+        runs: The runs.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        require_matplotlib()
+        self._runs = runs
+
+    def scalars(
+        self,
+        names: Names = None,
+        statistic: str | None = None,
+        *,
+        mode: ModeKeys | str = GLOBAL,
+        worker: str | None = None,
+        steps: StepRange | None = None,
+        smoothing: float = 0.0,
+        ax: Axes | None = None,
+    ) -> Axes:
+        trials = [self._runs.trial(name) for name in self._runs.names]
+        try:
+            chosen = select(trials, names, statistic, mode, worker, steps)
+        finally:
+            for trial in trials:
+                trial.close()
+        drawn: Axes = draw_scalars(self._runs, chosen, smoothing, ax)
+        return drawn
