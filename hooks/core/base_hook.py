@@ -355,6 +355,6 @@ def create_trial(*args: Any, **options: Any) -> Trial:
     Returns:
         The run.
     """
-    import tensortrial  # needs DuckDB, and a training job seldom reads
+    from tensortrial.read import opening  # needs DuckDB, and a training job seldom reads
 
-    return tensortrial.create_trial(*args, **options)
+    return opening.create_trial(*args, **options)
