@@ -1,4 +1,8 @@
-"""The form in which a hook saves tensors, and what the user saves by a call."""
+"""The form in which a hook saves tensors: raw, as statistics, and as event files.
+
+The recorder and the writer's thread decide it from the plan of the tensor, which `hooks/core/configuration` makes, and
+no binding takes part. So one hook runs these tests.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ import pytest
 from support.event_folders import steps_of_tags
 from tensortrial import create_trial
 from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import modes
 from tensortrial.statistics.digest import digest_of_array
 
@@ -143,49 +146,6 @@ class FormTests(HookTests):
             assert shown == {tag: trial.steps(mode) for tag in expected}
             assert self.number in shown
             assert f"{self.tensor}/max" in shown
-
-    def test_what_is_saved_by_a_call_is_saved_at_the_open_step(self, hook: Any, out: str) -> None:
-        made = hook(save_config=SaveConfig(save_interval=100))
-        if self.mode is not modes.GLOBAL:
-            made.set_mode(self.mode)
-        made.save_scalar("before", 7)
-        with self.running(made) as job:
-            job.train(2)
-            made.save_scalar("accuracy", 0.5)
-            made.save_scalar("f1", np.float32(0.25), sm_metric=True, timestamp=1000.5)
-            made.save_tensor("matrix", np.arange(6.0).reshape(2, 3), collections_to_write=["mine", "other"])
-            made.save_tensor("list", [[1, 2], [3, 4]])
-            job.train(1)
-        trial, after = create_trial(out), 1 if self.step_stays_open else 2
-        assert trial.tensor("before").steps(self.mode) == [0]
-        for name, value in {
-            "accuracy": 0.5,
-            "f1": 0.25,
-            "matrix": [[0, 1, 2], [3, 4, 5]],
-            "list": [[1, 2], [3, 4]],
-        }.items():
-            assert trial.tensor(name).steps(self.mode) == [after], name
-            assert trial.tensor(name).value(after, self.mode).tolist() == value
-        assert trial.tensor_names(collection="sm_metrics") == ["f1"]
-        assert trial.tensor_names(collection="mine") == trial.tensor_names(collection="other") == ["matrix"]
-        assert trial.sql("SELECT epoch_ms(saved_at) FROM tensors WHERE name = 'f1'").fetchall() == [(1000500,)]
-
-    def test_numbers_are_saved_at_the_step_that_a_call_names(self, hook: Any, out: str) -> None:
-        made = hook()
-        if self.mode is not modes.GLOBAL:
-            made.set_mode(self.mode)
-        with self.running(made) as job:
-            job.train(3)
-            made.log({"late": 1.0, "late/two": np.float32(2.0)}, step=1, mode=self.mode)
-            made.flush()
-            made.save_scalar("late", 3.0, step=1, mode=self.mode.name)
-            made.save_scalar("validation", 4.0, step=2, mode=modes.PREDICT)
-            job.train(1)
-        trial = create_trial(out)
-        assert trial.tensor("late").steps(self.mode) == trial.tensor("late/two").steps(self.mode) == [1]
-        assert trial.tensor("late").value(1, self.mode) == 3.0
-        assert trial.tensor("validation").steps(modes.PREDICT) == [2]
-        assert len(trial.steps()) == 5
 
     def test_what_is_saved_by_a_call_has_the_form_of_its_collection(self, hook: Any, out: str) -> None:
         made = hook(reduction_config=ReductionConfig(["max"]))

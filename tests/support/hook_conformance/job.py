@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -110,6 +111,10 @@ class HookTests:
         """Run a whole job, and return what it computed (see `Job.train`)."""
         with self.running(hook) as job:
             return job.train(steps, mode)
+
+    def errors(self, caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+        """Return the errors that hooks have logged, without their warnings."""
+        return [each for each in caplog.records if (each.name, each.levelname) == ("tensortrial.hooks", "ERROR")]
 
     def steps(self, out: str, name: str, mode: ModeKeys | None = None) -> list[int]:
         trial = create_trial(out)

@@ -1,0 +1,87 @@
+"""What the user saves by a call.
+
+Each binding converts the values of its framework, and some have a `save_scalar` of their own; and whether a step is
+open after a call of the framework depends on the binding. So each framework runs these tests.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensortrial import create_trial
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.mode import modes
+
+from .job import HookTests
+
+
+class CallTests(HookTests):
+    """Tests of the methods that save a tensor or a number."""
+
+    def test_what_is_saved_by_a_call_is_saved_at_the_open_step(self, hook: Any, out: str) -> None:
+        made = hook(save_config=SaveConfig(save_interval=100))
+        if self.mode is not modes.GLOBAL:
+            made.set_mode(self.mode)
+        made.save_scalar("before", 7)
+        with self.running(made) as job:
+            job.train(2)
+            made.save_scalar("accuracy", 0.5)
+            made.save_scalar("f1", np.float32(0.25), sm_metric=True, timestamp=1000.5)
+            made.save_tensor("matrix", np.arange(6.0).reshape(2, 3), collections_to_write=["mine", "other"])
+            made.save_tensor("list", [[1, 2], [3, 4]])
+            job.train(1)
+        trial, after = create_trial(out), 1 if self.step_stays_open else 2
+        assert trial.tensor("before").steps(self.mode) == [0]
+        for name, value in {
+            "accuracy": 0.5,
+            "f1": 0.25,
+            "matrix": [[0, 1, 2], [3, 4, 5]],
+            "list": [[1, 2], [3, 4]],
+        }.items():
+            assert trial.tensor(name).steps(self.mode) == [after], name
+            assert trial.tensor(name).value(after, self.mode).tolist() == value
+        assert trial.tensor_names(collection="sm_metrics") == ["f1"]
+        assert trial.tensor_names(collection="mine") == trial.tensor_names(collection="other") == ["matrix"]
+        assert trial.sql("SELECT epoch_ms(saved_at) FROM tensors WHERE name = 'f1'").fetchall() == [(1000500,)]
+
+    def test_numbers_are_saved_at_the_step_that_a_call_names(self, hook: Any, out: str) -> None:
+        made = hook()
+        if self.mode is not modes.GLOBAL:
+            made.set_mode(self.mode)
+        with self.running(made) as job:
+            job.train(3)
+            made.log({"late": 1.0, "late/two": np.float32(2.0)}, step=1, mode=self.mode)
+            made.flush()
+            made.save_scalar("late", 3.0, step=1, mode=self.mode.name)
+            made.save_scalar("validation", 4.0, step=2, mode=modes.PREDICT)
+            job.train(1)
+        trial = create_trial(out)
+        assert trial.tensor("late").steps(self.mode) == trial.tensor("late/two").steps(self.mode) == [1]
+        assert trial.tensor("late").value(1, self.mode) == 3.0
+        assert trial.tensor("validation").steps(modes.PREDICT) == [2]
+        assert len(trial.steps()) == 5
+
+    def test_a_tensor_that_cannot_be_stored_does_not_stop_the_others(
+        self, hook: Any, out: str, lenient: None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made = hook()
+        with self.running(made) as job:
+            for _ in range(2):
+                job.train(1)
+                made.save_tensor("objects", [object()])
+                made.save_tensor("ragged", [[1], [2, 3]])
+                made.save_scalar("text", "not a number")
+        assert sorted(str(record.args[0]) for record in self.errors(caplog) if record.args) == [
+            "objects",
+            "ragged",
+            "text",
+        ]
+        trial = create_trial(out)
+        assert trial.tensor(self.number).steps(self.mode) == [0, 1]
+        assert not {"objects", "ragged", "text"} & set(trial.tensor_names())
+        assert json.loads(Path(out, "end", "worker_0.json").read_bytes())["failure"] is None
