@@ -83,7 +83,7 @@ class FusedStatistics:
         """
         if self._failed or rows.device.type not in self._devices or rows.dtype not in _DTYPES:
             return None
-        parts = _cut(rows)
+        parts = cut(rows)
         shapes = tuple(tuple(length == 1 for length in part.shape) for part in parts)
         compiled = self._function_for(_Kind(columns, rows.dtype, shapes))
         if compiled is None:
@@ -119,7 +119,7 @@ class FusedStatistics:
 _numbers = itertools.count()
 
 
-def _cut(rows: torch.Tensor) -> list[torch.Tensor]:
+def cut(rows: torch.Tensor) -> list[torch.Tensor]:
     """Return the parts of which the rows consist: blocks of one size, and what is left.
 
     Left to itself, the compiler divides a long row in another way for each sum, and converts it to float64 in memory.
@@ -234,11 +234,12 @@ def _in_short(exc: Exception) -> str:
     return " ".join([f"{type(exc).__name__}:", *lines[:2]])
 
 
-def _devices() -> tuple[str, ...]:
+def compiled_devices() -> tuple[str, ...]:
+    """Return the types of devices whose statistics are computed by compiled code."""
     # Not by default, as long as nobody has measured on a GPU what is gained, and what the compilation costs.
     if os.environ.get(_VARIABLE) == "1" and importlib.util.find_spec("triton") is not None:
         return ("cuda",)
     return ()
 
 
-fused = FusedStatistics(_devices())
+fused = FusedStatistics(compiled_devices())

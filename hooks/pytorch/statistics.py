@@ -184,12 +184,12 @@ def _of_rows(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
 def _real_or_complex(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
     """Return the named statistics of each row of a matrix, each of shape (len(rows),)."""
     if not rows.dtype.is_complex:
-        return _of_real(rows, columns, wide)
+        return statistics_of_rows(rows, columns, wide)
     values = rows.to(torch.complex64 if wide == torch.float32 else torch.complex128)
     nan = torch.isnan(values)
     magnitudes = values.abs().masked_fill(nan, math.nan)
     simple = [name for name in columns if name not in ("std", "variance")]
-    found = _of_real(magnitudes, [name.removeprefix("abs_") for name in simple], wide)
+    found = statistics_of_rows(magnitudes, [name.removeprefix("abs_") for name in simple], wide)
     result = {name: found[name.removeprefix("abs_")] for name in simple}
     if len(simple) < len(columns):
         distances = (values - values.mean(dim=1, keepdim=True)).abs()
@@ -204,7 +204,8 @@ def _stack(flats: list[Tensor]) -> Tensor:
     return torch.stack(flats) if len(flats) > 1 else flats[0].unsqueeze(0)
 
 
-def _of_real(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
+def statistics_of_rows(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
+    """Return the named statistics of each row of a matrix of real numbers, computed in the dtype `wide`."""
     needs = {sum_ for quantity in quantities_of(columns) for sum_ in _MADE_FROM.get(quantity, (quantity,))}
     count = rows.shape[1]
     limits = _limits_of(rows.dtype)
@@ -354,13 +355,14 @@ def _absolute(values: Tensor) -> Tensor:
 def _median(values: Tensor, wide: torch.dtype) -> Tensor:
     """Return the mean of the two middle values of each row; NaN if the row has one."""
     if values.device.type != "cpu":  # a GPU sorts in parallel, but selects in one block of threads
-        return _middle_of_sorted(values, wide)
+        return middle_of_sorted(values, wide)
     count = values.shape[1]
     low, high = (torch.kthvalue(values, 1 + k, dim=1).values.to(wide) for k in ((count - 1) // 2, count // 2))
     return ((low + high) / 2).masked_fill(torch.isnan(values.amax(dim=1)), math.nan)
 
 
-def _middle_of_sorted(values: Tensor, wide: torch.dtype) -> Tensor:
+def middle_of_sorted(values: Tensor, wide: torch.dtype) -> Tensor:
+    """Return the median of each row as a GPU computes it; NaN if the row has one."""
     ordered = torch.sort(values, dim=1).values
     count = values.shape[1]
     low, high = ordered[:, (count - 1) // 2].to(wide), ordered[:, count // 2].to(wide)

@@ -11,6 +11,7 @@ import pytest
 catboost = pytest.importorskip("catboost")
 datasets = pytest.importorskip("sklearn.datasets")
 import tensortrial.hooks.catboost as tt  # noqa: E402
+from support.hook_conformance import Broken  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
 from tensortrial.hooks.catboost.trees import CHILD_COLUMNS, SPLIT_COLUMNS  # noqa: E402
@@ -225,8 +226,8 @@ def test_an_error_inside_the_hook_does_not_reach_training(
 ) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT")
     x, y, *_ = cancer()
-    hook = make_hook()
-    monkeypatch.setattr(hook, "_save_round", lambda *_: 1 / 0)
+    hook = make_hook(include_collections=["broken"])
+    hook.add_collection(Broken("broken", ".*"))
     model = catboost.CatBoostClassifier(iterations=3, **OPTIONS)
     with caplog.at_level(logging.ERROR, "tensortrial"):
         model.fit(x, y, callbacks=[hook])

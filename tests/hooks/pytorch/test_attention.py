@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.torch_capture import break_attention, limit_logits  # noqa: E402
+from support.torch_kernels import Kernels  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
-from tensortrial.hooks.pytorch import attention  # noqa: E402
 
 
 class Attend(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -65,7 +66,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_they_are_those_of_the_softmax(
     make_hook: Any, out: str, options: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_MOST_LOGITS", most)
+    limit_logits(monkeypatch, most)
     q, k, v = values(heads=4, key_heads=2) if options.get("enable_gqa") else values()
     model = Attend(**options)
     hook = make_hook()
@@ -140,22 +141,21 @@ def test_the_layers_of_a_transformer_are_seen_in_training_and_in_evaluation(make
         assert trial.tensor("attention/1/entropy").value(step).shape == (2,)
 
 
-def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(
-    make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    measured = attention._measured
-    monkeypatch.setattr(attention, "_measured", lambda *args: calls.append(1) or measured(*args))
+def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(make_hook: Any, out: str) -> None:
+    def computed() -> int:
+        with Kernels() as kernels:
+            model(*values())
+        return kernels.count
+
     model = Attend()
+    without = computed()
     hook = make_hook(save_config=tt.SaveConfig(save_interval=2))
     hook.register_module(model)
-    for _ in range(4):
+    for step in range(4):
         with tt.attention_statistics(hook):
-            model(*values())
-    assert len(calls) == 2
-    model(*values())  # a step that is due, outside of the block
+            assert (computed() > without) == (step % 2 == 0)
+    assert computed() == without  # a step that is due, outside of the block
     hook.close()
-    assert len(calls) == 2
     assert create_trial(out).tensor("attention/0/entropy").steps() == [0, 2]
 
 
@@ -174,7 +174,7 @@ def test_calls_are_numbered_in_the_order_of_a_forward(make_hook: Any, out: str) 
 
 def test_an_error_inside_does_not_reach_training(make_hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORTRIAL_STRICT", "0")
-    monkeypatch.setattr(attention, "_measured", lambda *args: 1 / 0)
+    break_attention(monkeypatch)
     q, k, v = values()
     model, hook = Attend(), make_hook()
     hook.register_module(model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -33,16 +35,21 @@ def test_buffers_of_any_size_do_not_overlap() -> None:
 
 def test_released_buffers_keep_no_more_bytes_than_the_limit() -> None:
     pool = BufferPool(limit=2 * LARGE)
-    for buffer in [pool.acquire(torch.zeros(LARGE // 4)) for _ in range(5)]:
+    buffers = [pool.acquire(torch.zeros(LARGE // 4)) for _ in range(5)]
+    arrays = [weakref.ref(buffer.array) for buffer in buffers]
+    while buffers:
+        buffer = buffers.pop()
         buffer.release(buffer.array)
-        assert pool._free_bytes <= 2 * LARGE
-    assert pool._free_bytes == 2 * LARGE, "buffers of this shape are kept"
+    del buffer
+    assert sum(array() is not None for array in arrays) == 2, "two buffers of this shape are kept"
     other = pool.acquire(torch.zeros(LARGE // 8))
     other.release(other.array)
-    assert pool._free_bytes == LARGE // 2, "buffers of other shapes are freed"
+    assert not any(array() is not None for array in arrays), "buffers of other shapes are freed"
     huge = pool.acquire(torch.zeros(LARGE))
     huge.release(huge.array)
-    assert pool._free_bytes <= 2 * LARGE
+    array = weakref.ref(huge.array)
+    del huge
+    assert array() is None, "a buffer that is larger than the limit is freed"
 
 
 def test_a_buffer_made_in_inference_mode_serves_outside_of_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from torch._dynamo.utils import counters  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.torch_capture import compile_as_an_older_torch, forget_compiled_code  # noqa: E402
 from support.training import Net, batches, run, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import TrainingStopped  # noqa: E402
 from tensortrial.format.schema import STOP_FILE  # noqa: E402
-from tensortrial.hooks.pytorch import compile as torch_compile  # noqa: E402
 from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
 
 EVERY_THIRD = tt.SaveConfig(save_interval=3)
@@ -32,11 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    torch.compiler.reset()
+    forget_compiled_code()
     counters.clear()
-    torch_compile._warned.clear()
-    # The compiler compiles again a few times in a process, and tests before this one may have used them up.
-    switch.epoch = "0"
     yield
     torch.compiler.reset()
 
@@ -202,9 +200,15 @@ class TestWhole:
         forward = compiled(lambda x: net(x) * 2)
         forward(batches(1)[0][0])
         Path(out, STOP_FILE).write_text("{}")
-        hook.recorder._run._stop_request._next_poll = 0.0
+
+        def go_on() -> None:
+            # The hook polls for requests five times a second.
+            for _ in range(1000):
+                forward(batches(1)[0][0])
+                time.sleep(0.01)
+
         with pytest.raises(TrainingStopped):
-            forward(batches(1)[0][0])
+            go_on()
 
 
 @pytest.mark.usefixtures("way")
@@ -373,7 +377,7 @@ class TestWhatCannotBeCaptured:
     def test_a_torch_without_operators_with_effects_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(torch_compile, "_operator", None)
+        compile_as_an_older_torch(monkeypatch)
         hook = make_hook(save_all=True)
         net = wrap_first(hook, seeded())
         train(net, 2)

@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.torch_capture import capture_as_on_a_device, limit_device_batches  # noqa: E402
+from support.torch_kernels import Clones  # noqa: E402
 from support.training import seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.format.record import Plan  # noqa: E402
-from tensortrial.hooks.pytorch import device  # noqa: E402
-from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
 from tensortrial.hooks.pytorch.device import Batch  # noqa: E402
 from tensortrial.statistics.by_axis import statistics_by_axis  # noqa: E402
 from tensortrial.statistics.digest import digest_of_array  # noqa: E402
@@ -28,11 +28,7 @@ MEAN, BOTH = Plan("x", (), False, ("mean",)), Plan("y", (), False, ("max", "l1")
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A Capture that treats every tensor as one on a device, and counts the copies to the host."""
-    sent: list[int] = []
-    to_host = device._to_host
-    monkeypatch.setattr(Capture, "_is_host", lambda self, tensor: False)
-    monkeypatch.setattr(device, "_to_host", lambda *args: (sent.append(args[0].numel()), to_host(*args))[1])
-    return sent
+    return capture_as_on_a_device(monkeypatch)
 
 
 class TestBatch:
@@ -48,10 +44,11 @@ class TestBatch:
         assert both.statistics == {"max": 5, "l1": 20}
 
     def test_a_batch_reduces_before_it_holds_too_many_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(device, "_BATCH_BYTES", 100)
+        limit_device_batches(monkeypatch, 100)
         batch = Batch()
-        found = [batch.add(MEAN, torch.full((20,), float(i))) for i in range(7)]
-        assert len(batch._staged) == 1
+        with Clones() as clones:
+            found = [batch.add(MEAN, torch.full((20,), float(i))) for i in range(7)]
+        assert (clones.made, clones.alive) == (7, 1)
         batch.send()
         assert batch.add(MEAN, torch.ones(1)) is None
         batch.ready()

@@ -11,18 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-from torch._dynamo.utils import counters  # noqa: E402
+from torch._dynamo.backends.registry import lookup_backend  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.torch_capture import (  # noqa: E402
+    capture_as_on_a_device,
+    compile_statistics_by,
+    limit_blocks,
+    limit_device_batches,
+)
 from support.training import batches, run, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import UnsupportedValue  # noqa: E402
-from tensortrial.hooks.pytorch import device  # noqa: E402
 from tensortrial.hooks.pytorch import fused as fused_statistics  # noqa: E402
-from tensortrial.hooks.pytorch import statistics as torch_statistics  # noqa: E402
-from tensortrial.hooks.pytorch.capture import Capture  # noqa: E402
 from tensortrial.hooks.pytorch.fused import FUSED, FusedStatistics  # noqa: E402
-from tensortrial.hooks.pytorch.statistics import device_statistics  # noqa: E402
+from tensortrial.hooks.pytorch.statistics import device_statistics, device_statistics_by_axis  # noqa: E402
 from tensortrial.statistics.definitions import STATISTICS  # noqa: E402
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
@@ -36,13 +39,13 @@ def normal(*shape: int, seed: int = 0) -> Any:
 
 
 def in_one_pass(rows: Any, columns: tuple[str, ...] = FUSED) -> Any:
-    return fused_statistics.statistics_of_parts(columns, *fused_statistics._cut(rows))
+    return fused_statistics.statistics_of_parts(columns, *fused_statistics.cut(rows))
 
 
 def check(rows: Any, found: Any = None) -> None:
     """Compare with the operators of torch, a sum on the scale of its magnitudes and a spread on that of the squares."""
     found = in_one_pass(rows) if found is None else found
-    expected = torch_statistics._real_or_complex(rows, list(FUSED), torch.float64)
+    expected = device_statistics_by_axis(rows, FUSED, 0)
     assert found.shape == (len(rows), len(FUSED))
     assert found.dtype == torch.float64
     least = {name: torch.zeros(len(rows), dtype=torch.float64) for name in FUSED}
@@ -59,11 +62,22 @@ def check(rows: Any, found: Any = None) -> None:
 
 
 @pytest.fixture
-def on_cpu(monkeypatch: pytest.MonkeyPatch) -> FusedStatistics:
+def graphs() -> list[Any]:
+    """Return the graphs that `on_cpu` compiles."""
+    return []
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch, graphs: list[Any]) -> FusedStatistics:
     """Return the reductions that statistics of tensors on the CPU use here, compiled without generating code."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return lookup_backend("aot_eager")(graph, inputs)
+
     torch.compiler.reset()
-    reductions = FusedStatistics(("cpu",), backend="aot_eager", patience=0)
-    monkeypatch.setattr(torch_statistics, "fused", reductions)
+    reductions = FusedStatistics(("cpu",), backend=backend, patience=0)
+    compile_statistics_by(monkeypatch, reductions)
     return reductions
 
 
@@ -80,7 +94,7 @@ def test_statistics_in_one_pass_are_those_by_operators(dtype: Any, values: list[
 @given(values=st.lists(NUMBERS, min_size=1, max_size=30))
 def test_statistics_do_not_depend_on_the_blocks(dtype: Any, values: list[float]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_statistics, "_BLOCK", 4)
+        limit_blocks(patch, 4)
         check(torch.tensor([values, values[::-1]], dtype=torch.float64).to(dtype))
 
 
@@ -104,7 +118,7 @@ def test_the_largest_and_smallest_numbers_do_not_overflow(scale: float) -> None:
 
 @pytest.mark.slow
 def test_tensors_of_a_model_have_the_same_statistics_compiled(
-    on_cpu: FusedStatistics, monkeypatch: pytest.MonkeyPatch
+    on_cpu: FusedStatistics, graphs: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors = [
         *(normal(64, 64, seed=i).bfloat16() for i in range(3)),
@@ -117,20 +131,19 @@ def test_tensors_of_a_model_have_the_same_statistics_compiled(
         torch.arange(5),
     ]
     found = device_statistics(tensors, STATISTICS)
-    assert len(on_cpu._compiled) == 4
+    assert len(graphs) == 4
     monkeypatch.undo()
     expected = device_statistics(tensors, STATISTICS)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-def test_matrices_of_other_sizes_share_the_compiled_code(on_cpu: FusedStatistics) -> None:
-    counters.clear()
+def test_matrices_of_other_sizes_share_the_compiled_code(on_cpu: FusedStatistics, graphs: list[Any]) -> None:
     names = ("std", "max")
     for shape in [(3, 100), (4, 4096), (17, 9), (2, 12_288), (5, 40_960), (3, 9000), (2, 13_001)]:
         found, expected = on_cpu.reduce(normal(*shape), names), in_one_pass(normal(*shape), names)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     # Short rows, long ones, and long ones with a rest.
-    assert counters["stats"]["unique_graphs"] == 3
+    assert len(graphs) == 3
 
 
 def test_code_is_compiled_once_a_kind_of_matrix_came_several_times() -> None:
@@ -148,7 +161,7 @@ def test_a_compiler_that_fails_is_a_warning_and_changes_no_statistic(
         raise UnsupportedValue("no compiler\nat all")
 
     reductions = FusedStatistics(("cpu",), backend=backend, patience=0)
-    monkeypatch.setattr(torch_statistics, "fused", reductions)
+    compile_statistics_by(monkeypatch, reductions)
     for _ in range(2):
         assert device_statistics([torch.tensor([3.0, 4.0])], ["l2"]).item() == 5
     warnings = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
@@ -167,18 +180,24 @@ def test_statistics_are_computed_by_operators_if_torch_compile_is_off(
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("way", ["output", "operator"])
 def test_statistics_are_compiled_while_compiled_code_runs(
-    on_cpu: FusedStatistics, make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch, way: str
+    on_cpu: FusedStatistics,
+    graphs: list[Any],
+    make_hook: Any,
+    out: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    way: str,
 ) -> None:
     monkeypatch.setenv("TENSORTRIAL_COMPILED_CAPTURE", way)
-    monkeypatch.setattr(Capture, "_is_host", lambda self, tensor: False)
-    monkeypatch.setattr(device, "_BATCH_BYTES", 1)  # each tensor is reduced when it is captured
+    capture_as_on_a_device(monkeypatch)
+    limit_device_batches(monkeypatch, 1)  # each tensor is reduced when it is captured
     hook = make_hook(include_regex="fc1_output", reduction_config=tt.ReductionConfig(norms=["l2"]))
     net = torch.compile(seeded(), backend="aot_eager", fullgraph=True)
     hook.register_module(net)
     train(net, 2)
     hook.close()
-    assert len(on_cpu._compiled) == 1
-    assert not on_cpu._failed
+    assert len(graphs) == 1
+    assert "computed by operators" not in caplog.text
     x = batches(1)[0][0]
     expected = torch.linalg.vector_norm(seeded().fc1(x).double()).item()
     assert create_trial(out).tensor("fc1_output_0").reduction_value(0, "l2") == pytest.approx(expected, rel=1e-6)
@@ -186,9 +205,9 @@ def test_statistics_are_compiled_while_compiled_code_runs(
 
 def test_a_variable_turns_compiled_statistics_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert fused_statistics._devices() == ()
+    assert fused_statistics.compiled_devices() == ()
     monkeypatch.setenv("TENSORTRIAL_FUSED_STATISTICS", "1")
-    assert fused_statistics._devices() == ("cuda",)
+    assert fused_statistics.compiled_devices() == ("cuda",)
 
 
 INDUCTOR = """

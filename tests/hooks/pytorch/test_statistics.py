@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 
 from tensortrial.errors import ConfigurationError
 from tensortrial.statistics.by_axis import statistics_by_axis
-from tensortrial.statistics.definitions import STATISTICS
+from tensortrial.statistics.definitions import COMPLEX_STATISTICS, STATISTICS
 from tensortrial.statistics.single import statistics
 
 torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-torch_reductions = pytest.importorskip("tensortrial.hooks.pytorch.statistics")
-device_statistics = torch_reductions.device_statistics
+from support.torch_capture import limit_parts  # noqa: E402
+from support.torch_kernels import Kernels  # noqa: E402
+from tensortrial.hooks.pytorch.statistics import (  # noqa: E402
+    device_statistics,
+    device_statistics_by_axis,
+    middle_of_sorted,
+    statistics_of_rows,
+)
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -130,7 +135,7 @@ def test_many_tensors_keep_their_order() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 64])
 def test_statistics_of_a_large_tensor_do_not_depend_on_its_parts(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(torch_reductions, "_CHUNK", chunk)
+    limit_parts(monkeypatch, chunk)
     check([normal(100), normal(100, seed=1) + 1e6, normal(7), normal(13, 11).T, normal(100, seed=2) * 1e-3])
     check([torch.tensor([1.0, math.nan] * 40), torch.tensor([1.0, 0.0, -2.0, math.inf, 5.0] * 14)])
 
@@ -166,11 +171,6 @@ def test_statistics_do_not_depend_on_the_memory_layout() -> None:
     )
 
 
-def test_a_transposed_tensor_is_not_copied() -> None:
-    base = normal(6, 7, 8)
-    assert torch_reductions._flat(base.permute(2, 0, 1)).data_ptr() == base.data_ptr()
-
-
 @pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30, 3e38])
 def test_statistics_of_the_largest_and_smallest_float32_are_numpys(scale: float) -> None:
     check([torch.full((5000,), scale), normal(1000).clamp(-1, 1) * scale])
@@ -186,8 +186,8 @@ def test_a_product_does_not_overflow_before_its_end() -> None:
 
 def test_medians_by_sorting_as_on_a_gpu_are_numpys() -> None:
     for values in (normal(3, 10), normal(2, 11), torch.tensor([[1.0, math.nan, 3.0]]), torch.tensor([[1, 2, 4, 9]])):
-        by_selection = torch_reductions._median(values, torch.float64)
-        by_sorting = torch_reductions._middle_of_sorted(values, torch.float64)
+        by_selection = device_statistics_by_axis(values, ["median"], 0)["median"]
+        by_sorting = middle_of_sorted(values, torch.float64)
         assert torch.equal(by_sorting.nan_to_num(-1e9), by_selection.nan_to_num(-1e9))
 
 
@@ -195,12 +195,12 @@ def test_medians_by_sorting_as_on_a_gpu_are_numpys() -> None:
 def test_statistics_without_float64_as_on_mps_are_close_to_numpys(scale: float) -> None:
     values = normal(2000).clamp(-5, 5) * scale
     names = ["min", "max", "median", "l1", "l2", "mean", "abs_mean", "abs_max", "zero_count"]
-    found = torch_reductions._of_real(values.unsqueeze(0), names, torch.float32)
+    found = statistics_of_rows(values.unsqueeze(0), names, torch.float32)
     expected = statistics(values.numpy(), names)
     for name in names:
         assert found[name].dtype == torch.float32
         assert found[name].item() == pytest.approx(expected[name], rel=1e-5, abs=1e-6 * scale)
-    zeros = torch_reductions._of_real(torch.zeros(1, 4), ["l2", "std", "prod"], torch.float32)
+    zeros = statistics_of_rows(torch.zeros(1, 4), ["l2", "std", "prod"], torch.float32)
     assert [zeros[name].item() for name in ("l2", "std", "prod")] == [0.0, 0.0, 0.0]
 
 
@@ -242,17 +242,6 @@ def test_statistics_do_not_read_from_the_device() -> None:
     assert found.shape == (len(tensors), len(STATISTICS))
 
 
-class Kernels(TorchDispatchMode):
-    """Counts the operations that a device would compute, which views are not."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_view = function.is_view or function.namespace != "aten" or "unbind" in str(function)
-        self.count += not is_view
-        return function(*args, **(kwargs or {}))
-
-
 def test_the_tensors_of_a_model_take_a_few_kernels() -> None:
     sizes = [(1024, 1024), (1024,), (4096,)] * 96
     tensors = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes]
@@ -265,6 +254,15 @@ def test_the_tensors_of_a_model_take_a_few_kernels() -> None:
     assert kernels.count < len(tensors) * of_one.count / 20
 
 
+def test_a_transposed_tensor_is_not_copied() -> None:
+    base, counted = normal(6, 7, 8), []
+    for tensor in (base, base.permute(2, 0, 1), base[::2, :, 1::3]):
+        with Kernels() as kernels:
+            device_statistics([tensor], ["mean", "l2"])
+        counted.append(kernels.count)
+    assert counted[0] == counted[1] < counted[2]
+
+
 def test_statistics_agree_with_numpy_on_the_same_memory() -> None:
     values = normal(1000)
     own: np.ndarray[Any, Any] = values.numpy()
@@ -274,12 +272,12 @@ def test_statistics_agree_with_numpy_on_the_same_memory() -> None:
 @pytest.mark.parametrize("dtype", [*dtypes(FLOATS), *dtypes(INTEGERS), torch.complex64], ids=str)
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_statistics_along_an_axis_are_numpys_of_each_slice(dtype: Any, axis: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch_reductions, "_CHUNK", 40)  # several parts, and slices that are longer than one
+    limit_parts(monkeypatch, 40)  # several parts, and slices that are longer than one
     torch.manual_seed(0)
     tensor = (torch.randn(5, 7, 9) * 40).to(dtype).transpose(0, 1)
-    found = torch_reductions.device_statistics_by_axis(tensor, STATISTICS, axis)
-    own = torch_reductions.device_statistics([part.clone() for part in tensor.unbind(axis)], STATISTICS)
-    assert set(found) == set(torch_reductions._defined(dtype))
+    found = device_statistics_by_axis(tensor, STATISTICS, axis)
+    own = device_statistics([part.clone() for part in tensor.unbind(axis)], STATISTICS)
+    assert set(found) == set(COMPLEX_STATISTICS if dtype.is_complex else STATISTICS)
     for name, values in found.items():
         expected = own[:, STATISTICS.index(name)]
         torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9, equal_nan=True, msg=name)
@@ -288,14 +286,14 @@ def test_statistics_along_an_axis_are_numpys_of_each_slice(dtype: Any, axis: int
 def test_statistics_along_an_axis_of_nonfinite_numbers_are_numpys() -> None:
     tensor = torch.tensor([[1.0, math.nan], [math.inf, 2.0], [math.inf, -math.inf], [0.0, -3.0]])
     names = [name for name in STATISTICS if "std" not in name and "variance" not in name]
-    found = torch_reductions.device_statistics_by_axis(tensor, names, 0)
+    found = device_statistics_by_axis(tensor, names, 0)
     expected = statistics_by_axis(tensor.numpy(), names, 0)
     for name in names:
         np.testing.assert_allclose(found[name].numpy(), expected[name], rtol=1e-9, err_msg=name)
 
 
 def test_statistics_along_an_axis_of_nothing() -> None:
-    found = torch_reductions.device_statistics_by_axis(torch.zeros(3, 0), ["zero_count", "l2"], 0)
+    found = device_statistics_by_axis(torch.zeros(3, 0), ["zero_count", "l2"], 0)
     assert found["zero_count"].tolist() == [0, 0, 0]
     assert found["l2"].isnan().all()
-    assert torch_reductions.device_statistics_by_axis(torch.zeros(0, 3), ["l2"], 0)["l2"].shape == (0,)
+    assert device_statistics_by_axis(torch.zeros(0, 3), ["l2"], 0)["l2"].shape == (0,)
