@@ -1,0 +1,209 @@
+"""Programs in forked children of a warm process behave as programs that Python has just started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import warm
+from tensortrial import create_trial
+
+
+def real(arguments: list[object], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
+
+
+SHOW = """
+import atexit, os, sys, threading
+def helper(): pass
+atexit.register(print, "at exit", file=sys.stderr)
+threading.Timer(0.05, print, ["a thread ends"]).start()
+print(sys.argv, __name__, globals().get("__file__"), sys.path[0], sys.orig_argv == ORIGINAL, sorted(globals()))
+print(sys.modules["__main__"].helper is helper, os.getcwd(), sys.stdin.read(), os.environ["SHOWN"], len(os.environ))
+print(sorted(os.listdir("/proc/self/fd")), threading.active_count(), threading.current_thread().name)
+"""
+
+
+@pytest.mark.parametrize("safe", ["", "1"])
+@pytest.mark.parametrize("kind", ["-c", "-m", "file"])
+def test_a_program_finds_what_it_finds_in_a_real_process(tmp_path: Path, kind: str, safe: str) -> None:
+    (tmp_path / "show").mkdir()
+    folder = tmp_path / "show"
+    arguments = {"-c": ["-c", ""], "-m": ["-m", "show"], "file": ["show/show.py"]}[kind] + ["-x", "y z"]
+    text = SHOW.replace("ORIGINAL", "[sys.executable, *os.environ['ORIGINAL'].splitlines()]")
+    (folder / "show.py").write_text(text)
+    (tmp_path / "show" / "__main__.py").write_text(text)
+    if kind == "-c":
+        arguments[1] = text
+    variables = {**os.environ, "SHOWN": "ü", "PYTHONPATH": str(tmp_path), "ORIGINAL": "\n".join(arguments)}
+    variables.pop("PYTHONSAFEPATH", None)
+    variables |= {"PYTHONSAFEPATH": safe} if safe else {}
+    if kind == "-c":
+        variables["ORIGINAL"] = ""
+    options = {"cwd": tmp_path, "env": variables, "input": "typed", "timeout": 60}
+    done, expected = warm.run(arguments, **options), real(arguments, **options)
+    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+    assert "typed ü" in done.stdout
+    assert done.stderr == "at exit\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "text"),
+    [
+        ("pass", 0, ""),
+        ("raise SystemExit(3)", 3, ""),
+        ("import sys; sys.exit('a message')", 1, "a message\n"),
+        ("import os; os._exit(7)", 7, ""),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
+        ("import atexit; atexit.register(print); 1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, "KeyboardInterrupt\n"),
+        ("a b", 1, "SyntaxError: invalid syntax\n"),
+    ],
+)
+def test_a_program_ends_as_in_a_real_process(program: str, status: int, text: str) -> None:
+    done, expected = warm.run(["-c", program]), real(["-c", program])
+    assert done.returncode == expected.returncode == status
+    assert done.stdout == expected.stdout
+    assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:] == text.splitlines()
+    assert ("Traceback" in done.stderr) == ("Traceback" in expected.stderr) or "SyntaxError" in text
+
+
+def test_a_failed_check_shows_what_the_program_wrote() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        warm.run(["-c", "raise ValueError('this value')"], check=True)
+    assert caught.value.returncode == 1
+    assert "ValueError: this value" in "".join(caught.value.__notes__)
+
+
+def test_a_program_that_hangs_is_killed_with_its_children_and_the_next_one_runs() -> None:
+    program = "import os, time; os.fork() or time.sleep(600); print(os.getpid(), flush=True); time.sleep(600)"
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        warm.run(["-c", program], timeout=0.5)
+    grandchild = int(caught.value.output)
+    assert not os.path.exists(f"/proc/{grandchild}") or "Z" in Path(f"/proc/{grandchild}/stat").read_text().split()[2]
+    assert warm.run(["-c", "print('next')"]).stdout == "next\n"
+
+
+def test_a_started_program_runs_beside_others_and_receives_signals() -> None:
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.01)\n"
+    )
+    with warm.start(["-c", program]) as first, warm.start(["-c", program]) as second:
+        for process in (first, second):
+            assert process.stdout.readline() == "ready\n"
+            assert process.poll() is None
+        first.terminate()
+        second.send_signal(signal.SIGINT)
+        assert (first.wait(60), second.wait(60)) == (5, -signal.SIGINT)
+        assert "KeyboardInterrupt" in second.stderr.read()
+        second.kill()  # it has ended: nothing is sent
+        assert (first.poll(), second.returncode) == (5, -signal.SIGINT)
+
+
+def test_a_program_exchanges_lines() -> None:
+    program = "import sys\nfor line in sys.stdin: print(line.strip() * 2, flush=True)"
+    with warm.start(["-c", program], stdin=subprocess.PIPE) as process:
+        for text in ("a", "b"):
+            process.stdin.write(f"{text}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{text * 2}\n"
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
+def test_programs_share_no_state() -> None:
+    program = (
+        "import os, random, sys, numpy, tensortrial\n"
+        "assert not hasattr(tensortrial, 'mark') and 'MARK' not in os.environ\n"
+        "tensortrial.mark = os.environ['MARK'] = 'x'\n"
+        "print(random.random(), numpy.random.random())"
+    )
+    shown = {warm.run(["-c", program], check=True).stdout for _ in range(2)}
+    numbers = [number for each in shown for number in each.split()]
+    assert len(set(numbers)) == 4
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "is terminated"])
+def test_a_run_that_a_program_leaves_open_is_complete(tmp_path: Path, how: str) -> None:
+    ending = {"returns": "", "raises": "1 / 0", "is terminated": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"}
+    program = (
+        "import os, signal, sys, time\n"
+        "import numpy\n"
+        "from support.plain_hook import Hook\n"
+        "hook = Hook(sys.argv[1], flush_seconds=1000)\n"
+        "for step in range(3):\n"
+        "    with hook.step():\n"
+        "        hook.save_scalar('x', step)\n"
+        "        hook.save_tensor('big', numpy.full(100_000, step))\n"
+        f"{ending[how]}"
+    )
+    done = warm.run(["-c", program, tmp_path / "run"])
+    assert done.returncode == {"returns": 0, "raises": 1, "is terminated": -signal.SIGTERM}[how], done.stderr
+    trial = create_trial(tmp_path / "run")
+    assert trial.loaded_all_steps
+    assert [trial.tensor("x").value(step) for step in trial.steps()] == [0, 1, 2]
+    assert trial.tensor("big").value(2).sum() == 200_000
+
+
+def test_a_program_queries_with_threads_of_its_own(tmp_path: Path) -> None:
+    program = (
+        "import sys, threading, tensortrial\n"
+        "with tensortrial.Run(sys.argv[1]) as run: run.log({'x': 1.5}, step=0)\n"
+        "found = []\n"
+        "def read(): found.extend(tensortrial.create_trial(sys.argv[1]).sql('select scalar from tensors').fetchall())\n"
+        "threads = [threading.Thread(target=read) for _ in range(2)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "print(found)\n"
+    )
+    assert warm.run(["-c", program, tmp_path / "run"], check=True).stdout == "[(1.5,), (1.5,)]\n"
+
+
+def test_a_program_trains_with_torch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = (
+        "import sys, torch, tensortrial.hooks.pytorch as tt\n"
+        "hook = tt.Hook(sys.argv[1], include_collections=['gradients'])\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "hook.register_module(model)\n"
+        "model(torch.ones(1, 2)).sum().backward()\n"
+    )
+    warm.run(["-c", program, tmp_path / "run"], preload=warm.TORCH, check=True)
+    assert create_trial(tmp_path / "run").tensor("gradient/Linear_weight").value(0).tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "text"),
+    [
+        (["-W", "error", "-c", ""], {}, "got \\['-W'\\]"),
+        ([], {}, "start a real process"),
+        (["-c", ""], {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "2"}, "\\['OMP_NUM_THREADS', 'PYTHONHASHSEED'\\]"),
+    ],
+)
+def test_what_needs_a_real_process_is_refused(arguments: list[str], variables: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        warm.run(arguments, env={**os.environ, **variables})
+
+
+def test_a_helper_process_that_cannot_start_is_named() -> None:
+    with pytest.raises(RuntimeError, match="the helper process has ended"):
+        warm.run(["-c", ""], preload=("no_such_module",))
+
+
+def test_modules_that_start_threads_cannot_be_preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match="the helper process has ended"):
+        warm.run(["-c", ""], preload=("threaded",))
