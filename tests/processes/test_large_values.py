@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from support.programs import start  # noqa: E402
+from support.programs import start_cold  # noqa: E402
 from support.servers import ObjectStore  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ READ = f"""{BEGINNING}
 def measured(program: str, folder: Path, url: str, elements: int, options: dict[str, Any]) -> float:
     """Run a program, and return what it prints: its memory in addition to the tensor, in multiples of its size."""
     script = program.replace("sys.argv[1]", repr(json.dumps([url, elements, options])))
-    with start(script, folder, TENSORTRIAL_STRICT="1") as process:
+    with start_cold(script, folder, TENSORTRIAL_STRICT="1") as process:
         out, err = process.communicate(timeout=580)
     assert process.returncode == 0, err
     print(f"{out.strip()} times the tensor")

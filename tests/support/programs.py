@@ -8,16 +8,24 @@ import sys
 import textwrap
 from pathlib import Path
 
+from support import warm
 
-def start(script: str, folder: Path, *, stdin: int | None = None, **variables: str) -> subprocess.Popen[str]:
-    """Start a program in `folder` with this interpreter and what it can import."""
-    (folder / "script.py").write_text(textwrap.dedent(script))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+
+def start(script: str, folder: Path, *, stdin: int | None = None, **variables: str) -> warm.Process:
+    """Start a program in `folder` whose imports are done: those of torch, too, if the program names it."""
+    _write(script, folder)
+    preload = warm.TORCH if "torch" in script else ()
+    return warm.start(["script.py"], cwd=folder, env={**os.environ, **variables}, stdin=stdin, preload=preload)
+
+
+def start_cold(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """Start a program in `folder` in a real process, with this interpreter and what it can import."""
+    _write(script, folder)
+    paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
     return subprocess.Popen(
         [sys.executable, "script.py"],
         cwd=folder,
-        env={**environment, "OMP_NUM_THREADS": "1", **variables},
-        stdin=stdin,
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -25,10 +33,12 @@ def start(script: str, folder: Path, *, stdin: int | None = None, **variables: s
 
 
 def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
+    """Run a program to its end, started as by `start`."""
     with start(script, folder, **variables) as process:
-        try:
-            out, err = process.communicate(timeout=90)
-        finally:
-            process.kill()
+        out, err = process.communicate(timeout=90)
+    assert process.returncode is not None
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _write(script: str, folder: Path) -> None:
+    (folder / "script.py").write_text(textwrap.dedent(script))

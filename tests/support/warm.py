@@ -32,18 +32,24 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from importlib.util import find_spec
 from types import CodeType
 from typing import Any, Self
 
-# What each helper process has imported. `preload` adds to it.
+# The imports of each helper process. `preload` adds to them. An environment need not have all of them.
 MODULES = (
     "duckdb",
     "pyarrow.parquet",
+    "pandas",
+    "click",
+    "rich.console",
+    "rich.table",
     "tensortrial.hooks.plain",
     "tensortrial.read.opening",
     "tensortrial.read.runs",
+    "tensortrial.storage.duckdb_filesystem",
 )
-TORCH = ("torch", "tensortrial.hooks.pytorch")
+TORCH = ("torch", "tensortrial.hooks.pytorch", *(["sklearn.datasets"] if find_spec("sklearn") else []))
 
 # As it was before any test changed it.
 _ENVIRONMENT = dict(os.environ)
@@ -113,7 +119,7 @@ def start(
 
 
 def _is_as_at_the_start(name: str, environment: Mapping[str, str]) -> bool:
-    if not name.startswith(("PYTHON", "OMP_")) or name in ("PYTHONPATH", "PYTHONSAFEPATH"):
+    if not name.startswith(("PYTHON", "OMP_", "MALLOC_")) or name in ("PYTHONPATH", "PYTHONSAFEPATH"):
         return True
     value = environment.get(name)
     return value == _ENVIRONMENT.get(name) or (name, value) == ("OMP_NUM_THREADS", "1")
@@ -222,7 +228,8 @@ class _Server:
     def __init__(self, modules: tuple[str, ...]) -> None:
         self._connection, theirs = socket.socketpair()
         path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-        command = [sys.executable, "-c", _SERVE, str(theirs.fileno()), *MODULES, *modules]
+        present = [name for name in MODULES if find_spec(name.partition(".")[0])]
+        command = [sys.executable, "-c", _SERVE, str(theirs.fileno()), *present, *modules]
         with theirs:
             self._process = subprocess.Popen(
                 command,

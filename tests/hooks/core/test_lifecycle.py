@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support import warm  # noqa: E402
 from support.training import batches, run, seeded, start, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
@@ -48,7 +49,7 @@ BEGINNING = """
 """
 
 
-def until_ready(process: subprocess.Popen[str]) -> None:
+def until_ready(process: warm.Process) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
 

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from support import warm
 from support.plain_hook import Hook
 from support.programs import run, start
 from tensortrial import create_trial
@@ -39,7 +41,7 @@ BLOCKED = """
 """
 
 
-def end(process: subprocess.Popen[str], times: int = 1) -> str:
+def end(process: warm.Process, times: int = 1) -> str:
     """Wait until it is ready, send it SIGTERM, and wait for its end. Return what it wrote to stderr."""
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", process.communicate(timeout=30)[1]
@@ -217,9 +219,8 @@ def test_the_first_process_of_a_container_ignores_sigterm_as_without_a_hook(tmp_
     hook.save_scalar("x", 3)
     hook.close()
     """
-    with start(program, tmp_path) as process:
-        process.kill()
-    command = ["unshare", "--pid", "--fork", *map(str, process.args)]  # type: ignore[arg-type]
+    (tmp_path / "script.py").write_text(textwrap.dedent(program))
+    command = ["unshare", "--pid", "--fork", sys.executable, "script.py"]
     if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode:
         pytest.skip("a process namespace of its own is not permitted here")
     paths = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
