@@ -26,6 +26,7 @@ from sklearn.datasets import load_diabetes  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 
 import tensortrial.hooks.xgboost as tt  # noqa: E402
+from support import warm  # noqa: E402
 from support.boosting import PARAMETERS, cancer, frame, halves  # noqa: E402
 from tensortrial import create_trial, modes, rules  # noqa: E402
 from tensortrial.rules import invoke_rule  # noqa: E402
@@ -341,6 +342,7 @@ WORKER = """
 import json, sys
 import numpy as np
 import xgboost as xgb
+from support import warm  # noqa: E402
 from support.boosting import PARAMETERS, frame
 import tensortrial.hooks.xgboost as tt
 
@@ -440,9 +442,7 @@ average_shap/f0
 
 def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-    command = [sys.executable, "-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+    done = warm.run(["-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run"], timeout=300)
     assert done.stdout == PRINTED, done.stderr
 
 
