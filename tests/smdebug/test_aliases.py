@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from support import warm
 
 pytest.importorskip("torch")
 
@@ -119,10 +121,7 @@ except RuleEvaluationConditionMet as e:
 
 
 def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    return warm.run(arguments, timeout=120, env={**os.environ, **environment}, preload=warm.TORCH)
 
 
 def test_a_script_runs_unchanged(tmp_path: Path) -> None:
@@ -209,6 +208,4 @@ def test_a_missing_script_is_said(tmp_path: Path) -> None:
 
 
 def _path(folder: Path) -> str:
-    import os
-
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])

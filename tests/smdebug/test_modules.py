@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from support import warm
+
 pytest.importorskip("torch")
 
 # Every name that smdebug's documents, its published examples and the issues of its users show.
@@ -64,11 +66,8 @@ from smdebug.pytorch import Hok
 
 def run(program: str) -> str:
     """Return what a program that has the aliases prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import tensortrial.smdebug\n" + program], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    preload = warm.TORCH if "torch" in program else ()
+    return warm.run(["-c", f"import tensortrial.smdebug\n{program}"], timeout=120, check=True, preload=preload).stdout
 
 
 @pytest.mark.slow
@@ -89,10 +88,15 @@ print(smd.Hook is Hook is smdebug.pytorch.hook.Hook, issubclass(LocalTrial, Tria
 
 
 def test_a_script_that_only_reads_imports_no_framework() -> None:
-    program = "from smdebug.trials import create_trial\nfrom smdebug.rules import Rule\nimport smdebug.exceptions\n"
-    assert (
-        run(program + "import sys; print({'torch', 'tensorflow', 'xgboost', 'keras'} & set(sys.modules))") == "set()\n"
+    program = (
+        "import tensortrial.smdebug, sys\n"
+        "from smdebug.trials import create_trial\n"
+        "from smdebug.rules import Rule\n"
+        "import smdebug.exceptions\n"
+        "print({'torch', 'tensorflow', 'xgboost', 'keras'} & set(sys.modules))"
     )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "set()\n", done.stderr
 
 
 def test_general_errors_catch_and_can_be_raised() -> None:
