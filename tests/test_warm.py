@@ -20,11 +20,17 @@ def real(arguments: list[object], **options: Any) -> subprocess.CompletedProcess
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
 
 
+UNWRITTEN = """
+import os, sys
+sys.stdout = open(1, "w", closefd=False)
+print("unwritten")
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+"""
 SHOW = """
 import atexit, os, sys, threading
 def helper(): pass
 atexit.register(print, "at exit", file=sys.stderr)
-threading.Timer(0.05, print, ["a thread ends"]).start()
+threading.Thread(target=lambda: (threading.main_thread().join(), print("a thread ends"))).start()
 print(sys.argv, __name__, globals().get("__file__"), sys.path[0], sys.orig_argv == ORIGINAL, sorted(globals()))
 print(sys.modules["__main__"].helper is helper, os.getcwd(), sys.stdin.read(), os.environ["SHOWN"], len(os.environ))
 print(sorted(os.listdir("/proc/self/fd")), threading.active_count(), threading.current_thread().name)
@@ -59,6 +65,11 @@ def test_a_program_finds_what_it_finds_in_a_real_process(tmp_path: Path, kind: s
     [
         ("pass", 0, ""),
         ("raise SystemExit(3)", 3, ""),
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit(-1)", 255, ""),
+        (UNWRITTEN, 120, "OSError: [Errno 28] No space left on device"),
+        ("import atexit; atexit.register(lambda: 1 / 0)", 0, "ZeroDivisionError: division by zero"),
+        ("import sys; sys.excepthook = lambda *_: print('hook', file=sys.stderr); 1 / 0", 1, "hook"),
         ("import sys; sys.exit('a message')", 1, "a message\n"),
         ("import os; os._exit(7)", 7, ""),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),

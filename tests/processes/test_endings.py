@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from plain_job import problems, resume  # noqa: E402
 
-from support.programs import start  # noqa: E402
+from support.programs import start_cold  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import NotARun  # noqa: E402
 
@@ -38,7 +38,7 @@ OFF = "is off from here on, training is not affected"
 
 def finished(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
     """Run a program to its end. Return its exit code, the lines it wrote, and what it wrote to stderr."""
-    with start(f"{BEGINNING}{script}", folder, TENSORTRIAL_STRICT="0", **variables) as process:
+    with start_cold(f"{BEGINNING}{script}", folder, TENSORTRIAL_STRICT="0", **variables) as process:
         try:
             out, err = process.communicate(timeout=90)
         finally:
@@ -150,7 +150,7 @@ def test_a_clock_that_jumps_by_a_day_stops_no_flush(tmp_path: Path, hours: int) 
     hook.close()
     """
     began = time.time()
-    with start(f"{BEGINNING}{script}", tmp_path) as process:
+    with start_cold(f"{BEGINNING}{script}", tmp_path) as process:
         trial = create_trial(tmp_path / "disk" / "run", timeout=60)
         deadline = time.monotonic() + 60
         while len(trial.steps(show_incomplete_steps=True)) < 10:
@@ -185,7 +185,7 @@ def test_a_process_whose_clock_is_wrong_by_a_day_keeps_out_of_a_run_in_use_and_r
     print("ready", flush=True)
     time.sleep(60)
     """
-    with start(f"{BEGINNING}{script}", tmp_path) as process:
+    with start_cold(f"{BEGINNING}{script}", tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         code, lines, err = finished(other, tmp_path)
@@ -301,7 +301,7 @@ def test_a_job_whose_disk_becomes_read_only_trains_on(tmp_path: Path, small_disk
         assert not published(hook, 0, index)
     hook.close()
     """
-    with start(f"{BEGINNING}{script}", tmp_path, stdin=subprocess.PIPE, TENSORTRIAL_STRICT="0") as process:
+    with start_cold(f"{BEGINNING}{script}", tmp_path, stdin=subprocess.PIPE, TENSORTRIAL_STRICT="0") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         assert small_disk.mount("remount,ro")

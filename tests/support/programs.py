@@ -34,8 +34,20 @@ def start_cold(script: str, folder: Path, **variables: str) -> subprocess.Popen[
 
 def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, started as by `start`."""
-    with start(script, folder, **variables) as process:
-        out, err = process.communicate(timeout=90)
+    return _finished(start(script, folder, **variables))
+
+
+def run_cold(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, started as by `start_cold`."""
+    return _finished(start_cold(script, folder, **variables))
+
+
+def _finished(process: warm.Process | subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    with process:
+        try:
+            out, err = process.communicate(timeout=90)
+        finally:
+            process.kill()
     assert process.returncode is not None
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

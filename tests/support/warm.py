@@ -8,7 +8,8 @@ Start a real process where the test is about one of these:
 
 - the imports: which modules a program imports, in which order, and what they print or warn of;
 - options of the interpreter (`-W`, `-X`), and variables that it or a library reads at its start (`PYTHON…`, `OMP_…`);
-- the start itself: /proc/self/cmdline, a terminal, the parent, signals before the first line.
+- the start itself: /proc/self/cmdline, a terminal, the parent, signals before the first line;
+- what happens after the functions of `atexit`, where Python destroys its modules: here the process ends at once.
 
 Three more differences: OpenMP has one thread, all children have the same hash seed, and `tests` is on `sys.path`.
 """
@@ -28,6 +29,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -53,7 +55,7 @@ TORCH = ("torch", "tensortrial.hooks.pytorch", *(["sklearn.datasets"] if find_sp
 
 # As it was before any test changed it.
 _ENVIRONMENT = dict(os.environ)
-_SERVE = "exec(__import__('importlib').import_module('support.warm').next_program())"
+_SERVE = "__import__('importlib').import_module('support.warm').serve()"
 # A process with threads cannot fork: BLAS and the allocator of Arrow start some when they are imported.
 _NO_THREADS = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _NUMBER = struct.Struct("i")
@@ -271,7 +273,40 @@ def _server(modules: tuple[str, ...]) -> _Server:
 # The helper process.
 
 
-def next_program() -> CodeType:
+def serve() -> None:
+    """Run each program in a child."""
+    code = _next_program()
+    status = 0
+    try:
+        exec(code, vars(sys.modules["__main__"]))
+    except KeyboardInterrupt:
+        raise
+    except SystemExit as exc:
+        status = 0 if exc.code is None else 1
+        if isinstance(exc.code, int):
+            status = exc.code
+        elif status:
+            print(exc.code, file=sys.stderr)
+    except BaseException as exc:  # noqa: BLE001  any may end a program
+        status = 1
+        sys.excepthook(type(exc), exc, exc.__traceback__.tb_next if exc.__traceback__ else None)
+    _end(status)
+
+
+def _end(status: int) -> None:
+    """End this process as Python does, but do not destroy its modules: that takes longer than most programs."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as exc:
+            status = 120
+            print(f"Exception ignored in: {stream}\n{type(exc).__name__}: {exc}", file=sys.__stderr__)
+    os._exit(status & 0xFF)
+
+
+def _next_program() -> CodeType:
     """Start a child for each program. Return in the child, with the code of the program."""
     atexit.register(gc.unfreeze)  # the last function at exit: DuckDB reports its objects that no collection frees
     for name in sys.argv[2:]:

@@ -19,6 +19,7 @@ from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support import warm  # noqa: E402
+from support.programs import run_cold  # noqa: E402
 from support.training import batches, run, seeded, start, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
@@ -77,7 +78,7 @@ class TestTheRunIsClosed:
     train(net, 3, loss)
     {ending}
     """
-        done = run(program, tmp_path)
+        done = run_cold(program, tmp_path)
         assert done.returncode == status, done.stderr
         trial = create_trial(tmp_path / "run")
         assert trial.tensor(LOSS).steps() == [0, 1, 2]
