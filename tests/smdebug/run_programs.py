@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 import traceback
+import weakref
 
 MODULES = {"torch": "smdebug.pytorch"}
 # What smdebug logs on standard output.
@@ -39,6 +40,8 @@ def main(arguments):
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):  # an alias imports what it stands for when it is used
             getattr(module, public)
+    for each in weakref.finalize._registry:
+        each.atexit = False  # torch would take back its operators, one by one, at the exit of each child
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(run(**json.loads(line))), file=answers, flush=True)

@@ -18,7 +18,7 @@ def start(script: str, folder: Path, *, stdin: int | None = None, **variables: s
     return warm.start(["script.py"], cwd=folder, env={**os.environ, **variables}, stdin=stdin, preload=preload)
 
 
-def start_cold(script: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+def start_cold(script: str, folder: Path, *, stdin: int | None = None, **variables: str) -> subprocess.Popen[str]:
     """Start a program in `folder` in a real process, with this interpreter and what it can import."""
     _write(script, folder)
     paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
@@ -26,6 +26,7 @@ def start_cold(script: str, folder: Path, **variables: str) -> subprocess.Popen[
         [sys.executable, "script.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **variables},
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -31,6 +31,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
@@ -311,6 +312,8 @@ def _next_program() -> CodeType:
     atexit.register(gc.unfreeze)  # the last function at exit: DuckDB reports its objects that no collection frees
     for name in sys.argv[2:]:
         importlib.import_module(name)
+    for each in weakref.finalize._registry:  # type: ignore[attr-defined]
+        each.atexit = False  # torch would take back its operators, one by one, at the exit of each child
     gc.collect()
     gc.freeze()  # a collection in a child would copy the memory that it shares with this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
