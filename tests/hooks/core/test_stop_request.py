@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tensortrial
+from support import warm
 from tensortrial import modes
 from tensortrial.format.schema import STOP_FILE
 from tensortrial.hooks.core.process import stop_request
@@ -50,8 +49,8 @@ class AtStepFive(Rule):
 def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     out = tmp_path / "run"
-    command = [sys.executable, str(tmp_path / "train.py"), str(out)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+    command = [tmp_path / "train.py", out]
+    with warm.start(command, preload=warm.TORCH) as job:
         trial = tensortrial.create_trial(out, timeout=60)
         findings = invoke_rule(AtStepFive(trial, action_str="StopTraining"))  # until the job ends
         printed, said = job.communicate(timeout=60)
@@ -66,7 +65,7 @@ def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     assert trial.sql("select rule, step, sentence from findings").fetchall() == [("AtStepFive", 5, "five is enough")]
 
     # A resumed run is not stopped by an old request.
-    subprocess.run([*command, "resume"], check=True, capture_output=True, timeout=60)
+    warm.run([*command, "resume"], check=True, preload=warm.TORCH)
     trial.refresh()
     assert len(trial.steps(modes.TRAIN)) == len(steps) + 3
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support import warm
 from tensortrial import create_trial
 from tensortrial.hooks.launch.launch import Launch
 from tensortrial.hooks.plain import Run
@@ -38,10 +39,20 @@ def variables(**environment: str) -> dict[str, str]:
 
 
 def python(folder: Path, *arguments: object, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a real process: the command prepares what is imported later."""
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(
         command, cwd=folder, env=variables(**environment), capture_output=True, text=True, timeout=180
     )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def warm_python(
+    folder: Path, *arguments: object, status: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python where no import matters."""
+    done = warm.run(arguments, cwd=folder, env=variables(**environment), timeout=180)
     assert done.returncode == status, done.stderr
     return done
 
@@ -98,40 +109,32 @@ def test_a_module_runs_as_python_runs_it(tmp_path: Path) -> None:
 )
 def test_the_exit_status_is_the_script_s(tmp_path: Path, script: str, status: int) -> None:
     (tmp_path / "end.py").write_text(script)
-    expected = python(tmp_path, "end.py", status=status)
-    done = python(tmp_path, *RUN, "end.py", status=status)
+    expected = warm_python(tmp_path, "end.py", status=status)
+    done = warm_python(tmp_path, *RUN, "end.py", status=status)
     assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
 
 
 def test_ctrl_c_ends_a_script_as_it_does_without(tmp_path: Path) -> None:
     (tmp_path / "wait.py").write_text("import time; print('begins', flush=True); time.sleep(60)")
     for command in ([], RUN):
-        process = subprocess.Popen(
-            [sys.executable, *command, "wait.py"],
-            cwd=tmp_path,
-            env=variables(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begins\n"
-        process.send_signal(signal.SIGINT)
-        assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+        with warm.start([*command, "wait.py"], cwd=tmp_path, env=variables()) as process:
+            assert process.stdout.readline() == "begins\n"
+            process.send_signal(signal.SIGINT)
+            assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
         assert process.returncode == -signal.SIGINT
 
 
 def test_a_folder_that_holds_a_run_ends_the_command_before_the_script_begins(tmp_path: Path) -> None:
     existing_run(tmp_path / "run")
     (tmp_path / "show.py").write_text("print('begins')")
-    done = python(tmp_path, *RUN, "--out-dir", "run", "show.py", status=1)
+    done = warm_python(tmp_path, *RUN, "--out-dir", "run", "show.py", status=1)
     assert "holds a run already" in done.stderr
     assert "(--out-dir DIR, --resume)" in done.stderr
     assert done.stdout == ""
-    assert python(tmp_path, *RUN, "show.py", TENSORTRIAL_OUT_DIR="run", status=1).stdout == ""
+    assert warm_python(tmp_path, *RUN, "show.py", TENSORTRIAL_OUT_DIR="run", status=1).stdout == ""
     # Worker 1 of a job joins the run that worker 0 has begun, and here saves nothing.
-    assert python(tmp_path, *RUN, "--out-dir", "run", "show.py", RANK="1", WORLD_SIZE="2").stdout == "begins\n"
-    assert python(tmp_path, *RUN, "--out-dir", "run", "--resume", "show.py").stdout == "begins\n"
+    assert warm_python(tmp_path, *RUN, "--out-dir", "run", "show.py", RANK="1", WORLD_SIZE="2").stdout == "begins\n"
+    assert warm_python(tmp_path, *RUN, "--out-dir", "run", "--resume", "show.py").stdout == "begins\n"
 
 
 @pytest.mark.parametrize(
@@ -175,11 +178,11 @@ def test_the_environment_names_a_configuration(tmp_path: Path, variable: str, mo
 
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
-    assert "SCRIPT is missing" in python(tmp_path, *RUN, status=2).stderr
-    assert "script 'none.py' does not exist" in python(tmp_path, *RUN, "none.py", status=2).stderr
+    assert "SCRIPT is missing" in warm_python(tmp_path, *RUN, status=2).stderr
+    assert "script 'none.py' does not exist" in warm_python(tmp_path, *RUN, "none.py", status=2).stderr
     (tmp_path / "show.py").write_text("print('begins')")
-    assert "cannot be read" in python(tmp_path, *RUN, "--config", "none.json", "show.py", status=1).stderr
-    assert "--out-dir" in python(tmp_path, *RUN, "--help").stdout
+    assert "cannot be read" in warm_python(tmp_path, *RUN, "--config", "none.json", "show.py", status=1).stderr
+    assert "--out-dir" in warm_python(tmp_path, *RUN, "--help").stdout
 
 
 def test_the_command_works_in_python_too(tmp_path: Path) -> None:
