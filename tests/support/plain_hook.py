@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ class Hook(BaseHook):
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:
         self.recorder = Recorder(options, Framework("none"), Rank(0, 1))
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Return a context in which this thread holds the hook's lock, as while it saves a step."""
+        return self.recorder._lock
 
     @guarded
     def save_tensor(self, name: str, value: Any, collections_to_write: Iterable[str] | str = "default") -> None:

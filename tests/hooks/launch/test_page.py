@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support import warm
 from tensortrial import create_trial
 from tensortrial.hooks.launch.launch import Launch
 from tensortrial.mode import modes
@@ -22,13 +21,8 @@ def test_the_script_of_the_page_is_saved(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     (script,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "train.py").write_text(script)
-    done = subprocess.run(
-        [sys.executable, "-m", "tensortrial", "run", "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    # As if a sitecustomize had imported torch. tests/hooks/launch/test_run.py imports it after the command has begun.
+    done = warm.run(["-m", "tensortrial", "run", "train.py"], cwd=tmp_path, timeout=180, preload=warm.TORCH)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] in PAGE
     trial = create_trial(str(tmp_path / "runs" / "train"))
