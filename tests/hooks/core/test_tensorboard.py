@@ -129,14 +129,11 @@ def test_a_disk_that_breaks_ends_the_event_files_and_nothing_else(
     assert "the disk is full" in record.message
 
 
-def test_event_files_in_an_object_store_are_rewritten_and_then_followed_by_new_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(event_file, "_FULL_BYTES", 200)
+def test_event_files_in_an_object_store_are_rewritten_and_then_followed_by_new_ones() -> None:
     storage = open_storage("memory://events-of-a-test")
     file = EventFile(storage, "train")
-    for number in range(10):
-        file.append([bytes([number]) * 50])
+    for number in range(24):
+        file.append([bytes([number]) * 150_000])  # a file is full at 1 MB
     file.close()
     files = [storage.read(f"train/{name}") for name in storage.list("train")]
     assert len(files) > 2
@@ -145,7 +142,7 @@ def test_event_files_in_an_object_store_are_rewritten_and_then_followed_by_new_o
         (_, version), *rest = records(lambda start, length, data=data: data[start : start + length])
         assert b"brain.Event:2" in bytes(version)
         found += [bytes(record) for _, record in rest]
-    assert found == [bytes([number]) * 50 for number in range(10)]
+    assert found == [bytes([number]) * 150_000 for number in range(24)]
 
 
 def test_event_files_are_written_to_an_object_store(make_hook: Callable[..., Any], tmp_path: Path) -> None:
