@@ -15,12 +15,12 @@ import pytest
 import tensortrial
 from support import compacted_runs
 from support import flipped_runs as flips
+from support.limits import keep_index_files
 from support.runs import EVAL, TRAIN, Job, write_index_again
 from tensortrial.comparison import Comparison
 from tensortrial.comparison.indexes import Indexes
 from tensortrial.errors import ConfigurationError, RunNotFound
 from tensortrial.maintenance.compaction import compact
-from tensortrial.write import close_compaction
 
 NAN = float("nan")
 
@@ -349,7 +349,7 @@ def test_rows_are_the_same_in_pandas_and_arrow(tmp_path: Path) -> None:
 def test_runs_that_are_compacted_meanwhile_are_compared_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
     for name in "ab":
         compacted_runs.write(tmp_path / name, 20)
     steps_to_join, attempts = Indexes.steps_to_join, []

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files
 from support.runs import TRAIN, Job
 from tensortrial.diagnosis import Diagnosis
 from tensortrial.errors import RunNotFound
-from tensortrial.write import close_compaction
 
 COUNTS = ("nan_count", "inf_count", "l2", "abs_mean")
 
@@ -199,7 +199,7 @@ def test_a_damaged_file_is_said_and_the_rest_is_evaluated(
 
     from tensortrial.cli.commands import main
 
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
     with Job(tmp_path) as job:
         for step in range(6):
             value = np.array([1.0, np.nan if step == 5 else 2.0])

@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensortrial
+from support.limits import keep_index_files, set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, MissingChunk
-from tensortrial.format import chunk_merge
 from tensortrial.format.chunk_merge import flush_range_of_merged
 from tensortrial.format.flush_range import FlushRange
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
-from tensortrial.write import close_compaction
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "small" not in request.node.name:
-        monkeypatch.setattr(close_compaction, "_ROWS", 0)
+        keep_index_files(monkeypatch)
 
 
 def write(folder: Path, flushes: int, **how: Any) -> None:
@@ -81,7 +80,7 @@ def test_values_of_one_tensor_lie_one_after_another(tmp_path: Path) -> None:
 
 
 def test_steps_are_laid_out_in_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_merge, "_TILE_BYTES", 6 * 8 * 5)
+    set_limits(monkeypatch, bytes_of_a_tile=6 * 8 * 5)
     with Job(tmp_path, flush_seconds=3600) as job:
         for _ in range(12):
             job.step({"w": np.zeros(6), "v": np.ones(6)})
@@ -101,8 +100,7 @@ def test_values_in_several_parts(tmp_path: Path, codec: str) -> None:
 
 
 def test_no_chunk_gets_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_merge, "_MOST_BYTES", 200)
-    monkeypatch.setattr(chunk_merge, "_BATCH_BYTES", 100)
+    set_limits(monkeypatch, bytes_of_a_merged_chunk=200, bytes_merged_at_once=100)
     write(tmp_path, 20)
     before = values_of(tmp_path)
     compact(tmp_path, grace=0)
@@ -112,7 +110,7 @@ def test_no_chunk_gets_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_large_chunks_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, 8)
-    monkeypatch.setattr(chunk_merge, "_LARGE_BYTES", 10)
+    set_limits(monkeypatch, bytes_of_a_chunk_that_stays=10)
     before = chunks(tmp_path)
     assert compact(tmp_path, grace=0).chunks_made == 0
     assert chunks(tmp_path) == before
@@ -224,7 +222,7 @@ def test_a_small_run_closes_with_few_chunks(tmp_path: Path) -> None:
 
 
 def test_a_small_run_of_many_bytes_is_left_to_compact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(close_compaction, "_BYTES", 1000)
+    set_limits(monkeypatch, bytes_merged_at_close=1000)
     write(tmp_path, 20)
     assert len(chunks(tmp_path)) == 20
     assert compact(tmp_path, grace=0).chunks_made == 2

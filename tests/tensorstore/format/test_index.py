@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.limits import set_limits
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, UnknownFormat
-from tensortrial.format import index_writer
 from tensortrial.format.index_footer import read_summary
 from tensortrial.format.index_types import IndexSummary, StepSummary
 from tensortrial.format.index_writer import write_compacted
@@ -207,7 +207,7 @@ def test_equal_steps_share_their_names(tmp_path: Path) -> None:
 def test_a_row_group_of_a_compacted_file_holds_whole_tiles_or_names_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_step: int, steps: int
 ) -> None:
-    monkeypatch.setattr(index_writer, "_COMPACTED_ROW_GROUP_ROWS", 4096)
+    set_limits(monkeypatch, rows_of_a_compacted_row_group=4096)
     step_of_row = np.repeat(np.arange(steps), per_step)
     cells = {pa.string(): "", pa.list_(pa.int64()): [], pa.list_(pa.string()): []}
     columns = {

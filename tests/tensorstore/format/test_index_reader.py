@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensortrial
+from support.limits import keep_index_files, set_limits
 from support.runs import EVAL, TRAIN, Job
-from tensortrial.format import index_reader, index_writer
+from tensortrial.format import index_reader
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
 
 NAMES = ["a", "b/weight", "ü", ""]
 LOCATION = SavedTensor._fields[:15]
@@ -70,9 +70,8 @@ def test_rows_are_those_that_sql_finds(
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(index_writer, "_ROW_GROUP_ROWS", row_group)
-        patched.setattr(index_writer, "_COMPACTED_ROW_GROUP_ROWS", row_group)
-        patched.setattr(close_compaction, "_ROWS", 0)
+        set_limits(patched, rows_of_a_row_group=row_group, rows_of_a_compacted_row_group=row_group)
+        keep_index_files(patched)
         with Job(folder, flush_seconds=3600) as job:
             for number, step in enumerate(steps):
                 kept = {"statistics": ("min", "l2"), "histogram": True} if number % 2 else {}
@@ -114,9 +113,7 @@ def test_a_column_that_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, mo
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
-    monkeypatch.setattr(index_reader, "_KEPT_GROUPS", 3)
-    monkeypatch.setattr(index_reader, "_KEPT_FOOTERS", 2)
+    set_limits(monkeypatch, rows_merged_at_close=0, cached_row_groups=3, cached_footers=2)
     with Job(tmp_path, flush_seconds=3600) as job:
         for number in range(8):
             job.step({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
@@ -130,6 +127,6 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert len(rows._groups) == 3
         assert len(rows._files) == 2
         assert rows._bytes == sum(group.nbytes for group in rows._groups.values())
-    monkeypatch.setattr(index_reader, "_KEPT_BYTES", 0)
+    set_limits(monkeypatch, cached_index_bytes=0)
     assert len(rows.read(paths)) == 16
     assert rows._bytes == 0

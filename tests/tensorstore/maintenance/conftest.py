@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tensortrial.write import close_compaction
+from support.limits import keep_index_files
 
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """What a run does by itself at its end has tests of its own."""
     if "small" not in request.node.name:
-        monkeypatch.setattr(close_compaction, "_ROWS", 0)
+        keep_index_files(monkeypatch)

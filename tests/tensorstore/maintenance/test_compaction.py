@@ -15,6 +15,7 @@ import pytest
 
 import tensortrial
 from support.compacted_runs import flush, index_files, kill, rows_of, rows_seen, write
+from support.limits import set_limits
 from support.runs import Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, UnknownFormat
@@ -117,7 +118,7 @@ def test_a_resumed_run(tmp_path: Path) -> None:
 def test_a_folder_with_too_many_rows_is_compacted_into_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensortrial.maintenance.compaction._ROWS", 20)
+    set_limits(monkeypatch, rows_of_a_compacted_file=20)
     write(tmp_path, 40)
     before = rows_of(tmp_path)
     compact(tmp_path, grace=0)

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files
 from support.runs import Job
 from tensortrial.errors import RunInUse, StepUnavailable
 from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
 
 STEPS = 6
 
@@ -29,7 +29,7 @@ STEPS = 6
 @pytest.fixture(autouse=True)
 def _many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the index file of each flush: a small run would merge them as it closes."""
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
 
 
 def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",)) -> None:

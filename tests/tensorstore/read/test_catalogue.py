@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
+from support.limits import set_limits
 from support.runs import Job, forge_file
 from tensortrial.errors import (
     CorruptFile,
@@ -22,7 +23,6 @@ from tensortrial.errors import (
     StorageError,
     UnknownFormat,
 )
-from tensortrial.format import index_log
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.format.schema import RunInfo
@@ -182,7 +182,7 @@ def test_steps_of_a_file_that_cannot_be_read_now_may_come(run: Path) -> None:
 
 def test_a_file_that_cannot_be_read_for_long_is_taken_for_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial(Flaky(str(run)), RunInfo(""), "t")
-    monkeypatch.setattr(index_log, "_AWAITED_SECONDS", 0.0)
+    set_limits(monkeypatch, seconds_until_a_gap_is_damage=0.0)
     assert trial.loaded_all_steps
     with pytest.raises(StepUnavailable, match=r"lost or damaged may have held it .*00000001\.parquet: no"):
         trial.wait_for_steps([2])
@@ -196,7 +196,7 @@ def test_sql_is_refused_while_a_file_cannot_be_read(run: Path, monkeypatch: pyte
     count = "select count(distinct global_step) from tensors"
     with pytest.raises(StorageError, match=r"00000001\.parquet: no"):
         trial.sql(count)
-    monkeypatch.setattr(index_log, "_AWAITED_SECONDS", 0.0)
+    set_limits(monkeypatch, seconds_until_a_gap_is_damage=0.0)
     assert trial.sql(count).fetchall() == [(4,)]
     assert len(trial.damaged) == 1
     storage.broken = False

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files
 from support.runs import Job
 from tensortrial.engines.duckdb_answer import DuckDBAnswer
 from tensortrial.errors import QueryError
@@ -21,14 +22,13 @@ from tensortrial.read.runs import Runs
 from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
-from tensortrial.write import close_compaction
 
 VIEWS = ["tensors", "scalars", "tensor_values"]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_compacted_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
 
 
 class Interrupted(LocalStorage):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files
 from support.runs import Job
 from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import value_locations, value_rows
@@ -22,7 +23,6 @@ from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
 from tensortrial.read.values import read_values
 from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
 
 INDEX = "index/worker=worker_0/step=000000000000"
 
@@ -398,7 +398,7 @@ def test_a_forged_location_of_a_value_is_refused(tmp_path: Path, forged: dict[st
 def test_a_folder_in_place_of_an_index_file_is_named_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
     folder = write_run(tmp_path / "run")
     path = f"{INDEX}/00000001.parquet"
     (folder / path).unlink()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files
 from support.runs import TRAIN, Job
 from tensortrial import StepState
 from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
@@ -19,7 +20,6 @@ from tensortrial.format.checksum import FOOTER_CHECKSUM
 from tensortrial.format.schema import FOOTER_PREVIOUS
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read import runs
-from tensortrial.write import close_compaction
 
 STEPS = 10
 
@@ -27,7 +27,7 @@ STEPS = 10
 @pytest.fixture
 def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the index file of each flush: a small run would merge them as it closes."""
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
 
 
 def write(path: Path, steps: int = STEPS, **job: object) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import tensortrial
+from support.limits import set_limits
 from support.runs import TRAIN, Job
 from tensortrial.errors import InvalidWorker, StepNotYetAvailable
-from tensortrial.read import waiting
 from tensortrial.read.steps.step_state import StepState
 
 
@@ -52,7 +52,7 @@ def test_a_timeout_names_the_late_worker_and_the_way_out(killed: Path) -> None:
 def test_a_long_wait_logs_the_late_worker(
     killed: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "SAY_AFTER_SECONDS", 0.1)
+    set_limits(monkeypatch, seconds_of_silent_waiting=0.1)
     trial = tensortrial.create_trial(killed)
     waiter = threading.Thread(target=trial.wait_for_steps, args=([4],), kwargs={"timeout": 60})
     with caplog.at_level(logging.WARNING):

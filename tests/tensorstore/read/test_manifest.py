@@ -16,6 +16,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from support.limits import keep_index_files, set_limits
 from support.plain_hook import Hook
 from support.servers import ObjectStore
 from tensortrial import create_trial, repair, verify
@@ -25,10 +26,8 @@ from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read import run_reader
 from tensortrial.read.trial import Trial
 from tensortrial.storage.open import Storage, open_storage
-from tensortrial.write import close_compaction
 
 QUERY = "select global_step, name, worker from tensors order by all"
 
@@ -105,7 +104,7 @@ def answers(trial: Trial) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def many_index_files(monkeypatch: pytest.MonkeyPatch) -> None:
     # A small run would have one.
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
 
 
 @pytest.fixture
@@ -181,9 +180,8 @@ class TestAClosedRun:
         assert answers(copy.open()) == answers(closed.open())
 
     def test_a_run_of_many_files_is_left_to_compact(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        from tensortrial.hooks.core import run_writer
 
-        monkeypatch.setattr(run_writer, "MOST_FILES_AT_CLOSE", 5)
+        set_limits(monkeypatch, files_of_a_manifest_at_close=5)
         run.write(6)
         assert run.manifest is None
         compact(run.url, grace=0)
@@ -317,7 +315,7 @@ class TestAStaleManifest:
         assert answers(closed.open()) == before
 
     def test_a_trial_that_was_opened_by_it_follows_a_resume(self, closed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(run_reader, "_ENDED_SECONDS", 0.0)
+        set_limits(monkeypatch, seconds_between_checks_of_an_ended_run=0.0)
         trial = closed.open()
         assert opened_by_manifest(trial)
         assert trial.steps() == list(range(6))
@@ -361,7 +359,7 @@ class TestACompaction:
             assert answers(trial) == before
 
     def test_a_reader_that_holds_the_manifest_goes_on(self, closed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(run_reader, "_ENDED_SECONDS", 0.0)
+        set_limits(monkeypatch, seconds_between_checks_of_an_ended_run=0.0)
         before = answers(closed.open())
         trial = closed.open()
         assert trial.tensor("w").value(1).tolist() == before["w"][1]

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files, set_limits
 from support.plain_hook import Hook
 from support.runs import Job
 from support.servers import ObjectStore
-from tensortrial.read import run_reader
 from tensortrial.read.trial import Trial
 from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
 
 FLUSHES, TENSORS = 20, 10
 
@@ -36,7 +35,7 @@ class Requests(Counter[tuple[str, str, str]]):
 @pytest.fixture
 def run(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
     # Many files of the index are wanted here, and a small run would have one.
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
     url = f"{moto_s3.new_bucket()}/project/run"
     with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
         for _ in range(FLUSHES):
@@ -53,7 +52,7 @@ def new_requests(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatc
     from s3fs import S3FileSystem
 
     # However slow the machine is: it lists the run again after so long.
-    monkeypatch.setattr(run_reader, "_ENDED_SECONDS", 1000.0)
+    set_limits(monkeypatch, seconds_between_checks_of_an_ended_run=1000.0)
     made = Requests()
     call = S3FileSystem._call_s3
 

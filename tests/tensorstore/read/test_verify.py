@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.limits import keep_index_files, set_limits
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound, StorageError
 from tensortrial.format.index_log import list_index
 from tensortrial.format.index_reader import read_batches
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.verify import Damage, Verification, chunks, stream
+from tensortrial.read.verify import Damage, Verification, chunks
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
 
 STEPS = 6
 WORKERS = ("worker_0", "worker_1")
@@ -34,7 +34,7 @@ WORKERS = ("worker_0", "worker_1")
 @pytest.fixture(autouse=True)
 def _many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the index file of each flush: a small run would merge them as it closes."""
-    monkeypatch.setattr(close_compaction, "_ROWS", 0)
+    keep_index_files(monkeypatch)
 
 
 def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",), steps: int = STEPS, **options: Any) -> None:
@@ -137,9 +137,12 @@ def write_sizes(run: Path) -> tuple[Path, dict[str, int]]:
 def test_damage_of_each_value_is_found_wherever_pieces_of_the_file_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int, small_bytes: int
 ) -> None:
-    monkeypatch.setattr(chunks, "_SMALL_BYTES", small_bytes)
-    monkeypatch.setattr(stream, "_PIECE_BYTES", piece_bytes)
-    monkeypatch.setattr(chunks, "_BATCH_BYTES", 1 << 16)
+    set_limits(
+        monkeypatch,
+        bytes_of_a_small_value=small_bytes,
+        bytes_of_a_verified_piece=piece_bytes,
+        bytes_verified_at_once=1 << 16,
+    )
     path, offsets = write_sizes(tmp_path)
     with monkeypatch.context() as patched:
         # One read of the file serves its checksums and all digests.
@@ -158,8 +161,7 @@ def test_damage_of_each_value_is_found_wherever_pieces_of_the_file_end(
 def test_only_values_in_the_part_of_a_file_that_cannot_be_read_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(stream, "_PIECE_BYTES", 1 << 16)
+    set_limits(monkeypatch, bytes_of_a_small_value=0, bytes_of_a_verified_piece=1 << 16)
     _, offsets = write_sizes(tmp_path)
     bad = offsets["w9"] + 50_000
     read_into, read_ranges = LocalStorage.read_into, LocalStorage.read_ranges

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.limits import set_limits
 from support.storage_contract import StorageContract
 from tensortrial.errors import AlreadyPublished, ConfigurationError, CorruptFile, MissingExtra, StorageError
-from tensortrial.storage import open_files
 from tensortrial.storage.open import ByteRange, Storage, canonical_url, open_storage, register_flush
 from tensortrial.storage.ranges import merge
 
@@ -79,7 +79,7 @@ class TestLocal(StorageContract):
     def test_descriptors_are_bounded_and_never_closed_under_a_reader(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(open_files, "_OPEN_FILES", 3)
+        set_limits(monkeypatch, open_files=3)
         for number in range(20):
             storage.create(f"v/{number}", bytes([number]) * 4096)
         before = len(os.listdir("/proc/self/fd"))

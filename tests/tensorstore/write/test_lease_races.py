@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from support.leased_runs import recorder, resume, step, wait_until
+from support.limits import set_limits
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver, StorageError
 from tensortrial.format.schema import LEASES, MANIFEST, index_folder
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.storage.local import LocalStorage, _LocalSink
 from tensortrial.storage.open import Storage, open_storage
-from tensortrial.write import lease
 from tensortrial.write.lease import SECONDS_VARIABLE
 
 FIRST, SECOND = (f"{LEASES}/worker_0={session:08}.json" for session in range(2))
@@ -193,7 +193,7 @@ def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_publishe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: str
 ) -> None:
     monkeypatch.setenv(SECONDS_VARIABLE, "0.3")
-    monkeypatch.setattr(lease, "_LOCK_SECONDS", 0.1)
+    set_limits(monkeypatch, seconds_of_a_lock=0.1)
     storage = open_storage(tmp_path / "run")
     first, second = recorder(storage.url), resume(storage, force=True)
     step(first, 0.0)

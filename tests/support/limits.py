@@ -1,0 +1,52 @@
+"""The limits of the product that a test makes small, so that a small run reaches them.
+
+Tests name a limit by what it bounds; only this file knows where the product keeps it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+_CONSTANTS = {
+    # A closing run with more rows keeps the index file of each flush.
+    "rows_merged_at_close": "write.close_compaction._ROWS",
+    "bytes_merged_at_close": "write.close_compaction._BYTES",
+    # A closing run with more files writes no manifest.
+    "files_of_a_manifest_at_close": "hooks.core.run_writer.MOST_FILES_AT_CLOSE",
+    "rows_of_a_compacted_file": "maintenance.compaction._ROWS",
+    "bytes_of_a_tile": "format.chunk_merge._TILE_BYTES",
+    "bytes_of_a_merged_chunk": "format.chunk_merge._MOST_BYTES",
+    "bytes_merged_at_once": "format.chunk_merge._BATCH_BYTES",
+    "bytes_of_a_chunk_that_stays": "format.chunk_merge._LARGE_BYTES",
+    "rows_of_a_row_group": "format.index_writer._ROW_GROUP_ROWS",
+    "rows_of_a_compacted_row_group": "format.index_writer._COMPACTED_ROW_GROUP_ROWS",
+    "cached_row_groups": "format.index_reader._KEPT_GROUPS",
+    "cached_footers": "format.index_reader._KEPT_FOOTERS",
+    "cached_index_bytes": "format.index_reader._KEPT_BYTES",
+    # A value of fewer bytes is verified together with others.
+    "bytes_of_a_small_value": "read.verify.chunks._SMALL_BYTES",
+    "bytes_verified_at_once": "read.verify.chunks._BATCH_BYTES",
+    "bytes_of_a_verified_piece": "read.verify.stream._PIECE_BYTES",
+    "open_files": "storage.open_files._OPEN_FILES",
+    # How long a reader waits for a file between two others, believes that a run has ended, or says nothing of waiting.
+    "seconds_until_a_gap_is_damage": "format.index_log._AWAITED_SECONDS",
+    "seconds_between_checks_of_an_ended_run": "read.run_reader._ENDED_SECONDS",
+    "seconds_of_silent_waiting": "read.waiting.SAY_AFTER_SECONDS",
+    # How long a process waits for the lock of a lease.
+    "seconds_of_a_lock": "write.lease._LOCK_SECONDS",
+}
+
+
+def set_limits(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    """Change limits until the test ends."""
+    for name, value in limits.items():
+        module, _, constant = _CONSTANTS[name].rpartition(".")
+        monkeypatch.setattr(import_module(f"tensortrial.{module}"), constant, value)
+
+
+def keep_index_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small run keep the index file of each flush when it closes, as a large one does."""
+    set_limits(monkeypatch, rows_merged_at_close=0)
