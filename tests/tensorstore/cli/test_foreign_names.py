@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tensortrial
+from support.commands import run_command
 from support.runs import TRAIN, Job
 from tensortrial.cli.console import visible
 from tensortrial.errors import ConfigurationError
@@ -86,8 +87,7 @@ def test_a_terminal_gets_no_control_of_a_name(run: Path, arguments: tuple[str, .
 
 def test_what_programs_read_holds_names_as_they_are(run: Path) -> None:
     def output(*arguments: object) -> str:
-        command = [sys.executable, "-m", "tensortrial", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode()
+        return run_command(*arguments).stdout
 
     query = "select distinct name from tensors order by name"
     assert [json.loads(line)["name"] for line in output("sql", run, query, "--format", "json").splitlines()][-1] == NAME

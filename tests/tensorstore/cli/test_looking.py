@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import tensortrial as package
+from support.commands import run_command as run
 from support.runs import EVAL, TRAIN, Job
-from tensortrial.cli.commands import main
 from tensortrial.cli.sparkline import sparkline
 from tensortrial.errors import StepUnavailable, TensorUnavailableForStep
 from tensortrial.progress import progress_bar
@@ -36,12 +35,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     bad.flush()
     return place
-
-
-def run(*arguments: object, status: int = 0) -> Result:
-    done = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert done.exit_code == status, (done.output, done.stderr, done.exception)
-    return done
 
 
 def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
@@ -118,8 +111,8 @@ def test_a_missing_or_swapped_argument_is_named(place: Path, arguments: list[str
 
 
 def test_a_named_query_is_found_before_and_after_the_run(place: Path) -> None:
-    after = run("query", place / "good", "losses", "--format", "csv").output
-    assert after == run("query", "losses", place / "good", "--format", "csv").output
+    after = run("query", place / "good", "losses", "--format", "csv")
+    assert after == run("query", "losses", place / "good", "--format", "csv")
 
 
 def test_watch_says_what_it_watches_and_that_nothing_was_found(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command line in a real terminal and in a pipe: completion by a shell, progress bars, and paths with mistakes."""
+"""The command line in a terminal and outside of one: completion by a shell, progress bars, and paths with mistakes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 import termios
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.commands import run_command
 from support.runs import TRAIN, Job
+from tensortrial.cli import main
 
 PROGRAM = "import sys; from tensortrial.cli import main; sys.exit(main(prog_name='tensortrial'))"
 
@@ -27,15 +30,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             job.step({"loss": 1.0, "w": np.full(3, np.nan if step == 7 else 1.0)}, TRAIN, statistics=("l2",))
             job.flush()
     return place
-
-
-def in_pipe(place: Path, *arguments: str) -> bytes:
-    """Return both outputs of a command, whose status must be 0 or 1."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert b"Traceback" not in done.stdout, done.stdout.decode()
-    return done.stdout
 
 
 def in_terminal(place: Path, *arguments: str) -> bytes:
@@ -79,11 +73,17 @@ def in_terminal(place: Path, *arguments: str) -> bytes:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_no_command_overwrites_lines_in_a_pipe(place: Path, arguments: tuple[str, ...]) -> None:
+def test_no_command_overwrites_lines_of_a_file(
+    place: Path, capfdbinary: pytest.CaptureFixture[bytes], arguments: tuple[str, ...]
+) -> None:
     shutil.rmtree(place / "copy", ignore_errors=True)
     if "copy" in arguments:
         shutil.copytree(place / "good", place / "copy")
-    written = in_pipe(place, *arguments)
+    # Not by `run_command`, because libraries in C write to the descriptors.
+    with chdir(place), pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code in (0, 1)
+    written = b"".join(capfdbinary.readouterr())
     assert written
     assert b"\r" not in written
     assert b"\x1b" not in written
@@ -95,19 +95,22 @@ def test_a_long_command_shows_a_bar_in_a_terminal(place: Path) -> None:
 
 
 def test_show_says_that_the_last_value_is_not_finite(place: Path) -> None:
-    assert b"the last value is nan" in in_pipe(place, "show", "good")
+    assert "the last value is nan" in run_command("show", place / "good").stdout
 
 
 @pytest.mark.parametrize("command", ["info", "show", "names", "steps", "follow", "verify", "repair", "compact"])
 def test_a_mistyped_path_names_the_run_next_to_it(place: Path, command: str) -> None:
-    written = in_pipe(place, command, "goood").decode()
-    assert "no run was found here; did you mean 'good'?" in written
+    done = run_command(command, "goood", status=None, cwd=place)
+    assert done.returncode
+    assert "no run was found here; did you mean 'good'?" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "page", "report"])
 def test_a_command_of_many_runs_says_that_there_is_none(place: Path, command: str) -> None:
     pytest.importorskip("starlette")
-    assert "there is no run here" in in_pipe(place, command, "goood").decode()
+    done = run_command(command, "goood", status=None, cwd=place)
+    assert done.returncode
+    assert "there is no run here" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

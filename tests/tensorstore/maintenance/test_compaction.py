@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
+from support.commands import run_command
 from support.compacted_runs import flush, index_files, kill, rows_of, rows_seen, write
 from support.limits import set_limits
 from support.runs import Job, edit_document
@@ -178,8 +177,7 @@ def test_compacting_a_path_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_compact(tmp_path: Path) -> None:
     write(tmp_path, 20)
-    command = [sys.executable, "-m", "tensortrial", "compact", str(tmp_path), "--grace", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_command("compact", tmp_path, "--grace", "0")
     assert done.stdout.startswith("20 index files of ")
     assert " are now 1 of " in done.stdout
     assert done.stderr == ""  # no bar where there is no terminal

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.commands import run_command
 from support.limits import keep_index_files
 from support.runs import Job
 from tensortrial.errors import RunInUse, StepUnavailable
@@ -296,9 +297,9 @@ def test_a_run_that_a_living_process_writes_is_refused(tmp_path: Path) -> None:
 def test_the_command_prints_what_it_does(tmp_path: Path) -> None:
     write(tmp_path)
     left = orphans(tmp_path)
-    command = [sys.executable, "-m", "tensortrial", "repair", "--no-progress", "--grace", "0", str(tmp_path)]
-    done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    command = ("repair", "--no-progress", "--grace", "0", tmp_path)
+    done = run_command(*command, "--dry-run")
+    assert done.stderr == ""
     assert sorted(done.stdout.splitlines()) == [f"would be removed: {path}" for path in left]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_command(*command)
     assert sorted(done.stdout.splitlines()) == [f"removed: {path}" for path in left]

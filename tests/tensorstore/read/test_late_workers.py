@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -136,13 +134,11 @@ def test_a_run_that_cannot_be_written_to_is_marked_for_this_reader(killed: Path)
 
 def test_the_command_marks_a_worker(killed: Path) -> None:
     pytest.importorskip("click")
-    command = [sys.executable, "-m", "tensortrial"]
-    shown = subprocess.run([*command, "info", killed], capture_output=True, text=True, timeout=60)
-    assert "worker_1 has saved nothing since step 2" in shown.stdout
-    done = subprocess.run([*command, "mark-ended", killed, "--worker", "worker_7"], capture_output=True, timeout=60)
-    assert done.returncode == 1
-    assert b"worker_0, worker_1" in done.stderr
-    subprocess.run([*command, "mark-ended", killed, "--worker", "worker_1"], check=True, timeout=60)
+    from support.commands import run_command
+
+    assert "worker_1 has saved nothing since step 2" in run_command("info", killed).stdout
+    assert "worker_0, worker_1" in run_command("mark-ended", killed, "--worker", "worker_7", status=1).stderr
+    run_command("mark-ended", killed, "--worker", "worker_1")
     assert tensortrial.create_trial(killed).steps() == [*range(6)]
 
 

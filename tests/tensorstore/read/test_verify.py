@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.commands import Done, run_command
 from support.limits import keep_index_files, set_limits
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound, StorageError
@@ -354,9 +353,8 @@ def test_a_path_without_a_run_is_an_error(tmp_path: Path) -> None:
         tensortrial.verify(tmp_path)
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tensortrial", "verify", "--no-progress", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, env={**os.environ})
+def command(*arguments: object) -> Done:
+    return run_command("verify", "--no-progress", *arguments, status=None)
 
 
 def test_the_command_prints_what_is_damaged_and_says_it_by_its_status(tmp_path: Path) -> None:
