@@ -45,6 +45,8 @@ osd class load list = *
 osd class default list = *
 mon data avail crit = 1
 mon max pg per osd = 1000
+paxos propose interval = 0.05
+paxos min wait = 0.01
 [client.rgw.a]
 rgw frontends = beast endpoint=127.0.0.1:$PORT
 rgw enable ops log = false
