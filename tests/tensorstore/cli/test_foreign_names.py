@@ -7,13 +7,12 @@ import io
 import json
 import os
 import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tensortrial
+from support import warm
 from support.commands import run_command
 from support.runs import TRAIN, Job
 from tensortrial.cli.console import visible
@@ -34,19 +33,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+# With its outputs on a terminal, and the rest of the arguments.
+ON_TERMINAL = """
+import os, runpy, sys
+terminal = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_NOCTTY)
+for output in (1, 2):
+    os.dup2(terminal, output)
+os.close(terminal)
+runpy.run_module("tensortrial", run_name="__main__")
+"""
+
+
 def on_terminal(*arguments: object) -> str:
     """What a command prints, on both streams, to a terminal."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tensortrial", *map(str, arguments)]
-    process = subprocess.Popen(
-        command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "dumb", "COLUMNS": "200"}
-    )
-    os.close(theirs)
-    printed = b""
-    while data := _read(ours):
-        printed += data
-    os.close(ours)
-    process.wait(60)
+    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+    with warm.start(["-c", ON_TERMINAL, os.ttyname(theirs), *arguments], env=environment) as process:
+        process.stdout.read()  # the process has opened the terminal
+        os.close(theirs)
+        printed = b""
+        while data := _read(ours):
+            printed += data
+        os.close(ours)
     return printed.decode().replace("\r\n", "\n")
 
 

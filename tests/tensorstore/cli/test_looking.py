@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import tensortrial as package
+from support import warm
 from support.commands import run_command as run
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.cli.sparkline import sparkline
@@ -81,14 +81,13 @@ def test_follow_prints_a_step_that_another_process_saves(tmp_path: Path) -> None
     with Job(tmp_path / "run") as job:
         job.step({"loss": 1.0}, TRAIN)
         job.flush()
-        command = [sys.executable, "-m", "tensortrial", "follow", str(tmp_path / "run"), "--timeout", "30"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
+        process = warm.start(["-m", "tensortrial", "follow", tmp_path / "run", "--timeout", "30"])
         assert "loss 1" in process.stdout.readline()
         job.step({"loss": 2.0}, TRAIN)
         job.flush()
         assert "loss 2" in process.stdout.readline()
-    assert process.communicate(timeout=60)[0] == ""
+    with process:
+        assert process.communicate(timeout=60)[0] == ""
     assert process.returncode == 0
 
 

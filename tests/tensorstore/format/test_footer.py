@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support import warm
 from support.runs import Job
 from tensortrial.format.footer import ColumnChunk, footer_of, row_groups
 from tensortrial.maintenance.compaction import compact
@@ -132,7 +131,7 @@ def flip_bits(run: Path, path: str, begin: int, count: int) -> None:
     stride = max(1, (len(good) * 8 - begin) // count) | 1
     arguments = [str(run), path, str(begin), str(len(good) * 8), str(stride)]
     try:
-        done = subprocess.run([sys.executable, "-c", READER, *arguments], capture_output=True, text=True, timeout=1500)
+        done = warm.run(["-c", READER, *arguments], timeout=1500)
     finally:
         (run / path).write_bytes(good)
     assert done.returncode == 0, f"bit {done.stdout.split()[-1]} of {path}: {done.stderr[-2000:]}"

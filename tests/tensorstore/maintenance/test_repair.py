@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support import warm
 from support.commands import run_command
 from support.limits import keep_index_files
 from support.runs import Job
@@ -270,7 +269,6 @@ def test_a_run_that_a_living_process_writes_is_refused(tmp_path: Path) -> None:
         f"""
         import sys
         import numpy as np
-        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from support.runs import Job
         from tensortrial.write.lease import Lease
         job = Job({str(tmp_path)!r}, flush_seconds=0)
@@ -282,10 +280,7 @@ def test_a_run_that_a_living_process_writes_is_refused(tmp_path: Path) -> None:
         sys.stdin.read()
         """
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
-    ) as writer:
-        assert writer.stdout is not None
+    with warm.start(["-c", program], stdin=subprocess.PIPE) as writer:
         assert writer.stdout.readline() == "ready\n"
         with pytest.raises(RunInUse, match="--force"):
             tensortrial.repair(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from tensortrial.config.collection import Collection
 from tensortrial.read.trial import Trial
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Three flushes of two steps each."""
-    folder = tmp_path / "run"
+@pytest.fixture(scope="session")
+def run_of_three_flushes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three flushes of two steps each, which no test changes."""
+    folder = tmp_path_factory.mktemp("three_flushes") / "run"
     collections = [Collection("weights", include_regex="w"), Collection("losses", tensor_names=["loss"])]
     with Job(folder, flush_seconds=3600, collections=collections, saved=["weights"]) as job:
         for number in range(6):
@@ -28,6 +29,13 @@ def run(tmp_path: Path) -> Path:
             if number % 2:
                 job.flush()
     return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, run_of_three_flushes: Path) -> Path:
+    """A copy of the run of three flushes."""
+    shutil.copytree(run_of_three_flushes, tmp_path / "run")
+    return tmp_path / "run"
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 import tensortrial
+from support import warm
 from support.runs import Job
 from tensortrial.errors import RunClosed
 from tensortrial.read.trial import run_reader_of
@@ -62,8 +61,7 @@ def test_closing_stops_the_query_of_another_thread(folder: Path, open_it: Any, p
 
 
 def test_a_program_ends_while_a_daemon_thread_waits_for_a_query(folder: Path) -> None:
-    line = [sys.executable, "-c", PROGRAM, str(folder), LONG]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = warm.run(["-c", PROGRAM, folder, LONG], timeout=120)
     assert (done.stdout, done.returncode) == ("ends\n", 0)
     for foreign in ("nanobind", "Fatal", "atexit"):
         assert foreign not in done.stderr

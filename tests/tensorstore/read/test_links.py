@@ -31,7 +31,9 @@ LINKED = {
 }
 
 
-def write_run(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written") / "run"
     with Job(folder, flush_seconds=0) as job:
         for step in range(3):
             job.step({"w": np.full(3, float(step))})
@@ -44,9 +46,9 @@ def files_of(run: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Path:
+def other(tmp_path: Path, written: Path) -> Path:
     """Another run, of which nothing may change."""
-    return write_run(tmp_path / "other")
+    return shutil.copytree(written, tmp_path / "other")
 
 
 @pytest.fixture

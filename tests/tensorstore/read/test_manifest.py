@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +13,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from support import warm
 from support.limits import keep_index_files, set_limits
 from support.plain_hook import Hook
 from support.servers import ObjectStore
@@ -148,9 +146,10 @@ class TestAClosedRun:
         program = f"""
             import os, signal
             from support.plain_hook import Hook
-            from tensortrial.write import close_compaction
+            import pytest
+            from support.limits import keep_index_files
 
-            close_compaction._ROWS = 0
+            keep_index_files(pytest.MonkeyPatch())
             hook = Hook({run.url!r}, storage_options={run.options!r}, flush_seconds=3600)
             for step in range(4):
                 with hook.step():
@@ -158,10 +157,7 @@ class TestAClosedRun:
                 hook.flush()
             {ending}
         """
-        path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
-        command = [sys.executable, "-c", textwrap.dedent(program)]
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-        assert done.stderr == ""
+        assert warm.run(["-c", textwrap.dedent(program)]).stderr == ""
         assert run.is_opened_by_manifest()
         assert run.open().steps() == [0, 1, 2, 3]
 

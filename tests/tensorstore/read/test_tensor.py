@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,11 @@ from tensortrial.statistics.definitions import STATISTICS
 REDUCED = {"statistics": ("max", "abs_l2", "nan_count"), "raw": False}
 
 
-@pytest.fixture
-def trial(tmp_path: Path) -> Trial:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two workers, TRAIN at even and EVAL at odd steps; `w` everywhere, `one` of worker_10 only, `reduced` not raw."""
-    for job in [Job(tmp_path, f"worker_{number}", 2) for number in (10, 2)]:
-        number = float(job.writer._worker[7:])
+    folder = tmp_path_factory.mktemp("two_workers")
+    for number, job in {float(rank): Job(folder, f"worker_{rank}", 2) for rank in (10, 2)}.items():
         for _ in range(4):
             step = job.begin(EVAL if job.next_global_step % 2 else TRAIN)
             w = np.arange(6.0).reshape(2, 3) * number + step.global_step
@@ -38,6 +39,12 @@ def trial(tmp_path: Path) -> Trial:
                 values["late"] = w
             job.put(step, values, closes=True)
         job.close()
+    return folder
+
+
+@pytest.fixture
+def trial(tmp_path: Path, written: Path) -> Trial:
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return tensortrial.create_trial(tmp_path)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import shutil
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support import warm
 from support.runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
@@ -60,9 +61,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str
     return f"{moto.new_bucket()}/project/run", moto.storage_options
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written") / "run"
+    write_run(str(folder))
+    return folder
+
+
 @pytest.fixture
-def trial(tmp_path: Path) -> Trial:
-    write_run(str(tmp_path / "run"))
+def trial(tmp_path: Path, written: Path) -> Trial:
+    shutil.copytree(written, tmp_path / "run")
     return tensortrial.create_trial(tmp_path / "run")
 
 
@@ -449,6 +457,7 @@ def test_every_closed_step_is_seen_at_once_in_the_same_process(tmp_path: Path) -
 WRITE = """
 import sys
 import numpy as np
+from support import warm
 from support.runs import Job
 job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]))
 print("ready", flush=True)
@@ -461,22 +470,16 @@ job.close()
 
 @pytest.mark.parametrize("flush_seconds", [0, 0.2])
 def test_another_process_is_read_live(tmp_path: Path, flush_seconds: float) -> None:
-    import os
-
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", WRITE, str(tmp_path / "run"), str(flush_seconds)]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    trial = tensortrial.create_trial(tmp_path / "run", timeout=30)
-    for number in range(3 if flush_seconds else 6):
-        child.stdin.write("step\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == "closed\n"
-        trial.wait_for_steps([number], timeout=30)
-        assert trial.tensor("a").value(number).tolist() == [number] * 3
-    child.communicate(timeout=30)
+    with warm.start(["-c", WRITE, tmp_path / "run", flush_seconds], stdin=subprocess.PIPE) as child:
+        assert child.stdout.readline() == "ready\n"
+        trial = tensortrial.create_trial(tmp_path / "run", timeout=30)
+        for number in range(3 if flush_seconds else 6):
+            child.stdin.write("step\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "closed\n"
+            trial.wait_for_steps([number], timeout=30)
+            assert trial.tensor("a").value(number).tolist() == [number] * 3
+        child.communicate(timeout=30)
     trial.refresh()
     assert trial.loaded_all_steps
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from support import warm
 from support.leased_runs import recorder, step, wait_until
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver
@@ -69,24 +70,15 @@ def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
 
 
-def start(program: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-    environment.pop("TENSORTRIAL_STRICT", None)
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        cwd=folder,
-        env={**environment, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(program: str, folder: Path, **variables: str) -> warm.Process:
+    environment = {key: value for key, value in os.environ.items() if key != "TENSORTRIAL_STRICT"}
+    return warm.start(["-c", textwrap.dedent(program)], cwd=folder, env={**environment, **variables})
 
 
 @pytest.fixture
-def writing(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def writing(tmp_path: Path) -> Iterator[warm.Process]:
     """A process that writes to tmp_path / "run", until there is a file "stop"."""
     with start(WRITE_UNTIL_SIGNALLED, tmp_path) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate(timeout=60)[1]
         try:
             yield process
@@ -106,7 +98,7 @@ def run_of(url: Path, workers: int) -> None:
 # Processes of one machine.
 
 
-def test_resume_refuses_while_the_first_process_writes(tmp_path: Path, writing: subprocess.Popen[str]) -> None:
+def test_resume_refuses_while_the_first_process_writes(tmp_path: Path, writing: warm.Process) -> None:
     began = datetime.now(UTC).isoformat()[:10]
     with pytest.raises(
         RunInUse, match=rf"process {writing.pid} on host .* as worker_0 since {began}T.*force=True"
@@ -120,7 +112,7 @@ def test_resume_refuses_while_the_first_process_writes(tmp_path: Path, writing: 
     resumed.close()
 
 
-def test_a_killed_process_frees_its_worker_at_once(tmp_path: Path, writing: subprocess.Popen[str]) -> None:
+def test_a_killed_process_frees_its_worker_at_once(tmp_path: Path, writing: warm.Process) -> None:
     # Not waited for: its parent, this process, has not noticed yet.
     writing.kill()
     deadline = time.monotonic() + 60
@@ -134,7 +126,7 @@ def test_a_killed_process_frees_its_worker_at_once(tmp_path: Path, writing: subp
     assert trial.tensor("x").value(trial.steps()[-1]) == -1
 
 
-def test_force_takes_over_and_the_first_process_stops(tmp_path: Path, writing: subprocess.Popen[str]) -> None:
+def test_force_takes_over_and_the_first_process_stops(tmp_path: Path, writing: warm.Process) -> None:
     taken = recorder(tmp_path / "run", resume=True, force=True)
     step(taken, -1)
     taken.flush()
@@ -162,9 +154,7 @@ def test_force_takes_over_and_the_first_process_stops(tmp_path: Path, writing: s
     assert [trial.tensor("x").value(number) for number in trial.steps()[-2:]] == [-1, -2]
 
 
-def test_the_environment_forces_as_well(
-    tmp_path: Path, writing: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_forces_as_well(tmp_path: Path, writing: warm.Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORTRIAL_FORCE", "1")
     recorder(tmp_path / "run", resume=True).close()
 
@@ -201,20 +191,15 @@ except TensorTrialError as error:
 def test_of_two_jobs_that_resume_at_one_moment_one_wins_each_worker(tmp_path: Path) -> None:
     run_of(tmp_path / "run", 2)
     ranks = [{"RANK": str(rank), "WORLD_SIZE": "2"} for rank in (0, 1, 0, 1)]
-    jobs = [start(RESUME_AT_ONCE, tmp_path, **rank) for rank in ranks]
-    try:
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(start(RESUME_AT_ONCE, tmp_path, **rank)) for rank in ranks]
         for job in jobs:
-            assert job.stdout is not None
             assert job.stdout.readline() == "ready\n", job.communicate(timeout=60)[1]
         (tmp_path / "go").touch()
-        said = [job.stdout.readline().strip() for job in jobs if job.stdout]
+        said = [job.stdout.readline().strip() for job in jobs]
         assert [sorted(said[rank::2]) for rank in range(2)] == [["RunInUse", "won"]] * 2
         (tmp_path / "stop").touch()
         assert [job.wait(60) for job in jobs] == [0] * 4
-    finally:
-        for job in jobs:
-            job.kill()
-            job.communicate()
     trial = create_trial(tmp_path / "run")
     assert trial.steps() == [0, 1]
     assert trial.tensor("x").workers(1) == ["worker_0", "worker_1"]

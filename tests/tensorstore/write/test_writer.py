@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
+from support import warm
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
 from tensortrial.format.flush_range import current_files
@@ -282,6 +281,7 @@ def _write_forever(job: Job, values: np.ndarray[Any, Any]) -> None:
 
 WRITE_FOREVER = """
 import sys, numpy as np
+from support import warm
 from support.runs import Job, TRAIN, EVAL
 job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]), codec=sys.argv[3], resume=len(sys.argv) > 4)
 print("ready", flush=True)
@@ -292,38 +292,18 @@ while True:
 """
 
 
-def in_process(program: str, *arguments: str) -> subprocess.Popen[str]:
-    """A Python process that has begun to do what `program` says."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, env=environment()
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    return child
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-def kill(child: subprocess.Popen[str]) -> None:
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
-
-
 @pytest.mark.parametrize(("flush_seconds", "codec"), [(0, "none"), (0.02, "none"), (0.02, "zstd")])
 def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
     tmp_path: Path, flush_seconds: float, codec: str
 ) -> None:
     run, last = tmp_path / "run", -1
     for attempt in range(3):
-        child = in_process(WRITE_FOREVER, str(run), str(flush_seconds), codec, *["resume"][:attempt])
-        before = len(files(run, "index"))
-        wait_until(lambda before=before: len(files(run, "index")) > before)
-        time.sleep(0.03 + 0.037 * attempt)
-        kill(child)
+        with warm.start(["-c", WRITE_FOREVER, run, flush_seconds, codec, *["resume"][:attempt]]) as child:
+            assert child.stdout.readline() == "ready\n"
+            before = len(files(run, "index"))
+            wait_until(lambda before=before: len(files(run, "index")) > before)
+            time.sleep(0.03 + 0.037 * attempt)
+            child.kill()
         trial = tensortrial.create_trial(run)
         assert not trial.damaged
         assert not trial.loaded_all_steps
@@ -352,6 +332,7 @@ def test_the_second_claim_of_one_worker_is_refused(tmp_path: Path) -> None:
 
 CLAIM = """
 import sys
+from support import warm
 from support.runs import Job
 from tensortrial.errors import FileError, RunError
 print("ready", flush=True)
@@ -369,15 +350,16 @@ except RunError as exc:
 def test_of_two_processes_that_claim_one_worker_one_wins(tmp_path: Path) -> None:
     for attempt in range(2):
         run = tmp_path / str(attempt)
-        command = [sys.executable, "-c", CLAIM, str(run)]
-        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment()}
-        children = [subprocess.Popen([*command, str(number)], **pipes) for number in range(2)]
+        children = [warm.start(["-c", CLAIM, run, number], stdin=subprocess.PIPE) for number in range(2)]
         for child in children:
             assert child.stdout.readline() == "ready\n"
         for child in children:
             child.stdin.write("go\n")
             child.stdin.flush()
-        said = [child.communicate(timeout=30)[0].strip() for child in children]
+        said = []
+        for child in children:
+            with child:
+                said.append(child.communicate(timeout=30)[0].strip())
         assert said.count("won") == 1
         assert set(said) <= {"won", WorkerClaimed.__name__, "RunExists"}
         trial = tensortrial.create_trial(run)
