@@ -347,7 +347,7 @@ def killed(tmp_path: Path) -> Path:
     job = Job(tmp_path / "run")
     job.step({"g": np.zeros(2)}, collections=("gradients",))
     job.flush()
-    job.writer._unregister()
+    job.abandon()
     return tmp_path / "run"
 
 

@@ -123,6 +123,10 @@ class Job:
     def close(self) -> None:
         self.writer.close()
 
+    def abandon(self) -> None:
+        """Leave the run as a process does that was killed: no reader of this process has what is not published."""
+        self.writer._unregister()
+
     def __enter__(self) -> Job:
         return self
 

@@ -17,7 +17,7 @@ from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format.chunk_merge import flush_range_of_merged
 from tensortrial.format.flush_range import FlushRange
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.trial import Trial
+from tensortrial.read.trial import Trial, run_reader_of
 
 
 @pytest.fixture(autouse=True)
@@ -167,10 +167,15 @@ def test_rows_that_were_read_before_find_their_values(tmp_path: Path) -> None:
     trial = tensortrial.create_trial(tmp_path)
     with tensortrial.no_refresh(trial):
         trial.tensor("w").values()
-        held = [row for rows in trial._reader.rows_at_step(7).values() for row in rows]
+        reader = run_reader_of(trial)
+        held = [row for rows in reader.rows_at_step(7).values() for row in rows]
         compact(tmp_path, grace=0)
         assert trial.tensor("w").value(5).tolist() == [[5, 6, 7], [8, 9, 10]]
-        assert [array.tolist() for array in trial._reader.read(held)] == [[[7, 8, 9], [10, 11, 12]], [7] * 3, 3.5]
+        assert [array.tolist() for array in reader.read(held)] == [
+            [[7, 8, 9], [10, 11, 12]],
+            [7] * 3,
+            3.5,
+        ]
 
 
 def test_files_that_a_killed_compaction_left_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

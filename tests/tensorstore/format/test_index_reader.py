@@ -13,15 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensortrial
+from support.internals import index_paths
 from support.limits import keep_index_files, set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.format import index_reader
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.trial import Trial
+from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.statistics.definitions import STATISTICS
-from tensortrial.storage.open import open_storage
+from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.open import ByteRange, open_storage
 
 NAMES = ["a", "b/weight", "ü", ""]
 LOCATION = SavedTensor._fields[:15]
@@ -37,7 +39,7 @@ def saved(trial: Trial, where: str, statistics: bool) -> list[tuple[Any, ...]]:
 
 
 def read(trial: Trial, **wanted: Any) -> list[tuple[Any, ...]]:
-    paths = [path for _, path in trial._reader.catalogue.fetch("index_paths")]
+    paths = index_paths(trial)
     return sorted(map(_comparable, IndexRows(open_storage(trial.path)).read(paths, **wanted)))
 
 
@@ -89,9 +91,7 @@ def test_rows_are_those_that_sql_finds(
             assert read(trial, names=[name], statistics=statistics) == saved(trial, f"name = '{name}'", statistics)
     assert read(trial, names=NAMES[:2], step=1) == saved(trial, "name in ('a', 'b/weight') and global_step = 1", False)
     for number, step in enumerate(steps):
-        for name in NAMES:
-            rows = trial._reader.catalogue.rows(name, number)
-            assert [(row.name, row.global_step) for row in rows] == [(name, number)] * (name in step)
+        assert trial.tensor_names(step=number) == sorted(step)
 
 
 def test_a_column_that_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,28 +105,52 @@ def test_a_column_that_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, mo
         "read",
         lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
     )
-    rows = [trial._reader.catalogue.rows("a", step) for step in range(2)]
+    rows = [run_reader_of(trial).catalogue.rows("a", step) for step in range(2)]
     assert [(row.worker, row.dtype, row.nbytes, str(row.scalar), row.chunk) for (row,) in rows] == [
         ("worker_0", "float64", 8, scalar, None) for scalar in ("0.0", "-0.0")
     ]
     assert sorted(decoded) == ["global_step", "mode_step", "name", "offset", "row", "scalar", "shape"]
 
 
-def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, rows_merged_at_close=0, cached_row_groups=3, cached_footers=2)
+class CountedStorage(LocalStorage):
+    """Counts the files of which something is read."""
+
+    reads = 0
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> Any:
+        self.reads += len({each.path for each in ranges})
+        return super().read_ranges(ranges)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cached"),
+    [
+        ({}, 8),
+        ({"cached_row_groups": 3}, 3),
+        ({"cached_footers": 2}, 2),
+        ({"cached_index_bytes": 0}, 0),
+    ],
+    ids=str,
+)
+def test_no_more_than_the_limit_is_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], cached: int
+) -> None:
+    set_limits(monkeypatch, rows_merged_at_close=0, **limits)
     with Job(tmp_path, flush_seconds=3600) as job:
         for number in range(8):
             job.step({"a": float(number), "b": np.arange(3.0)}, statistics=("min",))
             job.flush()
-    trial = tensortrial.create_trial(tmp_path)
-    rows = IndexRows(trial._reader.storage)
-    paths = [path for _, path in trial._reader.catalogue.fetch("index_paths")]
-    for statistics in (False, True, False):
-        found = rows.read(paths, ["a"], statistics=statistics)
-        assert [row.scalar for row in found] == [*range(8)]
-        assert len(rows._groups) == 3
-        assert len(rows._files) == 2
-        assert rows._bytes == sum(group.nbytes for group in rows._groups.values())
-    set_limits(monkeypatch, cached_index_bytes=0)
-    assert len(rows.read(paths)) == 16
-    assert rows._bytes == 0
+    paths = index_paths(tensortrial.create_trial(tmp_path))
+    for statistics in (False, True):
+        storage = CountedStorage(str(tmp_path))
+        rows = IndexRows(storage)
+        for _ in range(2):
+            found = rows.read(paths, ["a"], statistics=statistics)
+            assert [row.scalar for row in found] == [*range(8)]
+        storage.reads = 0
+        for path in paths[len(paths) - cached :]:
+            rows.read([path], ["a"], statistics=statistics)
+        assert storage.reads == 0
+        for path in paths[: len(paths) - cached]:
+            rows.read([path], ["a"], statistics=statistics)
+        assert storage.reads >= len(paths) - cached

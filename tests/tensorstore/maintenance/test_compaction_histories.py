@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import tensortrial
+from support.limits import keep_index_files
 from support.runs import Job
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.storage.open import open_storage
-from tensortrial.write import close_compaction
-
-pytestmark = pytest.mark.usefixtures("nothing_is_small")
-
 
 # --------------------------------------------------------------------------------------------------- long histories
 
@@ -34,15 +31,18 @@ class Histories(RuleBasedStateMachine):
         self.job: Job | None = None
         self.steps = 0
         self.trials: list[Trial] = []
+        self.limits = pytest.MonkeyPatch()
 
     runs = 0
 
     @precondition(lambda self: self.job is None)
     @rule(kept=st.booleans())
     def open(self, kept: bool) -> None:
-        close_compaction._ROWS = 8192 if kept else 0
-        self.job = Job(self.url, resume=self.steps > 0 or open_storage(self.url).exists_any(), steps_per_directory=90)
-        self.job.writer._flush_seconds = 3600
+        self.limits.undo()
+        if not kept:
+            keep_index_files(self.limits)
+        resume = self.steps > 0 or open_storage(self.url).exists_any()
+        self.job = Job(self.url, resume=resume, steps_per_directory=90, flush_seconds=3600)
 
     @precondition(lambda self: self.job is not None)
     @rule(count=st.integers(1, 40))
@@ -92,6 +92,8 @@ class Histories(RuleBasedStateMachine):
         if getattr(self, "job", None) is not None:
             assert self.job is not None
             self.job.close()
+        if hasattr(self, "limits"):
+            self.limits.undo()
 
 
 class _Stop(BaseException):

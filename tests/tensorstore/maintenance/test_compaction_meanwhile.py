@@ -21,7 +21,7 @@ import tensortrial
 from support.compacted_runs import assert_chunks_are_named, flush, index_files, kill, rows_of, rows_seen, write
 from support.runs import Job
 from tensortrial.maintenance.compaction import compact
-from tensortrial.read.trial import Trial
+from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_small")]
@@ -60,7 +60,7 @@ def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixtu
         lambda trial: trial.values(["w", "loss"]),
         lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
         lambda trial: trial.tensor("loss").reduction_values(9),
-        lambda trial: {name: rows[0][:9] for name, rows in trial._reader.catalogue.rows_of_step(13).items()},
+        lambda trial: {name: rows[0][:9] for name, rows in run_reader_of(trial).catalogue.rows_of_step(13).items()},
     ],
 )
 def test_queries_succeed_although_their_files_were_compacted(run: Path, question: Callable[[Trial], Any]) -> None:
@@ -98,11 +98,11 @@ def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         flush(job, 40)
         trial = tensortrial.create_trial(tmp_path)
-        seen = trial._reader.catalogue.fetch("steps_since", after=-1)
+        seen = run_reader_of(trial).catalogue.fetch("steps_since", after=-1)
         flush(job, 30)
         compact(tmp_path, grace=0)
         trial.refresh()
-        new = trial._reader.catalogue.fetch("steps_since", after=max(row[0] for row in seen))
+        new = run_reader_of(trial).catalogue.fetch("steps_since", after=max(row[0] for row in seen))
         assert [row[3] for row in new] == [*range(40, 70)]
 
 

@@ -23,7 +23,7 @@ def killed(tmp_path: Path) -> Path:
         for _ in range(steps):
             job.step({"x": 1.0}, TRAIN)
         job.flush()
-        job.writer._unregister()
+        job.abandon()
     return tmp_path / "run"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from support import warm
+from support.internals import is_opened_by_manifest
 from support.limits import keep_index_files, set_limits
 from support.plain_hook import Hook
 from support.servers import ObjectStore
@@ -73,11 +74,7 @@ class Run:
             return None
 
     def is_opened_by_manifest(self) -> bool:
-        return opened_by_manifest(self.open())
-
-
-def opened_by_manifest(trial: Trial) -> bool:
-    return trial._reader._manifest is not None
+        return is_opened_by_manifest(self.open())
 
 
 def answers(trial: Trial) -> dict[str, Any]:
@@ -120,7 +117,7 @@ def closed(run: Run) -> Run:
 class TestAClosedRun:
     def test_it_answers_as_it_does_by_listing(self, closed: Run) -> None:
         trial = closed.open()
-        assert opened_by_manifest(trial)
+        assert is_opened_by_manifest(trial)
         found = answers(trial)
         closed.storage.remove(MANIFEST)
         assert not closed.is_opened_by_manifest()
@@ -133,7 +130,7 @@ class TestAClosedRun:
         run = Run(f"{moto_s3.new_bucket()}/run", **moto_s3.storage_options)
         run.write(4)
         trial = run.open()
-        assert opened_by_manifest(trial)
+        assert is_opened_by_manifest(trial)
         found = answers(trial)
         run.storage.remove(MANIFEST)
         assert found == answers(run.open())
@@ -147,7 +144,8 @@ class TestAClosedRun:
             import os, signal
             from support.plain_hook import Hook
             import pytest
-            from support.limits import keep_index_files
+            from support.internals import is_opened_by_manifest
+from support.limits import keep_index_files
 
             keep_index_files(pytest.MonkeyPatch())
             hook = Hook({run.url!r}, storage_options={run.options!r}, flush_seconds=3600)
@@ -313,7 +311,7 @@ class TestAStaleManifest:
     def test_a_trial_that_was_opened_by_it_follows_a_resume(self, closed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         set_limits(monkeypatch, seconds_between_checks_of_an_ended_run=0.0)
         trial = closed.open()
-        assert opened_by_manifest(trial)
+        assert is_opened_by_manifest(trial)
         assert trial.steps() == list(range(6))
         hook = closed.hook(resume=True)
         closed.save(hook, 3)
@@ -347,7 +345,7 @@ class TestACompaction:
         closed.storage.replace(MANIFEST, old)  # as a release that knows no manifests would leave it
         for first in ("w", "sql", "all"):
             trial = closed.open()
-            assert opened_by_manifest(trial)
+            assert is_opened_by_manifest(trial)
             if first == "w":
                 assert trial.tensor("w").value(3).tolist() == before["w"][3]
             elif first == "sql":

@@ -21,7 +21,7 @@ import tensortrial
 from support.runs import TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, QueryError, RunClosed
-from tensortrial.read.trial import Trial
+from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.rules import AllZero
 
 STEPS = 8
@@ -170,7 +170,7 @@ def test_a_copy_answers_like_the_original(folder: Path, again: Callable[[Any], A
     trial.close()
     assert other.steps() == [*range(2, STEPS)]
     with tensortrial.no_refresh(other):
-        assert not again(other)._reader.is_refreshing
+        assert not run_reader_of(again(other)).is_refreshing
     runs = tensortrial.open_runs([folder, other])
     copied = again(runs)
     runs.close()

@@ -176,7 +176,7 @@ class History(RuleBasedStateMachine):
             if clean:
                 self.jobs[name].close()
             else:
-                self.jobs[name].writer._unregister()
+                self.jobs[name].abandon()
         self.num_workers = num_workers
         self.start(resume=True)
         self.trial.refresh()

@@ -88,7 +88,7 @@ def test_resume_after_a_crash_between_values_and_index(tmp_path: Path) -> None:
     trial = tensortrial.create_trial(tmp_path)
     assert trial.steps() == [0, 1]
     assert trial.tensor("a").value(1).tolist() == [1, 1, 1]
-    job.writer._unregister()
+    job.abandon()
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 2)])
@@ -216,7 +216,7 @@ def test_a_damaged_index_file_blocks_no_resumption(
     for step in range(3):
         job.step({"w": np.arange(3.0) + step}, TRAIN)
         job.flush()
-    job.writer._unregister()
+    job.abandon()
     damaged = sorted(tmp_path.glob("index/*/*/*.parquet"))[2 if last else 1]
     damaged.write_bytes(damaged.read_bytes()[:50])
     resumed = Job(tmp_path, resume=True, flush_seconds=3600)

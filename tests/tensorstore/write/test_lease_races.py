@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.internals import has_noticed_its_successor
 from support.leased_runs import recorder, resume, step, wait_until
 from support.limits import set_limits
 from tensortrial import create_trial
@@ -205,9 +206,7 @@ def test_a_flush_during_which_the_run_was_taken_over_is_not_reported_as_publishe
         if self.path.startswith(published) and slow and slow.pop():
             step(second, 1.0)
             second.close()
-            held = first._run._lease
-            assert held is not None
-            wait_until(lambda: held._taken_over is not None)
+            wait_until(lambda: has_noticed_its_successor(first))
 
     monkeypatch.setattr(_LocalSink, "publish", publish_slowly)
     first.begin_step()

@@ -15,6 +15,7 @@ import pytest
 
 import tensortrial
 from support import warm
+from support.internals import queued_bytes
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
 from tensortrial.format.flush_range import current_files
@@ -190,7 +191,7 @@ def test_training_waits_rather_than_memory_growing(tmp_path: Path) -> None:
         began = time.monotonic()
         writer.put(Step(TRAIN, number, number), [Record(Plan("a", (), True), np.zeros(2_000), 0)], closes=True)
         waited += time.monotonic() - began
-        most = max(most, writer._queued_bytes)
+        most = max(most, queued_bytes(writer))
     assert most <= 50_000
     assert waited > 0.5
     writer.close()
@@ -282,6 +283,7 @@ def _write_forever(job: Job, values: np.ndarray[Any, Any]) -> None:
 WRITE_FOREVER = """
 import sys, numpy as np
 from support import warm
+from support.internals import queued_bytes
 from support.runs import Job, TRAIN, EVAL
 job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]), codec=sys.argv[3], resume=len(sys.argv) > 4)
 print("ready", flush=True)
@@ -333,6 +335,7 @@ def test_the_second_claim_of_one_worker_is_refused(tmp_path: Path) -> None:
 CLAIM = """
 import sys
 from support import warm
+from support.internals import queued_bytes
 from support.runs import Job
 from tensortrial.errors import FileError, RunError
 print("ready", flush=True)
