@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class ObjectStore:
         """What `open_storage` takes."""
         return {"endpoint_url": self.endpoint_url, "key": self.key, "secret": self.secret}
 
-    @property
+    @cached_property
     def client(self) -> Any:
         """A boto3 client, for what the project itself never does: buckets and policies."""
         import boto3

@@ -32,21 +32,30 @@ class Requests(Counter[tuple[str, str, str]]):
         return [request for request, times in self.items() if times > 1 and request[0] == "get_object"]
 
 
-@pytest.fixture
-def run(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
-    # Many files of the index are wanted here, and a small run would have one.
-    keep_index_files(monkeypatch)
+@pytest.fixture(scope="module")
+def run(moto_s3: ObjectStore) -> tuple[str, dict[str, Any]]:
+    """A run of many index files, which no test changes."""
+    return write_run(moto_s3)
+
+
+def write_run(moto_s3: ObjectStore) -> tuple[str, dict[str, Any]]:
     url = f"{moto_s3.new_bucket()}/project/run"
+    with pytest.MonkeyPatch.context() as patched:
+        keep_index_files(patched)
+        _write(url, moto_s3)
+    return url, moto_s3.storage_options
+
+
+def _write(url: str, moto_s3: ObjectStore) -> None:
     with Job(url, storage_options=moto_s3.storage_options, flush_seconds=3600) as job:
         for _ in range(FLUSHES):
             values = {f"w{number}": np.full((32, 32), number) for number in range(TENSORS)}
             job.step({**values, "loss": 1.5})
             job.flush()
-    return url, moto_s3.storage_options
 
 
 @pytest.fixture
-def new_requests(run: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Callable[[], Requests]:
+def new_requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Requests]:
     """Return the requests since the last call."""
     from fsspec.asyn import sync_wrapper
     from s3fs import S3FileSystem
@@ -178,8 +187,8 @@ def test_a_verification_reads_each_file_once(
     assert made.total() <= 3 * FLUSHES + 30, made
 
 
-def test_a_damaged_run_is_verified_and_repaired(run: tuple[str, dict[str, Any]]) -> None:
-    url, options = run
+def test_a_damaged_run_is_verified_and_repaired(moto_s3: ObjectStore) -> None:
+    url, options = write_run(moto_s3)
     storage = open_storage(url, options)
     chunks = [file.path for file in storage.walk() if file.path.startswith("tensors/")]
     damaged = bytearray(storage.read(chunks[3]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortrial.storage.gathered_write import _PIECES, CALL_BYTES, BoundedWrites, _calls, append_all
+from tensortrial.storage.gathered_write import CALL_BYTES, BoundedWrites, append_all
 from tensortrial.storage.open import open_storage
 
 SIZE = st.one_of(st.integers(0, 20), st.sampled_from([CALL_BYTES - 1, CALL_BYTES, CALL_BYTES + 1, 3 * CALL_BYTES + 7]))
@@ -21,12 +22,28 @@ def data_of(nbytes: int) -> bytes:
     return np.arange(nbytes // 4 + 1, dtype=np.uint32).tobytes()[:nbytes]
 
 
+def calls_of(file: Path, pieces: list[Any]) -> list[list[bytes]]:
+    """Append pieces to a file, and return what each call of the system wrote."""
+    calls: list[list[bytes]] = []
+    writev = os.writev
+
+    def recorded(number: int, buffers: list[Any]) -> int:
+        calls.append([bytes(each) for each in buffers])
+        return writev(number, buffers)
+
+    with pytest.MonkeyPatch.context() as patch, open(file, "ab", buffering=0) as opened:
+        patch.setattr(os, "writev", recorded)
+        append_all(opened.fileno(), pieces)
+    return calls
+
+
 @given(sizes=st.lists(SIZE, max_size=8))
 @settings(max_examples=50, deadline=None)
 def test_no_call_writes_much_and_together_they_write_all(sizes: list[int]) -> None:
     data = memoryview(data_of(sum(sizes)))
     ends = np.cumsum(sizes, dtype=int).tolist()
-    calls = list(_calls([data[end - size : end] for end, size in zip(ends, sizes, strict=True)]))
+    pieces = [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    calls = calls_of(Path(os.devnull), pieces)
     written = [sum(map(len, call)) for call in calls]
     assert all(nbytes <= CALL_BYTES for nbytes in written)
     assert all(nbytes == CALL_BYTES for nbytes in written[:-1])
@@ -34,10 +51,9 @@ def test_no_call_writes_much_and_together_they_write_all(sizes: list[int]) -> No
 
 
 def test_a_call_has_no_more_pieces_than_the_system_takes(tmp_path: Path) -> None:
-    pieces = [bytes([number % 251]) for number in range(3 * _PIECES + 1)]
-    assert max(map(len, _calls(pieces))) == _PIECES == os.sysconf("SC_IOV_MAX")
-    with open(tmp_path / "file", "wb", buffering=0) as file:
-        append_all(file.fileno(), pieces)
+    most = os.sysconf("SC_IOV_MAX")
+    pieces = [bytes([number % 251]) for number in range(3 * most + 1)]
+    assert max(map(len, calls_of(tmp_path / "file", pieces))) == most
     assert (tmp_path / "file").read_bytes() == b"".join(pieces)
 
 
