@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ REDUCED = {"statistics": ("max", "abs_l2", "nan_count"), "raw": False}
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """Two workers, TRAIN at even and EVAL at odd steps; `w` everywhere, `one` of worker_10 only, `reduced` not raw."""
     folder = tmp_path_factory.mktemp("two_workers")
     for number, job in {float(rank): Job(folder, f"worker_{rank}", 2) for rank in (10, 2)}.items():
@@ -39,13 +39,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 values["late"] = w
             job.put(step, values, closes=True)
         job.close()
-    return folder
-
-
-@pytest.fixture
-def trial(tmp_path: Path, written: Path) -> Trial:
-    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
-    return tensortrial.create_trial(tmp_path)
+    with tensortrial.create_trial(folder) as trial:
+        yield trial
 
 
 def test_steps(trial: Trial) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,19 @@ from tensortrial.errors import (
 )
 from tensortrial.read.catalogue.views import OF_MANY_RUNS, OF_ONE_RUN
 from tensortrial.read.trial import Trial
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, run_of_three_flushes: Path) -> Path:
+    """A run that no test changes."""
+    return shutil.copytree(run_of_three_flushes, tmp_path_factory.mktemp("views") / "run")
+
+
+@pytest.fixture(scope="module")
+def trial(run: Path) -> Iterator[Trial]:
+    with tensortrial.create_trial(run) as trial:
+        yield trial
+
 
 VIEWS = ("tensors", "reductions", "scalars", "steps", "collections", "tensor_values")
 
