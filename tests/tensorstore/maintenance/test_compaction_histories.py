@@ -140,6 +140,7 @@ def _memory_is_released() -> Iterator[None]:
 
 
 TestHistories = Histories.TestCase
+# `make simulate` runs them by the hundred.
 TestHistories.settings = settings(
-    max_examples=5, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=3, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
 )

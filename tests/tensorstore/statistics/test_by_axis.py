@@ -79,7 +79,14 @@ def check(array: np.ndarray[Any, Any], axis: int, rtol: float = 1e-9) -> None:
         assert list(found) == list(expected)
         for name, value in expected.items():
             if sharp or name not in ("skewness", "kurtosis"):
-                assert found[name][index] == pytest.approx(value, rel=rtol, abs=rtol, nan_ok=True), (name, index)
+                assert is_near(float(found[name][index]), value, rtol), (name, index)
+
+
+def is_near(found: float, expected: float, rtol: float) -> bool:
+    """Compare as `pytest.approx` does, in a hundredth of its time."""
+    if math.isfinite(expected):
+        return abs(found - expected) <= max(rtol * abs(expected), rtol)
+    return found == expected or (math.isnan(found) and math.isnan(expected))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
