@@ -144,8 +144,7 @@ class TestAClosedRun:
             import os, signal
             from support.plain_hook import Hook
             import pytest
-            from support.internals import is_opened_by_manifest
-from support.limits import keep_index_files
+            from support.limits import keep_index_files
 
             keep_index_files(pytest.MonkeyPatch())
             hook = Hook({run.url!r}, storage_options={run.options!r}, flush_seconds=3600)
@@ -155,7 +154,7 @@ from support.limits import keep_index_files
                 hook.flush()
             {ending}
         """
-        assert warm.run(["-c", textwrap.dedent(program)]).stderr == ""
+        assert warm.run(["-c", textwrap.dedent(program)], timeout=600).stderr == ""
         assert run.is_opened_by_manifest()
         assert run.open().steps() == [0, 1, 2, 3]
 
