@@ -457,7 +457,6 @@ def test_every_closed_step_is_seen_at_once_in_the_same_process(tmp_path: Path) -
 WRITE = """
 import sys
 import numpy as np
-from support import warm
 from support.runs import Job
 job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]))
 print("ready", flush=True)

@@ -282,8 +282,6 @@ def _write_forever(job: Job, values: np.ndarray[Any, Any]) -> None:
 
 WRITE_FOREVER = """
 import sys, numpy as np
-from support import warm
-from support.internals import queued_bytes
 from support.runs import Job, TRAIN, EVAL
 job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]), codec=sys.argv[3], resume=len(sys.argv) > 4)
 print("ready", flush=True)
@@ -334,8 +332,6 @@ def test_the_second_claim_of_one_worker_is_refused(tmp_path: Path) -> None:
 
 CLAIM = """
 import sys
-from support import warm
-from support.internals import queued_bytes
 from support.runs import Job
 from tensortrial.errors import FileError, RunError
 print("ready", flush=True)
