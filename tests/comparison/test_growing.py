@@ -6,14 +6,13 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tensortrial
+from support.meanwhile import Meanwhile
 from support.runs import Job
-from tensortrial.comparison import comparing
 
 pytestmark = pytest.mark.slow
 
@@ -63,23 +62,20 @@ def test_runs_are_compared_and_diagnosed_while_a_process_writes(tmp_path: Path) 
     assert tensortrial.compare(whole, growing).same
 
 
-def test_a_comparison_is_of_one_state_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_is_of_one_state_of_a_run(tmp_path: Path) -> None:
     write(tmp_path / "a", 4)
     with Job(tmp_path / "b") as job, tensortrial.create_trial(tmp_path / "b") as b:
         for step in range(2):
             job.step({f"x{number}": np.full(8, number + step, np.float32) for number in range(20)})
-        matched = comparing._Comparing._match_names
 
-        def grow(*arguments: Any) -> None:
+        def grow() -> None:
             # Another mode, tensor and steps, between two questions to the run.
             for _ in range(2):
                 job.step({"later": np.ones(2)})
             job.writer.flush()
-            matched(*arguments)
 
         job.writer.flush()
-        monkeypatch.setattr(comparing._Comparing, "_match_names", grow)
-        found = tensortrial.compare(tmp_path / "a", b)
+        found = tensortrial.compare(tmp_path / "a", b, regex=Meanwhile(grow))
     assert (found.steps, found.rows, found.only_b.tensors) == (2, 40, [])
 
 

@@ -20,7 +20,7 @@ from google.cloud import bigquery
 
 import tensortrial
 from support.export_conformance import ExportConformance, write_run
-from support.servers import _free_ports
+from support.servers import free_ports
 from tensortrial.errors import ConfigurationError, ExportError
 
 pytestmark = pytest.mark.filterwarnings("default")  # the emulator's libraries are not ours to keep quiet
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # the emulator's libraries a
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     import_extension("spatial")
-    rest, grpc = _free_ports(2)
+    rest, grpc = free_ports(2)
     program = [str(Path(sys.executable).with_name("bqemulator")), "start", "--project", "p", "--log-level", "error"]
     with subprocess.Popen([*program, "--rest-port", str(rest), "--grpc-port", str(grpc)]) as process:
         try:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.export_conformance import ExportConformance, write_run, write_step
+from support.export_conformance import ExportConformance, end_power, write_run, write_step
+from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError
@@ -45,44 +46,33 @@ class FolderConformance(ExportConformance):
         self.check(runs, target, "steps", "tensors", "runs")
         assert self.export(runs, target).rows["tensors"] == 0
 
-    def test_two_exports_at_once_are_refused(
-        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from tensortrial.exports import job
-
+    def test_two_exports_at_once_are_refused(self, tmp_path: Path, target: str) -> None:
         run = tmp_path / "a"
-        write = job._Job._write_part
         with Job(run, flush_seconds=0) as writer:
             write_step(writer)
+            writer.flush()
 
-            def interrupted(self: Any, part: Any) -> int:
-                monkeypatch.setattr(job._Job, "_write_part", write)
+            def other() -> None:
                 write_step(writer)
-                tensortrial.export(run, target, progress=False)
-                return write(self, part)
+                self.export(run, target)
 
-            monkeypatch.setattr(job._Job, "_write_part", interrupted)
-            with pytest.raises(ExportError, match="another export of a is under way"):
+            # The first export has begun its first file.
+            with (
+                before_opening(self.path(target) / "steps", other),
+                pytest.raises(ExportError, match="another export of a is under way"),
+            ):
                 self.export(run, target)
             self.export(run, target)
         self.check(run, target, "steps", "tensors")
 
-    def test_nothing_is_left_of_what_was_not_finished(
-        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from tensortrial.exports import source
-
-        def broken(*_: Any) -> Any:
-            raise RuntimeError("the power went")
-
+    def test_nothing_is_left_of_what_was_not_finished(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 2)
-        with monkeypatch.context() as patch:
-            patch.setattr(source, "index_rows", broken)
-            with pytest.raises(RuntimeError):
-                self.export(run, target, tables=["tensors"])
-        assert not list((self.path(target) / "tensors").rglob("*.*"))
-        self.export(run, target)
-        self.check(run, target, "tensors")
+        # Values are read when their rows are written.
+        with before_opening(run / "tensors", end_power), pytest.raises(RuntimeError, match="the power went"):
+            self.export(run, target, tables=["tensor_values"])
+        assert not list((self.path(target) / "tensor_values").rglob("*.*"))
+        self.export(run, target, tables=["tensor_values"])
+        self.check(run, target, "tensor_values")
 
     def test_a_target_that_is_not_a_folder_is_named(self, tmp_path: Path, target: str) -> None:
         self.path(target).write_text("a file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from abc import abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,14 +16,14 @@ import pytest
 from adbc_driver_postgresql import dbapi
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import pyarrow_to_schema
-from pyiceberg.table import StaticTable, Transaction
+from pyiceberg.table import StaticTable
 from pyiceberg.transforms import IdentityTransform
 
 import tensortrial
-from support.export_conformance import ExportConformance, write_run, write_step
+from support.export_conformance import ExportConformance, end_power, write_run, write_step
+from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.errors import ExportError, MissingExtra
-from tensortrial.exports import source
 
 
 class IcebergConformance(ExportConformance):
@@ -56,22 +57,17 @@ class IcebergConformance(ExportConformance):
         assert len(table.scan(snapshot_id=first.snapshot_id).to_arrow()) == 5
         assert len(table.scan(snapshot_id=second.snapshot_id).to_arrow()) == 10
 
-    def test_two_exports_at_once_are_refused(
-        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_two_exports_at_once_are_refused(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 2)
-        add_files = Transaction.add_files
-
-        def interrupted(transaction: Any, paths: Any, **options: Any) -> None:
-            monkeypatch.setattr(Transaction, "add_files", add_files)
-            self.export(run, target, tables=["steps"])
-            add_files(transaction, paths, **options)
-
-        monkeypatch.setattr(Transaction, "add_files", interrupted)
-        with pytest.raises(ExportError, match="another export is under way"):
-            self.export(run, target, tables=["steps"])
-        self.check(run, target, "steps")
-        assert len(self.files(target, "steps")) == 1
+        # Values are read when the first export writes them.
+        other = partial(self.export, run, target, tables=["tensor_values"])
+        with (
+            before_opening(run / "tensors", other),
+            pytest.raises(ExportError, match="another export is under way"),
+        ):
+            self.export(run, target, tables=["tensor_values"])
+        self.check(run, target, "tensor_values")
+        assert len(self.files(target, "tensor_values")) == 1
 
     def test_a_file_is_written_once_with_the_numbers_of_its_columns(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 3)
@@ -93,20 +89,14 @@ class IcebergConformance(ExportConformance):
         self.export(write_run(tmp_path / "a", 2), target, since=100, tables=["tensors"])
         assert not self.files(target, "tensors")
 
-    def test_nothing_is_left_of_what_was_not_finished(
-        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def broken(*_: Any) -> Any:
-            raise RuntimeError("the power went")
-
+    def test_nothing_is_left_of_what_was_not_finished(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 2)
-        with monkeypatch.context() as patch:
-            patch.setattr(source, "index_rows", broken)
-            with pytest.raises(RuntimeError, match="the power went"):
-                self.export(run, target, tables=["tensors"])
-        assert not self.files(target, "tensors")
-        self.export(run, target)
-        self.check(run, target, "tensors")
+        # Values are read when their rows are written.
+        with before_opening(run / "tensors", end_power), pytest.raises(RuntimeError, match="the power went"):
+            self.export(run, target, tables=["tensor_values"])
+        assert not self.files(target, "tensor_values")
+        self.export(run, target, tables=["tensor_values"])
+        self.check(run, target, "tensor_values")
 
     @pytest.mark.parametrize(("column", "value", "files"), [("run", "b", 1), ("mode", "TRAIN", 2)])
     def test_a_table_may_be_partitioned(self, tmp_path: Path, target: str, column: str, value: str, files: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import tensortrial
 from support.export_conformance import in_utc, same, write_run, write_step
+from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, MissingChunk
 
@@ -46,24 +48,15 @@ def test_raw_values_are_found_where_compaction_put_them(tmp_path: Path) -> None:
     assert values(target) == expected
 
 
-def test_runs_compacted_while_they_are_exported_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensortrial.exports import source
-
+def test_runs_compacted_while_they_are_exported_lose_nothing(tmp_path: Path) -> None:
     run, target = tmp_path / "a", tmp_path / "x.duckdb"
     with Job(run, flush_seconds=0) as job:
         for number in range(70):
             job.step({"w": np.full(5, number, np.int16)})
             job.flush()
-        read = source.value_locations
-
-        def late(*arguments: Any) -> Any:
-            monkeypatch.setattr(source, "value_locations", read)
-            found = list(read(*arguments))
-            tensortrial.compact(run, grace=0)
-            return found
-
-        monkeypatch.setattr(source, "value_locations", late)
-        done = export_values(run, target)
+        # The index has been read by then, and names chunks that compaction deletes.
+        with before_opening(run / "tensors", partial(tensortrial.compact, run, grace=0)):
+            done = export_values(run, target)
     assert not done.damaged
     assert values(target) == {(step, "w"): np.full(5, step, np.int16).tobytes() for step in range(70)}
 
@@ -103,24 +96,20 @@ def test_a_trial_is_exported_with_the_options_that_opened_it(tmp_path: Path, mot
     assert tensortrial.open_runs([trial]).names == ["a"]
 
 
-def test_a_run_that_grows_is_exported_up_to_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensortrial.exports import job as jobs
-
+def test_a_run_that_grows_is_exported_up_to_one_moment(tmp_path: Path) -> None:
     run, target = tmp_path / "a", tmp_path / "x.duckdb"
     with Job(run, flush_seconds=0) as job:
         write_step(job)
         job.flush()
-        write_part = jobs._Job._write_part
 
-        def growing(self: Any, part: Any) -> int:
+        def grow() -> None:
             write_step(job)
             job.flush()
-            return write_part(self, part)
 
-        monkeypatch.setattr(jobs._Job, "_write_part", growing)
-        done = tensortrial.export(run, target, progress=False)
-        assert (done.rows["steps"], done.rows["tensors"]) == (1, 5)
-        monkeypatch.undo()
+        # The first table is being written by then.
+        with before_opening(run / "tensors", grow):
+            done = tensortrial.export(run, target, tables=["tensor_values", "steps", "tensors"], progress=False)
+        assert done.rows == {"tensor_values": 3, "steps": 1, "tensors": 5}
         tensortrial.export(run, target, progress=False)
     expected = tensortrial.open_runs(run).sql("from tensors").to_arrow_table()
     with duckdb.connect(str(target)) as database:

@@ -14,10 +14,10 @@ import pytest
 import tensortrial
 from support.event_folders import read_by_tensorboard, steps_of_tags
 from support.export_conformance import SLOWLY, write_run, write_step
+from support.file_access import before_opening
 from support.runs import Job
 from tensortrial import modes
 from tensortrial.errors import ConfigurationError, ExportError
-from tensortrial.exports.targets import tensorboard
 from tensortrial.storage.open import open_storage
 
 
@@ -147,15 +147,18 @@ def test_since_leaves_earlier_steps_out(tmp_path: Path) -> None:
     assert steps_of_tags(tmp_path / "shown" / "a" / "train")["loss"] == [3]
 
 
-def test_an_interrupted_part_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(batch: Any) -> Any:
+def test_an_interrupted_part_leaves_nothing(tmp_path: Path) -> None:
+    run, begun = write_run(tmp_path / "a"), list[Path]()
+
+    def interrupt() -> None:
+        begun.extend((tmp_path / "shown" / "a" / "train").iterdir())
         raise KeyboardInterrupt
 
-    run = write_run(tmp_path / "a")
-    monkeypatch.setattr(tensorboard, "_events", broken)
-    with pytest.raises(KeyboardInterrupt):
+    # The file of the first mode has been begun by then.
+    with before_opening(tmp_path / "shown" / "a" / "eval", interrupt), pytest.raises(KeyboardInterrupt):
         export(run, tmp_path / "shown")
-    assert not list((tmp_path / "shown").rglob("*"))
+    assert begun
+    assert not [path for path in (tmp_path / "shown").rglob("*") if not path.is_dir()]
 
 
 @pytest.mark.parametrize("noted", ["{", "[]", '{"identity": "x", "last_step": {"worker_0": "seven"}}'])

@@ -62,14 +62,10 @@ def test_findings_need_not_be_kept(folder: Path) -> None:
 
 
 def test_findings_of_a_run_that_cannot_be_written_to_are_returned(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trial = tensortrial.create_trial(folder)
-
-    def refuse(path: str) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(trial._reader.storage, "sink", refuse)
+    (folder / "findings").write_text("no folder can be made here")
     assert len(invoke_rule(ExplodingTensor(trial))) == 2
     assert "findings cannot be written into it" in caplog.text
 

@@ -59,7 +59,7 @@ class ObjectStore:
 @pytest.fixture(scope="session")
 def moto_s3() -> Iterator[ObjectStore]:
     """moto's server in a process of its own."""
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     store = ObjectStore(f"http://127.0.0.1:{port}", "moto", "moto-secret")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -80,7 +80,7 @@ def ceph_s3() -> Iterator[ObjectStore]:
         pytest.fail("radosgw is not installed: run `make servers`, or set TENSORTRIAL_SKIP_CEPH=1 to do without")
     # Not in pytest's own folder: the path of a socket may have 107 characters only.
     folder = Path(tempfile.mkdtemp(prefix="ceph-"))
-    ports = _free_ports(3)
+    ports = free_ports(3)
     store = ObjectStore(f"http://127.0.0.1:{ports[0]}", secrets.token_hex(10), secrets.token_hex(20))
     try:
         _ceph("start", folder, *map(str, ports), store.key, store.secret)
@@ -131,7 +131,7 @@ def running_postgres() -> Iterator[PostgreSQLServer]:
     programs = _postgres_programs()
     assert programs is not None
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    server = PostgreSQLServer(_free_ports(1)[0], "tester", secrets.token_hex(16))
+    server = PostgreSQLServer(free_ports(1)[0], "tester", secrets.token_hex(16))
     try:
         _start_postgres(programs, folder, server)
         yield server
@@ -186,7 +186,8 @@ def _ceph(verb: str, folder: Path, *arguments: str) -> None:
         pytest.fail(f"ceph_rgw.sh {verb} failed:\n{log.read_text(errors='replace')[-2000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nothing listens on."""
     # All held at once, so that they differ.
     sockets = [socket.socket() for _ in range(count)]
     try:

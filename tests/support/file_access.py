@@ -1,0 +1,76 @@
+"""The file system, observed: an action at the moment when a file is opened, and the reads of files.
+
+Another process may act at any moment of an operation. Tests choose the moment by the file that is opened then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def before_opening(path: Path, action: Callable[[], Any]) -> Iterator[None]:
+    """Call `action` once, before this process opens `path` or a file below it.
+
+    Yields:
+        Nothing. The block fails if no such file was opened.
+    """
+    if not _is_audited:
+        sys.addaudithook(_see)
+        _is_audited.append(True)
+    awaited = path, action
+    _awaited.append(awaited)
+    try:
+        yield
+        assert awaited not in _awaited, f"no file of {path} was opened"
+    finally:
+        if awaited in _awaited:
+            _awaited.remove(awaited)
+
+
+_awaited: list[tuple[Path, Callable[[], Any]]] = []
+_is_audited: list[bool] = []
+
+
+def _see(event: str, arguments: tuple[Any, ...]) -> None:
+    """Receive an event of the interpreter. There is no way to remove such a function."""
+    if event == "open" and _awaited and isinstance(arguments[0], str):
+        for awaited in [each for each in _awaited if Path(arguments[0]).is_relative_to(each[0])]:
+            _awaited.remove(awaited)
+            awaited[1]()
+
+
+@contextmanager
+def reads_below(folder: Path) -> Iterator[list[tuple[str, int, int]]]:
+    """Note each read at a position of a file below `folder`.
+
+    Yields:
+        The path, the first byte and the number of bytes of each read, in their order.
+    """
+    found = list[tuple[str, int, int]]()
+    pread, preadv = os.pread, os.preadv
+
+    def note(number: int, start: int, length: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{number}")
+        if Path(path).is_relative_to(folder):
+            found.append((path, start, length))
+
+    def read(number: int, length: int, start: int) -> bytes:
+        note(number, start, length)
+        return pread(number, length, start)
+
+    def read_into(number: int, buffers: Any, start: int, *flags: int) -> int:
+        note(number, start, sum(len(each) for each in buffers))
+        return preadv(number, buffers, start, *flags)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pread", read)
+        patch.setattr(os, "preadv", read_into)
+        yield found
