@@ -24,6 +24,7 @@ REPLACED = {
     "whoever": "the process that, no matter who",
 }
 _REPLACED = re.compile(rf"\b({'|'.join(REPLACED)})\b", re.IGNORECASE)
+_LETTERS = [word.partition("(")[0] for word in REPLACED]
 
 
 def test_no_file_uses_a_word_that_has_a_plainer_one() -> None:
@@ -36,8 +37,14 @@ def test_no_file_uses_a_word_that_has_a_plainer_one() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sorted(paths)
-        if path.exists()
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if path.exists() and _may_use_one(text := path.read_text())
+        for number, line in enumerate(text.splitlines(), 1)
         if _REPLACED.search(line)
     ]
     assert not found, f"write other words than {', '.join(REPLACED)}:\n" + "\n".join(found)
+
+
+def _may_use_one(text: str) -> bool:
+    """Return whether a text has the letters of a word, which is found a hundred times as quickly as the word."""
+    lowered = text.lower()
+    return any(letters in lowered for letters in _LETTERS)
