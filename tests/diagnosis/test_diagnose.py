@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.limits import keep_index_files
 from support.runs import TRAIN, Job
 from tensortrial.diagnosis import Diagnosis
 from tensortrial.errors import RunNotFound

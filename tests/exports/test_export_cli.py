@@ -1,49 +1,46 @@
-"""`tensortrial export`, run as a user runs it: a process of its own."""
+"""`tensortrial export`."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import duckdb
 
+from support.command_line import tensortrial, tensortrial_program
 from support.export_conformance import write_run
 
 
 def export(*arguments: object, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tensortrial", "export", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    done = tensortrial("export", *arguments, **environment)
     assert done.returncode == status, done.stderr
     return done
 
 
-def test_it_says_what_it_moved(tmp_path: Path) -> None:
-    run, other = write_run(tmp_path / "a", 3), write_run(tmp_path / "b", 1)
-    done = export(run, other, tmp_path / "x.duckdb", "--table", "steps", "--table", "tensors")
-    assert done.stdout == "steps: 4 rows\ntensors: 20 rows\n"
+def test_it_says_what_it_moved(tmp_path: Path, run: Path) -> None:
+    other = write_run(tmp_path / "b", 1)
+    done = tensortrial_program("export", run, other, tmp_path / "x.duckdb", "--table", "steps", "--table", "tensors")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "steps: 7 rows\ntensors: 35 rows\n"
     assert export(run, tmp_path / "x.duckdb", "--no-progress").stdout.splitlines()[2:] == [
         "steps: 0 rows",
         "tensors: 0 rows",
     ]
 
 
-def test_since_is_a_step_or_a_time(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a", 3)
-    assert export(run, f"csv:{tmp_path}/x", "--since", 2, "--table", "steps").stdout == "steps: 1 row\n"
+def test_since_is_a_step_or_a_time(tmp_path: Path, run: Path) -> None:
+    assert export(run, f"csv:{tmp_path}/x", "--since", 5, "--table", "steps").stdout == "steps: 1 row\n"
     assert export(run, f"csv:{tmp_path}/y", "--since", "2030-01-01", "--table", "steps").stdout == "steps: 0 rows\n"
     assert "must be a global step or a time" in export(run, "csv:x", "--since", "soon", status=2).stderr
 
 
-def test_the_password_comes_from_the_environment(tmp_path: Path, postgres: Any) -> None:
-    run = write_run(tmp_path / "a", 1)
+def test_the_password_comes_from_the_environment(run: Path, postgres: Any) -> None:
     parts = urlsplit(postgres.new_database())
     target = f"postgresql://{parts.username}@{parts.hostname}:{parts.port}{parts.path}"
     done = export(run, target, "--target-option", "schema=runs", PGPASSWORD=str(parts.password))
-    assert "tensors: 5 rows\n" in done.stdout
+    assert "tensors: 30 rows\n" in done.stdout
     refused = export(run, target, status=1, PGPASSWORD="hunter2-secret")
     assert refused.stderr.startswith(f"Error: postgresql://{parts.hostname}:{parts.port}{parts.path}: ")
     assert "authentication failed" in refused.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,8 @@ import pytest
 import sqlglot
 
 import tensortrial
+from support.command_line import tensortrial as command_line
+from support.command_line import tensortrial_program
 from support.queried_runs import Rows, answers, same_rows, write_runs
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, InvalidQueryParameter, RunNotFound, UnknownQuery
@@ -171,13 +172,14 @@ def test_text_cannot_leave_its_quotes(asked: tuple[Path, Answers], database: Any
 
 class TestTheCommandLine:
     def run(self, *arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tensortrial", "query", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = command_line("query", *arguments)
         assert done.returncode == status, done.stderr
         return done
 
     def test_answers(self, asked: tuple[Path, Answers]) -> None:
-        printed = self.run("best_runs", asked[0], "--param", "mode=EVAL", "--format", "csv").stdout.splitlines()
+        done = tensortrial_program("query", "best_runs", asked[0], "--param", "mode=EVAL", "--format", "csv")
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout.splitlines()
         assert printed[0] == "run,best,mode,mode_step,worker"
         assert printed[1].startswith("left,0.083333")
 

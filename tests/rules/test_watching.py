@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.command_line import tensortrial as command_line
+from support.file_access import reads_below
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial import rules
 from tensortrial.errors import ConfigurationError, RunStalled, StepNotYetAvailable, UnknownRule
@@ -66,22 +67,20 @@ def test_rules_that_lack_a_statistic_fail_once(tmp_path: Path) -> None:
     assert "abs_reductions=['mean']" in finding.sentence
 
 
-def test_many_rules_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = tensortrial.create_trial(folder)
-    read: list[tuple[str, int]] = []
-    original = trial._reader.read
-    monkeypatch.setattr(
-        trial._reader, "read", lambda rows: read.extend((r.name, r.global_step) for r in rows) or original(rows)
-    )
+def test_many_rules_share_one_pass(tmp_path: Path) -> None:
+    # Few files a folder are not compacted at the end of a run: each step has an index file of its own.
+    with Job(tmp_path / "run", steps_per_directory=4) as job:
+        for step in range(5):
+            values = {f"g{i}": np.full(4, 1e-9 if step > 2 else 0.1) for i in range(5)}
+            job.step(values, TRAIN, collections=("gradients",))
+            job.flush()
+    trial = tensortrial.create_trial(tmp_path / "run")
     made = [make(trial) for make in (VanishingGradient, ExplodingTensor, rules.GradientNormSpike)]
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
-    read_steps: list[tuple[Any, ...]] = []
-    rows = trial._reader.catalogue._rows._index_rows
-    find = rows.read
-    monkeypatch.setattr(rows, "read", lambda paths, *of: read_steps.append(of) or find(paths, *of))
-    assert list(rules.watch(trial, made, record=False))
-    assert len(read) == len(set(read)) == 25
-    assert read_steps == [(None, step, True) for step in range(5)]  # each step once, for all rules
+    with reads_below(tmp_path / "run" / "index") as indexes, reads_below(tmp_path / "run" / "tensors") as values_read:
+        assert list(rules.watch(trial, made, record=False))
+    assert len(values_read) == len(set(values_read)) == 25
+    assert len(indexes) == len({path for path, _, _ in indexes}) == 5  # each step once, for all rules
 
 
 def elsewhere(job: Job, **values: Any) -> None:
@@ -280,14 +279,7 @@ def test_a_bad_file_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> N
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tensortrial", "watch", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60)
-
-
-@pytest.fixture(autouse=True)
-def _click() -> Iterator[None]:
-    pytest.importorskip("click")
-    return
+    return command_line("watch", *arguments)
 
 
 def test_findings_are_printed_and_the_status_says_that_there_were_some(folder: Path) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.command_line import tensortrial as command_line
+from support.command_line import tensortrial_program
 from support.servers import ObjectStore
 from support.smdebug_imports import COLLECTIONS, everything, imported
 from support.smdebug_runs import SAVED_AT, OldRun
@@ -226,19 +228,13 @@ def test_a_run_is_imported_from_and_to_an_object_store(
     assert import_run(f"{bucket}/jobs/old", f"{bucket}/jobs/new", storage_options=options) == path
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    call = [sys.executable, "-m", "tensortrial", "import", "smdebug", *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, text=True, timeout=60)
-
-
 def test_the_command_imports_a_run(three: OldRun, new: str) -> None:
-    pytest.importorskip("click")
     three.events(1).write_bytes(b"x")
-    done = command(three.folder, new, "--no-progress")
+    done = tensortrial_program("import", "smdebug", three.folder, new, "--no-progress")
     assert (done.returncode, done.stdout) == (0, f"{new}\n")
     assert done.stderr.startswith("damaged: events/000000000001/")
     assert tensortrial.create_trial(new).steps() == [0, 2]
-    refused = command(new, f"{new}-2")
+    refused = command_line("import", "smdebug", new, f"{new}-2")
     assert refused.returncode == 1
     assert refused.stderr == f"Error: {new}: it has no collections and events, so it is not a run of smdebug\n"
 
