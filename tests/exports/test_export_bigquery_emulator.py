@@ -81,17 +81,17 @@ class TestBigQuery(ExportConformance):
             assert self.export(run, target).rows["steps"] == rows
         self.check(run, target, "steps", "tensors", "runs")
 
-    def test_no_table_is_left_behind(self, tmp_path: Path, target: str) -> None:
-        self.export(write_run(tmp_path / "a", 2), target)
+    def test_no_table_is_left_behind(self, run: Path, target: str) -> None:
+        self.export(run, target)
         with self.client(target) as client:
             tables = {each.table_id for each in client.list_tables(self.dataset(target))}
         assert tables == {"runs", "collections", "steps", "tensors", "scalars", "reductions", "exports"}
 
-    def test_a_dataset_must_be_named(self, tmp_path: Path) -> None:
+    def test_a_dataset_must_be_named(self, run: Path) -> None:
         with pytest.raises(ConfigurationError, match="bigquery://project/dataset"):
-            tensortrial.export(write_run(tmp_path / "a", 1), "bigquery://p", progress=False)
+            tensortrial.export(run, "bigquery://p", progress=False)
 
-    def test_without_credentials_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_credentials_is_said(self, tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
         with pytest.raises(ExportError, match="bigquery://p/d"):
-            tensortrial.export(write_run(tmp_path / "a", 1), "bigquery://p/d", progress=False)
+            tensortrial.export(run, "bigquery://p/d", progress=False)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from support.export_conformance import ExportConformance, write_run, write_step
+from support.export_conformance import ExportConformance, write_step
 from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, ExportError
@@ -60,8 +60,7 @@ class TestDelta(ExportConformance):
             self.export(run, target, tables=["tensor_values"])
         self.check(run, target, "tensor_values")
 
-    def test_what_was_exported_is_known_when_the_log_is_gone(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_what_was_exported_is_known_when_the_log_is_gone(self, run: Path, target: str) -> None:
         self.export(run, target, tables=["steps"])
         for table in ("steps", "exports"):
             self.table(target, table).create_checkpoint()
@@ -69,7 +68,7 @@ class TestDelta(ExportConformance):
                 entry.unlink()
         assert self.export(run, target, tables=["steps"]).rows["steps"] == 0
 
-    def test_a_store_that_cannot_be_reached_is_named_without_its_keys(self, tmp_path: Path) -> None:
+    def test_a_store_that_cannot_be_reached_is_named_without_its_keys(self, run: Path) -> None:
         options = {
             "endpoint_url": "http://127.0.0.1:9",
             "access_key_id": "someone",
@@ -79,15 +78,15 @@ class TestDelta(ExportConformance):
             "max_retries": 0,
         }
         with pytest.raises(ExportError, match="s3://bucket/lake") as caught:
-            self.export(write_run(tmp_path / "a", 1), "delta:s3://bucket/lake", **options)
+            self.export(run, "delta:s3://bucket/lake", **options)
         assert "very-secret" not in str(caught.value)
 
-    def test_duckdb_reads_it(self, tmp_path: Path, target: str) -> None:
-        self.export(write_run(tmp_path / "a", 3), target)
+    def test_duckdb_reads_it(self, run: Path, target: str) -> None:
+        self.export(run, target)
         scalars = self.table(target, "scalars").to_pyarrow_dataset()
-        assert scalars.count_rows() == 6
-        assert duckdb.sql("select count(*), count(distinct name) from scalars").fetchall() == [(6, 2)]
+        assert scalars.count_rows() == 12
+        assert duckdb.sql("select count(*), count(distinct name) from scalars").fetchall() == [(12, 2)]
 
-    def test_a_url_without_a_folder_is_refused(self, tmp_path: Path) -> None:
+    def test_a_url_without_a_folder_is_refused(self, run: Path) -> None:
         with pytest.raises(ConfigurationError, match="names no folder"):
-            self.export(write_run(tmp_path / "a", 1), "delta:")
+            self.export(run, "delta:")

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 import tensortrial
-from support.export_conformance import ExportConformance, write_run
+from support.export_conformance import JobConformance
 from tensortrial.errors import ConfigurationError, ExportError
 
 
 @pytest.mark.parametrize("target", ["duckdb:", "duckdb://", "duckdb:///", "duckdb::memory:"])
-def test_a_target_without_a_file_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_target_without_a_file_is_refused(run: Path, target: str) -> None:
     with pytest.raises(ConfigurationError, match=r"duckdb: names no file; write duckdb:warehouse\.duckdb"):
-        tensortrial.export(write_run(tmp_path / "a", 1), target, progress=False)
+        tensortrial.export(run, target, progress=False)
 
 
-class TestDuckDBFile(ExportConformance):
+class TestDuckDBFile(JobConformance):
     @pytest.fixture
     def target(self, tmp_path: Path) -> str:
         return f"duckdb://{tmp_path}/out.duckdb"
@@ -32,17 +32,17 @@ class TestDuckDBFile(ExportConformance):
         with duckdb.connect(target.removeprefix("duckdb://")) as database:
             database.execute("create table steps (run varchar, colour varchar)")
 
-    def test_a_path_alone_will_do(self, tmp_path: Path) -> None:
-        tensortrial.export(write_run(tmp_path / "a", 1), tmp_path / "x.duckdb", progress=False)
-        assert len(self.read(str(tmp_path / "x.duckdb"), "steps")) == 1
+    def test_a_path_alone_will_do(self, tmp_path: Path, run: Path) -> None:
+        tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
+        assert len(self.read(str(tmp_path / "x.duckdb"), "steps")) == 6
 
-    def test_what_is_no_database_is_refused(self, tmp_path: Path) -> None:
+    def test_what_is_no_database_is_refused(self, tmp_path: Path, run: Path) -> None:
         (tmp_path / "x.duckdb").write_text("no database at all, but long enough to be taken for one" * 100)
         with pytest.raises(ExportError, match="cannot open it as a DuckDB file"):
-            tensortrial.export(write_run(tmp_path / "a", 1), tmp_path / "x.duckdb", progress=False)
+            tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
 
 
-def test_a_target_of_no_kind_is_named(tmp_path: Path) -> None:
+def test_a_target_of_no_kind_is_named(run: Path) -> None:
     with pytest.raises(ExportError, match="begins with duckdb:") as caught:
-        tensortrial.export(write_run(tmp_path / "a", 1), "duckbd://user:secret@host/x", progress=False)
+        tensortrial.export(run, "duckbd://user:secret@host/x", progress=False)
     assert "secret" not in str(caught.value)

@@ -65,8 +65,7 @@ class FolderConformance(ExportConformance):
             self.export(run, target)
         self.check(run, target, "steps", "tensors")
 
-    def test_nothing_is_left_of_what_was_not_finished(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_nothing_is_left_of_what_was_not_finished(self, run: Path, target: str) -> None:
         # Values are read when their rows are written.
         with before_opening(run / "tensors", end_power), pytest.raises(RuntimeError, match="the power went"):
             self.export(run, target, tables=["tensor_values"])
@@ -74,21 +73,21 @@ class FolderConformance(ExportConformance):
         self.export(run, target, tables=["tensor_values"])
         self.check(run, target, "tensor_values")
 
-    def test_a_target_that_is_not_a_folder_is_named(self, tmp_path: Path, target: str) -> None:
+    def test_a_target_that_is_not_a_folder_is_named(self, run: Path, target: str) -> None:
         self.path(target).write_text("a file")
         with pytest.raises(ExportError, match=f"^{re.escape(target)}: .*") as caught:
-            self.export(write_run(tmp_path / "a", 1), target)
+            self.export(run, target)
         assert "not a directory" in str(caught.value).lower()
 
-    def test_a_folder_on_a_disk_has_no_options(self, tmp_path: Path, target: str) -> None:
+    def test_a_folder_on_a_disk_has_no_options(self, run: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="has no option 'endpoint_url' for a folder on a disk"):
-            self.export(write_run(tmp_path / "a", 1), target, endpoint_url="http://localhost:1")
+            self.export(run, target, endpoint_url="http://localhost:1")
         assert not self.path(target).exists()
 
-    def test_a_target_without_a_folder_is_refused(self, tmp_path: Path, target: str) -> None:
+    def test_a_target_without_a_folder_is_refused(self, run: Path, target: str) -> None:
         scheme = target.partition(":")[0]
         with pytest.raises(ConfigurationError, match=f"{scheme}: names no folder; write {scheme}:exports"):
-            self.export(write_run(tmp_path / "a", 1), f"{scheme}:")
+            self.export(run, f"{scheme}:")
 
 
 class TestParquetFolder(FolderConformance):
@@ -106,18 +105,16 @@ class TestParquetFolder(FolderConformance):
         path.parent.mkdir(parents=True)
         pq.write_table(pa.table({"run": ["a"], "colour": ["red"]}), path)
 
-    def test_another_engine_reads_it(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 3)
+    def test_another_engine_reads_it(self, run: Path, target: str) -> None:
         self.export(run, target)
         count = duckdb.sql(
             f"select count(*) from '{self.path(target)}/tensors/**/*.parquet' where run = 'a'"
         ).fetchall()
-        assert count == [(15,)]
+        assert count == [(30,)]
 
-    def test_an_object_store_takes_it(self, tmp_path: Path, moto_s3: Any) -> None:
+    def test_an_object_store_takes_it(self, run: Path, moto_s3: Any) -> None:
         bucket = moto_s3.new_bucket()
-        run = write_run(tmp_path / "a", 2)
-        for rows in (2, 0):
+        for rows in (6, 0):
             done = tensortrial.export(run, f"parquet:{bucket}/out", progress=False, **moto_s3.storage_options)
             assert done.rows["steps"] == rows
         (key,) = [
@@ -125,7 +122,7 @@ class TestParquetFolder(FolderConformance):
             for each in moto_s3.client.list_objects_v2(Bucket=bucket.removeprefix("s3://"))["Contents"]
             if each["Key"].startswith("out/steps/")
         ]
-        assert key == "out/steps/a/worker_0/000000000000-000000000001.parquet"
+        assert key == "out/steps/a/worker_0/000000000000-000000000005.parquet"
 
 
 class TestCSVFolder(FolderConformance):

@@ -57,8 +57,7 @@ class IcebergConformance(ExportConformance):
         assert len(table.scan(snapshot_id=first.snapshot_id).to_arrow()) == 5
         assert len(table.scan(snapshot_id=second.snapshot_id).to_arrow()) == 10
 
-    def test_two_exports_at_once_are_refused(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_two_exports_at_once_are_refused(self, run: Path, target: str) -> None:
         # Values are read when the first export writes them.
         other = partial(self.export, run, target, tables=["tensor_values"])
         with (
@@ -69,28 +68,26 @@ class IcebergConformance(ExportConformance):
         self.check(run, target, "tensor_values")
         assert len(self.files(target, "tensor_values")) == 1
 
-    def test_a_file_is_written_once_with_the_numbers_of_its_columns(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 3)
+    def test_a_file_is_written_once_with_the_numbers_of_its_columns(self, run: Path, target: str) -> None:
         self.export(run, target, tables=["tensors", "scalars"])
         table = self.catalogue(target).load_table("tensortrial.tensors")
         (path,) = self.files(target, "tensors")
         (row,) = table.inspect.files().to_pylist()
         assert row["file_path"].endswith(path.name)
-        assert row["record_count"] == 15
+        assert row["record_count"] == 30
         # What Iceberg's own schema says of the file is what the file says: no reader has to guess by names.
         ids = pyarrow_to_schema(pq.read_schema(path)).as_struct()
         assert {field.name: field.field_id for field in ids.fields} == {
             field.name: field.field_id for field in table.schema().fields
         }
         assert str(ids) == str(table.schema().as_struct())
-        assert len(table.scan("name = 'loss' and global_step >= 1").to_arrow()) == 2
+        assert len(table.scan("name = 'loss' and global_step >= 1").to_arrow()) == 5
 
-    def test_where_there_are_no_rows_there_is_no_file(self, tmp_path: Path, target: str) -> None:
-        self.export(write_run(tmp_path / "a", 2), target, since=100, tables=["tensors"])
+    def test_where_there_are_no_rows_there_is_no_file(self, run: Path, target: str) -> None:
+        self.export(run, target, since=100, tables=["tensors"])
         assert not self.files(target, "tensors")
 
-    def test_nothing_is_left_of_what_was_not_finished(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_nothing_is_left_of_what_was_not_finished(self, run: Path, target: str) -> None:
         # Values are read when their rows are written.
         with before_opening(run / "tensors", end_power), pytest.raises(RuntimeError, match="the power went"):
             self.export(run, target, tables=["tensor_values"])
@@ -113,8 +110,7 @@ class IcebergConformance(ExportConformance):
         parts = [row["partition"]["part"] for row in found]
         assert (parts.count(None), len(parts), value in parts) == (1, 1 + files, True)
 
-    def test_what_was_exported_is_known_when_snapshots_are_gone(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_what_was_exported_is_known_when_snapshots_are_gone(self, run: Path, target: str) -> None:
         self.export(run, target, tables=["steps"])
         with self.catalogue(target) as catalogue:
             steps = catalogue.load_table("tensortrial.steps")
@@ -124,9 +120,9 @@ class IcebergConformance(ExportConformance):
         assert self.export(run, target, tables=["steps"]).rows["steps"] == 0
         self.check(run, target, "steps")
 
-    def test_a_namespace_can_be_chosen(self, tmp_path: Path, target: str) -> None:
-        self.export(write_run(tmp_path / "a", 1), target, namespace="mine", tables=["steps"])
-        assert len(self.catalogue(target).load_table("mine.steps").scan().to_arrow()) == 1
+    def test_a_namespace_can_be_chosen(self, run: Path, target: str) -> None:
+        self.export(run, target, namespace="mine", tables=["steps"])
+        assert len(self.catalogue(target).load_table("mine.steps").scan().to_arrow()) == 6
 
 
 class TestIceberg(IcebergConformance):
@@ -141,14 +137,15 @@ class TestIceberg(IcebergConformance):
         file.parent.mkdir(exist_ok=True)
         return load_catalog("tensortrial", type="sql", uri=f"sqlite:///{file}", warehouse=file.parent.as_uri())
 
-    def test_a_file_that_is_no_catalogue_is_refused(self, tmp_path: Path, target: str) -> None:
+    def test_a_file_that_is_no_catalogue_is_refused(self, tmp_path: Path, run: Path, target: str) -> None:
         (tmp_path / "lake").mkdir()
         (tmp_path / "lake/lake.db").write_text("not a database" * 100)
         with pytest.raises(ExportError, match="file is not a database"):
-            tensortrial.export(write_run(tmp_path / "a", 1), target, progress=False)
+            tensortrial.export(run, target, progress=False)
 
-    def test_a_relative_path_is_that_of_tables_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        run = write_run(tmp_path / "a", 1)
+    def test_a_relative_path_is_that_of_tables_too(
+        self, tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         tensortrial.export(run, "iceberg:sqlite:///new/lake.db", tables=["steps"], progress=False)
         assert (tmp_path / "new/lake.db").exists()
@@ -175,11 +172,10 @@ class TestIcebergInPostgreSQL(IcebergConformance):
         return load_catalog("tensortrial", type="sql", uri=uri, warehouse=self.warehouse)
 
 
-def test_a_catalogue_may_be_in_postgresql(tmp_path: Path, postgres: Any) -> None:
+def test_a_catalogue_may_be_in_postgresql(tmp_path: Path, run: Path, postgres: Any) -> None:
     url = postgres.new_database()
     warehouse = (tmp_path / "warehouse").as_uri()
-    run = write_run(tmp_path / "a", 2)
-    for rows in (2, 0):
+    for rows in (6, 0):
         done = tensortrial.export(run, f"iceberg:{url}", warehouse=warehouse, tables=["steps"], progress=False)
         assert done.rows["steps"] == rows
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
@@ -187,17 +183,15 @@ def test_a_catalogue_may_be_in_postgresql(tmp_path: Path, postgres: Any) -> None
         ((namespace, table, location),) = cursor.fetchall()
     assert (namespace, table) == ("tensortrial", "steps")
     assert location.startswith(f"{warehouse}/tensortrial/steps/metadata/")
-    assert len(StaticTable.from_metadata(location).scan().to_arrow()) == 2
+    assert len(StaticTable.from_metadata(location).scan().to_arrow()) == 6
 
 
 def test_postgresql_without_its_driver_names_the_extra(
-    tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg2", None)
     with pytest.raises(MissingExtra, match=r"psycopg2, which is not installed: pip install 'tensortrial\[warehouse\]'"):
-        tensortrial.export(
-            write_run(tmp_path / "a", 1), f"iceberg:{postgres.url()}", warehouse=tmp_path.as_uri(), progress=False
-        )
+        tensortrial.export(run, f"iceberg:{postgres.url()}", warehouse=tmp_path.as_uri(), progress=False)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +204,9 @@ def test_postgresql_without_its_driver_names_the_extra(
         ("nodatabase://me:hunter2@127.0.0.1:1/x", "say where the files of new tables go"),
     ],
 )
-def test_a_catalogue_that_cannot_be_is_refused(tmp_path: Path, location: str, reason: str) -> None:
+def test_a_catalogue_that_cannot_be_is_refused(run: Path, location: str, reason: str) -> None:
     with pytest.raises(ExportError, match=reason) as caught:
-        tensortrial.export(write_run(tmp_path / "a", 1), f"iceberg:{location}", progress=False)
+        tensortrial.export(run, f"iceberg:{location}", progress=False)
     assert "hunter2" not in str(caught.value)
 
 
@@ -229,11 +223,11 @@ def test_a_catalogue_that_cannot_be_is_refused(tmp_path: Path, location: str, re
         ("nodatabase://me:hunter2@127.0.0.1:1/x", "nodatabase"),
     ],
 )
-def test_a_server_that_refuses_is_said_without_a_password(tmp_path: Path, location: str, reason: str) -> None:
+def test_a_server_that_refuses_is_said_without_a_password(
+    tmp_path: Path, run: Path, location: str, reason: str
+) -> None:
     with pytest.raises(ExportError, match=reason) as caught:
-        tensortrial.export(
-            write_run(tmp_path / "a", 1), f"iceberg:{location}", warehouse=tmp_path.as_uri(), progress=False
-        )
+        tensortrial.export(run, f"iceberg:{location}", warehouse=tmp_path.as_uri(), progress=False)
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)
     assert "hunter2" not in shown.replace(location, "")
     assert "hunter2" not in str(caught.value)

@@ -14,7 +14,7 @@ import pytest
 from adbc_driver_postgresql import dbapi
 
 import tensortrial
-from support.export_conformance import ExportConformance, write_run
+from support.export_conformance import ExportConformance
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.target import shown
 
@@ -37,23 +37,22 @@ class TestPostgreSQL(ExportConformance):
     def make_other(self, target: str) -> None:
         _execute(target, "create table steps (run text, colour text)")
 
-    def test_the_schema_is_chosen_in_the_url_or_as_an_option(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_the_schema_is_chosen_in_the_url_or_as_an_option(self, run: Path, target: str) -> None:
         self.export(run, f"{target}?schema=My runs")
         self.export(run, target, schema="more")
-        assert len(self.read(target, '"My runs".steps')) == len(self.read(target, "more.steps")) == 2
-        assert _same_names(self.read(target, '"My runs".scalars'), self.view(run, "scalars"))
+        assert len(self.read(target, '"My runs".steps')) == len(self.read(target, "more.steps")) == 6
+        assert _same_names(
+            self.read(target, '"My runs".scalars'), tensortrial.open_runs(run).sql("from scalars").to_arrow_table()
+        )
 
-    def test_two_exports_at_once_are_refused(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 1)
+    def test_two_exports_at_once_are_refused(self, run: Path, target: str) -> None:
         with dbapi.connect(target) as connection, connection.cursor() as cursor:
             cursor.execute("select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext('public'))")
             with pytest.raises(ExportError, match="another export into the schema public is under way"):
                 self.export(run, target)
-        assert self.export(run, target).rows["steps"] == 1
+        assert self.export(run, target).rows["steps"] == 6
 
-    def test_what_the_server_refuses_leaves_nothing(self, tmp_path: Path, target: str) -> None:
-        run = write_run(tmp_path / "a", 2)
+    def test_what_the_server_refuses_leaves_nothing(self, run: Path, target: str) -> None:
         self.export(run, target, tables=["runs"])
         _execute(
             target,
@@ -65,13 +64,13 @@ class TestPostgreSQL(ExportConformance):
             self.export(run, target, tables=["tensors"])
         assert len(self.read(target, "tensors")) == 0
 
-    def test_an_unknown_option_is_named(self, tmp_path: Path, target: str) -> None:
+    def test_an_unknown_option_is_named(self, run: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="no option 'shema'; it has schema"):
-            self.export(write_run(tmp_path / "a", 1), target, shema="x")
+            self.export(run, target, shema="x")
 
 
 def test_a_url_without_a_server_means_that_of_the_surroundings(
-    tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+    run: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = urlsplit(postgres.new_database())
     monkeypatch.setenv("PGHOST", str(url.hostname))
@@ -79,14 +78,8 @@ def test_a_url_without_a_server_means_that_of_the_surroundings(
     monkeypatch.setenv("PGUSER", str(url.username))
     monkeypatch.setenv("PGPASSWORD", str(url.password))
     monkeypatch.setenv("PGDATABASE", url.path.strip("/"))
-    run = write_run(tmp_path / "a", 2)
-    for target, rows in ((f"postgresql://{url.path}", 2), ("postgresql://", 0), ("postgresql:", 0)):
+    for target, rows in ((f"postgresql://{url.path}", 6), ("postgresql://", 0), ("postgresql:", 0)):
         assert tensortrial.export(run, target, tables=["steps"], progress=False).rows["steps"] == rows
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run(tmp_path_factory.mktemp("runs") / "a", 1)
 
 
 @pytest.mark.parametrize(

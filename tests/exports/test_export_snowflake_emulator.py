@@ -127,9 +127,8 @@ class TestSnowflake(ExportConformance):
     def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None: ...
 
     def test_what_fails_in_the_transaction_leaves_nothing(
-        self, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+        self, run: Path, target: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run = write_run(tmp_path / "a", 2)
         execute = Cursor.execute
 
         def broken(cursor: Cursor, statement: str) -> None:
@@ -151,21 +150,21 @@ class TestSnowflake(ExportConformance):
             assert self.export(run, target).rows["steps"] == rows
         self.check(run, target, "steps", "tensors", "runs")
 
-    def test_the_driver_gets_the_settings_of_the_url(self, tmp_path: Path, target: str) -> None:
-        self.export(write_run(tmp_path / "a", 1), target, role="loader")
+    def test_the_driver_gets_the_settings_of_the_url(self, run: Path, target: str) -> None:
+        self.export(run, target, role="loader")
         settings = {name.rpartition(".")[2]: value for name, value in Connection.settings.items()}
         expected = {"account": "org-account", "db": "LAKE", "warehouse": "small", "role": "loader"}
         assert settings == expected | {"username": "me", "password": "very-secret"}
 
-    def test_a_refused_connection_shows_no_password(self, tmp_path: Path) -> None:
+    def test_a_refused_connection_shows_no_password(self, run: Path) -> None:
         url = f"snowflake://stranger:{'-'.join(['very', 'secret'])}@account/db/s"  # not as the traceback would show it
         with pytest.raises(ExportError, match=r"snowflake://account/db/s: 390100.*: \*\*\*") as caught:
-            tensortrial.export(write_run(tmp_path / "a", 1), url)
+            tensortrial.export(run, url)
         assert "very-secret" not in "".join(traceback.format_exception(caught.value))
 
-    def test_a_url_that_says_too_little_is_refused(self, tmp_path: Path) -> None:
+    def test_a_url_that_says_too_little_is_refused(self, run: Path) -> None:
         with pytest.raises(ConfigurationError, match="snowflake://USER@ACCOUNT/DATABASE/SCHEMA"):
-            self.export(write_run(tmp_path / "a", 1), "snowflake://account/db")
+            self.export(run, "snowflake://account/db")
 
 
 def _read(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -129,25 +129,26 @@ def test_many_runs_go_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("since", ["nonsense", True, 1.5, [], date(2026, 1, 31)])
-def test_since_that_is_no_step_and_no_time_is_refused_before_anything_is_made(tmp_path: Path, since: Any) -> None:
+def test_since_that_is_no_step_and_no_time_is_refused_before_anything_is_made(
+    tmp_path: Path, run: Path, since: Any
+) -> None:
     with pytest.raises(
         ConfigurationError, match=f"since must be a global step or a datetime, got {re.escape(repr(since))}"
     ):
-        tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", since=since, progress=False)
+        tensortrial.export(run, f"csv:{tmp_path}/out", since=since, progress=False)
     assert not (tmp_path / "out").exists()
 
 
-def test_tables_that_are_no_names_are_refused(tmp_path: Path) -> None:
+def test_tables_that_are_no_names_are_refused(tmp_path: Path, run: Path) -> None:
     tables: Any = 5
     with pytest.raises(ConfigurationError, match="tables must be names of tables, got 5"):
-        tensortrial.export(write_run(tmp_path / "a", 1), f"csv:{tmp_path}/out", tables=tables, progress=False)
+        tensortrial.export(run, f"csv:{tmp_path}/out", tables=tables, progress=False)
 
 
 def test_no_bar_is_shown_where_nothing_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere there is no bar at all
-    run = write_run(tmp_path / "a", 1)
     tensortrial.export(run, f"csv:{tmp_path}/out")
     assert "export" in capsys.readouterr().err
     tensortrial.export(run, f"csv:{tmp_path}/out")

@@ -39,8 +39,7 @@ def check(run: Path, folder: Path) -> None:
         assert steps_of_tags(folder / mode.lower()) == expected, mode
 
 
-def test_shows_what_the_run_holds(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
+def test_shows_what_the_run_holds(tmp_path: Path, run: Path) -> None:
     done = export(run, tmp_path / "shown")
     assert done.rows == {"tensors": 30}
     check(run, tmp_path / "shown" / "a")
@@ -130,8 +129,7 @@ def test_runs_and_workers_have_folders(tmp_path: Path) -> None:
     assert shown == {"a/train", "a/eval", "a/worker_1/train", "b/train"}
 
 
-def test_to_an_object_store(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
+def test_to_an_object_store(tmp_path: Path, run: Path) -> None:
     for _ in range(2):
         export(run, "memory://shown")
     storage = open_storage("memory://shown")
@@ -142,13 +140,13 @@ def test_to_an_object_store(tmp_path: Path) -> None:
     check(run, tmp_path / "shown")
 
 
-def test_since_leaves_earlier_steps_out(tmp_path: Path) -> None:
-    export(write_run(tmp_path / "a"), tmp_path / "shown", since=4)
+def test_since_leaves_earlier_steps_out(tmp_path: Path, run: Path) -> None:
+    export(run, tmp_path / "shown", since=4)
     assert steps_of_tags(tmp_path / "shown" / "a" / "train")["loss"] == [3]
 
 
-def test_an_interrupted_part_leaves_nothing(tmp_path: Path) -> None:
-    run, begun = write_run(tmp_path / "a"), list[Path]()
+def test_an_interrupted_part_leaves_nothing(tmp_path: Path, run: Path) -> None:
+    begun = list[Path]()
 
     def interrupt() -> None:
         begun.extend((tmp_path / "shown" / "a" / "train").iterdir())
@@ -162,16 +160,14 @@ def test_an_interrupted_part_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("noted", ["{", "[]", '{"identity": "x", "last_step": {"worker_0": "seven"}}'])
-def test_a_damaged_ledger_is_named(tmp_path: Path, noted: str) -> None:
-    run = write_run(tmp_path / "a", 1)
+def test_a_damaged_ledger_is_named(tmp_path: Path, run: Path, noted: str) -> None:
     (tmp_path / "shown" / "a").mkdir(parents=True)
     (tmp_path / "shown" / "a" / "exported.json").write_text(noted)
     with pytest.raises(ExportError, match="is damaged"):
         export(run, tmp_path / "shown")
 
 
-def test_raw_values_and_an_empty_url_are_refused(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a", 1)
+def test_raw_values_and_an_empty_url_are_refused(tmp_path: Path, run: Path) -> None:
     with pytest.raises(ExportError, match="no raw values"):
         export(run, tmp_path / "shown", tables=["tensor_values"])
     with pytest.raises(ConfigurationError, match="names no folder"):
