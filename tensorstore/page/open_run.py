@@ -189,7 +189,7 @@ class OpenRun:
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
         places = {row[0]: row[1] for row in rows if row[1] is not None}
-        counts = np.array([row[2:] for row in rows], np.int64).reshape(len(rows), -1).sum(axis=0)
+        counts = np.array([row[2:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
         derived, saved = (
             dict(zip(made, counts[1:], strict=False)),
             dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),

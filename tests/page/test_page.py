@@ -289,6 +289,18 @@ def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
         assert fetch(served, "info")["runs"][0]["ended"]
 
 
+def test_a_run_whose_only_file_is_damaged_is_shown_without_it(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        write_step(job, {"x": np.array([1.0])})
+    (file,) = (tmp_path / "run" / "index").rglob("*.parquet")
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(40) + data[44:])
+    with page(tmp_path / "run") as served:
+        (run,) = fetch(served, "info")["runs"]
+        assert run["statistics"] == []
+        assert file.name in fetch(served, "availability", run="run", mode="TRAIN", columns=9)["damaged"][0]
+
+
 def test_a_run_with_a_damaged_file_is_shown_without_it(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
     for _ in range(3):
