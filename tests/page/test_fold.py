@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile
-from tensortrial.format.record import Plan, Record
+from tensortrial.format.record import Plan, Record, Step
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
 from tensortrial.page.fold import Column, Fold
@@ -123,8 +124,6 @@ def test_a_column_that_no_row_has_is_an_empty_grid(run: Path) -> None:
 
 
 def test_a_damaged_file_is_named(run: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(run, tmp_path / "copy")
     reader = run_reader_of(create_trial(tmp_path / "copy"))
     (path, *_) = reader.catalogue.index_paths()
@@ -181,13 +180,14 @@ def test_changed_bits_are_counted_by_worker_across_files(changing: Path) -> None
     assert changes(first, "still") == {}
 
 
-def test_changed_bits_of_some_steps_are_those_of_the_whole_run(changing: Path) -> None:
-    run = opened(changing)
-    tiles = run.tiles
-    whole = run.grid("digest_changed", "TRAIN", "", (None, None), 100)
-    # As if the run were so long that a zoom reads its files again.
-    choice = run._choice("digest_changed", "TRAIN", "")
-    part = tiles._of_steps(choice, 1, 25, 35)
+def test_changed_bits_of_some_steps_are_those_of_the_whole_run(changing: Path, tmp_path: Path) -> None:
+    whole = opened(changing).grid("digest_changed", "TRAIN", "", (None, None), 100)
+    shutil.copytree(changing, tmp_path / "long")
+    with Job(tmp_path / "long", "worker_1", 2, resume=True) as job:
+        # The run is so long now that a zoom reads its files again.
+        job.put(Step(TRAIN, 10_000, 10_000), {"moving": np.array([0.0, 1.0])}, closes=True, digest=True)
+    part = opened(tmp_path / "long").grid("digest_changed", "TRAIN", "", (25, 35), 100)
+    assert (part.width, part.start, part.columns) == (1, 25, 10)
     assert changes(part, "still") == {30: (1, 2)}
     assert changes(part, "moving") == {
         step: count for step, count in changes(whole, "moving").items() if 25 <= step < 35

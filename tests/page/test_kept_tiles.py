@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,37 +16,22 @@ import pytest
 from support.runs import TRAIN, Job
 from tensortrial.errors import ConfigurationError
 from tensortrial.maintenance.compaction import compact
-from tensortrial.page import kept_tiles as module
-from tensortrial.page import tiles as tiles_module
-from tensortrial.page.fold import Fold
 from tensortrial.page.grid import Grid
 from tensortrial.page.kept_tiles import KeptTiles, kept_tiles
 from tensortrial.page.open_run import OpenRun
+from tensortrial.page.tiles import Choice, IndexSource, Tiles
 from tensortrial.read.opening import create_trial
+from tensortrial.read.trial import run_reader_of
 
 FILES = {"index/a.parquet": 2**63 + 5, "index/b.parquet": 7}
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for tiles, in which even those of a small run are kept."""
+    """A folder for tiles, in which even those of a small run are kept: all that is measured takes a second."""
     monkeypatch.setenv("TENSORTRIAL_CACHE", str(tmp_path / "kept"))
-    monkeypatch.setattr(tiles_module, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(time, "perf_counter", itertools.count().__next__)
     return tmp_path / "kept"
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The index files whose rows are read."""
-    paths: list[str] = []
-    add_files = Fold.add_files
-
-    def noted(self: Fold, storage: Any, new: Any) -> None:
-        paths.extend(new)
-        add_files(self, storage, new)
-
-    monkeypatch.setattr(Fold, "add_files", noted)
-    return paths
 
 
 def write(out: Path, steps: int, scale: float = 1.0) -> None:
@@ -61,6 +48,30 @@ def values(out: Path) -> list[float]:
     return grid.most[0].tolist()  # type: ignore[no-any-return]
 
 
+class NotedIndex:
+    """The index files of a run. `read` are those whose rows were wanted."""
+
+    def __init__(self, index: IndexSource) -> None:
+        self._index, self.read = index, list[str]()
+        self.index_paths, self.paths_between = index.index_paths, index.paths_between
+
+    def readable_index(self, paths: Sequence[str]) -> list[str]:
+        self.read.extend(paths)
+        return self._index.readable_index(paths)
+
+
+def rows_read(out: Path) -> int:
+    """Return of how many index files a server that starts now reads the rows, for the tiles of `values`."""
+    with create_trial(out) as trial:
+        reader = run_reader_of(trial)
+        index = NotedIndex(reader.catalogue)
+        kept = kept_tiles(trial.info.id or reader.storage.url)
+        tiles = Tiles(reader.storage, index, trial.tensor_names, kept)
+        end = trial.steps(TRAIN)[-1] + 1
+        tiles.grid(Choice("scalar", "TRAIN", "", "scalar"), 0, end, 100, end - 1)
+    return len(index.read)
+
+
 def grid_of(value: float, rows: int = 2) -> Grid:
     grid = Grid.empty(4, [f"näme {i}\n" for i in range(rows)], 3, 5)
     for each in grid.arrays:
@@ -68,19 +79,17 @@ def grid_of(value: float, rows: int = 2) -> Grid:
     return grid
 
 
-def test_a_second_server_reads_no_row_again(tmp_path: Path, kept: Path, read: list[str]) -> None:
+def test_a_second_server_reads_no_row_again(tmp_path: Path, kept: Path) -> None:
     write(tmp_path / "run", 4)
     before = sorted(tmp_path.joinpath("run").rglob("*"))
     assert values(tmp_path / "run") == [0, 1, 2, 3]
-    assert len(read) == 4
-    read.clear()
+    assert rows_read(tmp_path / "run") == 0
     assert values(tmp_path / "run") == [0, 1, 2, 3]
-    assert read == []
     assert sorted(tmp_path.joinpath("run").rglob("*")) == before
     assert [path.suffix for path in kept.iterdir()] == [".tiles"]
 
 
-def test_a_run_that_has_grown_is_read_from_where_it_was_kept(tmp_path: Path, kept: Path, read: list[str]) -> None:
+def test_a_run_that_has_grown_is_read_from_where_it_was_kept(tmp_path: Path, kept: Path) -> None:
     job = Job(tmp_path / "run")
     for number in range(3):
         job.step({"x": np.array([float(number)])}, TRAIN)
@@ -88,12 +97,11 @@ def test_a_run_that_has_grown_is_read_from_where_it_was_kept(tmp_path: Path, kep
     assert values(tmp_path / "run") == [0, 1, 2]
     job.step({"x": np.array([9.0])}, TRAIN)
     job.close()
-    read.clear()
+    assert rows_read(tmp_path / "run") == 1
     assert values(tmp_path / "run") == [0, 1, 2, 9]
-    assert len(read) == 1
 
 
-def test_another_run_at_the_same_path_is_read(tmp_path: Path, kept: Path, read: list[str]) -> None:
+def test_another_run_at_the_same_path_is_read(tmp_path: Path, kept: Path) -> None:
     write(tmp_path / "run", 3)
     assert values(tmp_path / "run") == [0, 1, 2]
     shutil.rmtree(tmp_path / "run")
@@ -112,17 +120,16 @@ def test_a_copy_that_went_on_by_itself_is_read(tmp_path: Path, kept: Path) -> No
     assert values(tmp_path / "run") == [0, 1, 5]
 
 
-def test_a_run_that_was_compacted_is_read_again(tmp_path: Path, kept: Path, read: list[str]) -> None:
+def test_a_run_that_was_compacted_is_read_again(tmp_path: Path, kept: Path) -> None:
     write(tmp_path / "run", 4)
     values(tmp_path / "run")
     compact(tmp_path / "run", grace=0)
-    read.clear()
+    assert rows_read(tmp_path / "run") == 1
     assert values(tmp_path / "run") == [0, 1, 2, 3]
-    assert len(read) == 1
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "foreign", "folder"])
-def test_damaged_tiles_are_made_again(tmp_path: Path, kept: Path, read: list[str], damage: str) -> None:
+def test_damaged_tiles_are_made_again(tmp_path: Path, kept: Path, damage: str) -> None:
     write(tmp_path / "run", 3)
     values(tmp_path / "run")
     (file,) = kept.iterdir()
@@ -135,9 +142,8 @@ def test_damaged_tiles_are_made_again(tmp_path: Path, kept: Path, read: list[str
         flipped[-20] ^= 1  # of the last array
         contents = {"truncated": data[:-9], "flipped": bytes(flipped), "empty": b"", "foreign": b"PK" * 400}
         file.write_bytes(contents[damage])
-    read.clear()
+    assert rows_read(tmp_path / "run") == 3
     assert values(tmp_path / "run") == [0, 1, 2]
-    assert len(read) == 3
     if damage != "folder":
         assert file.read_bytes() == data
 
@@ -152,11 +158,15 @@ def test_a_folder_that_cannot_be_written_is_no_error(
 
 
 def test_the_least_recently_used_tiles_are_removed(tmp_path: Path) -> None:
-    size = len(b"".join(module._encoded(FILES, grid_of(1))))
-    kept = KeptTiles(tmp_path / "kept", 3 * size + 10, "run")
+    KeptTiles(tmp_path / "one", 10**9, "run").save("a", FILES, grid_of(1))
+    (file,) = (tmp_path / "one").iterdir()
+    kept = KeptTiles(tmp_path / "kept", 3 * file.stat().st_size + 10, "run")
+    known: set[Path] = set()
     for i, key in enumerate("abc"):
         kept.save(key, FILES, grid_of(i))
-        os.utime(kept._path(key), (1000 + i, 1000 + i))
+        (new,) = set((tmp_path / "kept").iterdir()) - known
+        os.utime(new, (1000 + i, 1000 + i))
+        known.add(new)
     assert kept.load("a", FILES) is not None  # used last
     kept.save("d", FILES, grid_of(3))
     assert [key for key in "abcd" if kept.load(key, FILES)] == ["a", "c", "d"]
@@ -205,7 +215,8 @@ def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     chosen = kept_tiles("run")
     assert chosen is not None
-    assert chosen._folder == tmp_path / "tensortrial" / "tiles"
+    chosen.save("key", FILES, grid_of(1))
+    assert [path.suffix for path in (tmp_path / "tensortrial" / "tiles").iterdir()] == [".tiles"]
     monkeypatch.setenv("TENSORTRIAL_CACHE_MB", "2 GB")
     with pytest.raises(
         ConfigurationError, match="TENSORTRIAL_CACHE_MB must be a whole number of megabytes, got '2 GB'"
