@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support import warm
 from support.event_folders import read_by_tensorboard, steps_of_tags
 from support.export_conformance import SLOWLY, write_run, write_step
 from support.file_access import before_opening
@@ -95,7 +94,7 @@ def test_a_killed_export_is_finished_by_the_next(tmp_path: Path) -> None:
         write_step(job)
         job.writer.flush()
     program = SLOWLY.format(runs=str(tmp_path / "a"), target=f"tensorboard:{tmp_path}/shown", options={})
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with warm.start(["-c", program]) as process:
         assert process.stdout is not None
         for _ in range(7):
             assert process.stdout.readline() == "part\n"

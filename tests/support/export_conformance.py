@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
@@ -19,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
+from support import warm
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
@@ -255,7 +254,7 @@ class ExportConformance(ABC):
             job.writer.flush()
         run = tmp_path / "a"
         program = SLOWLY.format(runs=str(run), target=target, options=self.options(target))
-        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        with warm.start(["-c", program]) as process:
             assert process.stdout is not None
             for _ in range(25):
                 assert process.stdout.readline() == "part\n"

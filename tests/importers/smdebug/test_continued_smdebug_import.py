@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tensortrial
+from support import warm
+from support.file_access import before_opening
 from support.smdebug_imports import COLLECTIONS, everything, imported
 from support.smdebug_runs import OldRun
 from tensortrial.errors import (
@@ -19,7 +17,6 @@ from tensortrial.errors import (
     StorageError,
 )
 from tensortrial.importers.smdebug import import_run
-from tensortrial.importers.smdebug import job as importer
 from tensortrial.mode import ModeKeys
 
 TRAIN, EVAL, GLOBAL = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.GLOBAL
@@ -82,7 +79,7 @@ def test_a_killed_import_is_continued(old: OldRun, new: str, tmp_path: Path, put
     old.end()
     whole = everything(imported(old, str(tmp_path / "whole")))
     assert len(whole["rows"]) == 40
-    killed = subprocess.run([sys.executable, "-c", _KILLED, old.folder, new, str(puts), how], timeout=60)
+    killed = warm.run(["-c", _KILLED, old.folder, new, puts, how])
     assert killed.returncode == -9
     if puts > 1 or how == "flushed":
         partial = tensortrial.create_trial(new)
@@ -94,36 +91,24 @@ def test_a_killed_import_is_continued(old: OldRun, new: str, tmp_path: Path, put
     assert trial.loaded_all_steps
 
 
-def test_an_interrupted_import_leaves_no_end_mark(three: OldRun, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(importer.StepImport):
-        def run(self) -> None:
-            if self._opened.files.global_step == 2:
-                raise KeyboardInterrupt
-            super().run()
+def test_an_interrupted_import_leaves_no_end_mark(three: OldRun, new: str) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(importer, "StepImport", Interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            import_run(three.folder, new)
+    with before_opening(three.events(2), interrupt), pytest.raises(KeyboardInterrupt):
+        import_run(three.folder, new)
     trial = tensortrial.create_trial(new)
     assert trial.steps(show_incomplete_steps=True) == [0, 1]
     assert not trial.loaded_all_steps
     assert imported(three, new).steps() == [0, 1, 2]
 
 
-def test_an_unreadable_file_stops_the_import_which_can_be_continued(
-    three: OldRun, new: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_stops_the_import_which_can_be_continued(three: OldRun, new: str) -> None:
     """What may pass, such as a lost connection, must not leave a hole in the run."""
 
-    def refused(path: Any, *arguments: Any, **more: Any) -> Any:
-        if str(path) == str(three.index(1)):
-            raise PermissionError(13, "no")
-        return opened(path, *arguments, **more)
+    def refuse() -> None:
+        raise PermissionError(13, "no")
 
-    opened = builtins.open
-    with monkeypatch.context() as patch:
-        patch.setattr(builtins, "open", refused)
-        with pytest.raises(StorageError):
-            import_run(three.folder, new)
+    with before_opening(three.index(1), refuse), pytest.raises(StorageError):
+        import_run(three.folder, new)
     assert imported(three, new).steps() == [0, 1, 2]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support import warm
 from support.command_line import tensortrial as command_line
 from support.command_line import tensortrial_program
 from support.servers import ObjectStore
@@ -259,5 +260,5 @@ def test_the_example_of_the_documentation_runs(old: OldRun, tmp_path: Path) -> N
     (tmp_path / "old").rename(tmp_path / "job-1")
     (tmp_path / "old").mkdir()
     (tmp_path / "job-1").rename(tmp_path / "old/job-1")
-    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = warm.run(["-c", example], cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "[0] ['loss']\n"), done.stderr
