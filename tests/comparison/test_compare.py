@@ -89,29 +89,34 @@ def test_the_first_of_a_step_is_that_which_was_executed_first(tmp_path: Path) ->
     assert [each.name for each in found.differences] == ["x_output_0", "loss", "x_input_0"]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "exact", "close"),
-    [
-        (np.array([NAN, 1.0]), np.array([NAN, 1.0]), True, True),
-        (np.array([NAN, 1.0]), np.array([np.copysign(NAN, -1), 1.0]), False, True),
-        (np.array([0.0, 1.0]), np.array([-0.0, 1.0]), False, True),
-        (np.array([np.inf, 1.0]), np.array([np.inf, 1.0]), True, True),
-        (np.array([1.0, 1.0]), np.array([np.inf, 1.0]), False, False),
-        (np.array([NAN, 1.0]), np.array([1.0, 1.0]), False, False),
-        (np.array([1.0, 1.0]), np.array([1.0005, 1.0]), False, True),
-        (np.array([1.0, 1.0]), np.array([1.01, 1.0]), False, False),
-        (0.0, -0.0, False, True),
-        (NAN, NAN, True, True),
-        (1.0, 1.0005, False, True),
-        (1.0, NAN, False, False),
-        (np.inf, 1.0, False, False),
-        (1.0, np.inf, False, False),
-    ],
-)
-def test_nan_zeros_and_infinities(tmp_path: Path, a: Any, b: Any, exact: bool, close: bool) -> None:
-    runs = write(tmp_path / "a", **{"v@1": a}), write(tmp_path / "b", **{"v@1": b})
-    assert tensortrial.compare(*runs).same is exact
-    assert tensortrial.compare(*runs, rtol=1e-3, atol=1e-12).same is close
+# Two values, whether they are the same bit by bit, and whether they are within a tolerance.
+VALUES: list[tuple[Any, Any, bool, bool]] = [
+    (np.array([NAN, 1.0]), np.array([NAN, 1.0]), True, True),
+    (np.array([NAN, 1.0]), np.array([np.copysign(NAN, -1), 1.0]), False, True),
+    (np.array([0.0, 1.0]), np.array([-0.0, 1.0]), False, True),
+    (np.array([np.inf, 1.0]), np.array([np.inf, 1.0]), True, True),
+    (np.array([1.0, 1.0]), np.array([np.inf, 1.0]), False, False),
+    (np.array([NAN, 1.0]), np.array([1.0, 1.0]), False, False),
+    (np.array([1.0, 1.0]), np.array([1.0005, 1.0]), False, True),
+    (np.array([1.0, 1.0]), np.array([1.01, 1.0]), False, False),
+    (0.0, -0.0, False, True),
+    (NAN, NAN, True, True),
+    (1.0, 1.0005, False, True),
+    (1.0, NAN, False, False),
+    (np.inf, 1.0, False, False),
+    (1.0, np.inf, False, False),
+]
+
+
+def test_nan_zeros_and_infinities(tmp_path: Path) -> None:
+    runs = [
+        write(tmp_path / name, **{f"v{number}@1": case[side] for number, case in enumerate(VALUES)})
+        for side, name in enumerate("ab")
+    ]
+    for agrees, tolerance in ((2, {}), (3, {"rtol": 1e-3, "atol": 1e-12})):
+        found = tensortrial.compare(*runs, **tolerance)
+        different = {f"v{number}" for number, case in enumerate(VALUES) if not case[agrees]}
+        assert {each.name for each in found.differences} == different
 
 
 def test_floats_agree_within_steps_of_their_dtype(tmp_path: Path) -> None:
@@ -280,8 +285,9 @@ def test_hostile_names_stay_in_the_line_that_names_them(tmp_path: Path) -> None:
         with Job(folder, is_ordered=True) as job:
             for name in HOSTILE:
                 job.step({name: np.array([1.0, last]), f"{folder.name}{name}": np.ones(2)})
+    a, b = (tensortrial.create_trial(tmp_path / name) for name in "ab")
     for number, name in enumerate(HOSTILE):
-        found = tensortrial.compare(tmp_path / "a", tmp_path / "b", steps=(number, number))
+        found = tensortrial.compare(a, b, steps=(number, number))
         assert found.differences[0].name == name
         text = str(found)
         assert text.splitlines() == text.split("\n")

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
-from support.queried_runs import write_runs
-from support.runs import EPOCH, TRAIN, Job
+from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.cli.commands import main
 from tensortrial.diagnosis import diagnose
 from tensortrial.format.record import Plan, Record
@@ -26,10 +26,22 @@ def embedded(page: str) -> dict[str, Any]:
     return answers
 
 
-def test_a_report_holds_the_answers_and_needs_no_network(tmp_path: Path) -> None:
-    write_runs(tmp_path / "runs")
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of few tensors: a report asks several queries for each. The loss of `right` is NaN at its last step."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, scale in (("left", 1.0), ("right", 2.0)):
+        with Job(folder / name) as job:
+            for step in range(12):
+                loss = np.nan if (name, step) == ("right", 11) else scale / (1 + step)
+                values = {"net.w": np.full(4, scale * step, np.float32), "loss": loss}
+                job.step(values, EVAL if step % 4 == 3 else TRAIN, statistics=("l2",))
+    return folder
+
+
+def test_a_report_holds_the_answers_and_needs_no_network(runs: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    result = CliRunner().invoke(main, ["report", str(tmp_path / "runs"), "--output", str(path)])
+    result = CliRunner().invoke(main, ["report", str(runs), "--output", str(path)])
     assert result.exit_code == 0, result.output
     page = path.read_text()
     assert len(page) < 5_000_000
@@ -68,19 +80,17 @@ def test_no_name_of_a_tensor_ends_the_answers(tmp_path: Path) -> None:
     assert "%7E+*" in address  # as URLSearchParams spells it
 
 
-def test_rules_decide_the_exit_status(tmp_path: Path) -> None:
-    write_runs(tmp_path / "runs")
+def test_rules_decide_the_exit_status(runs: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    arguments = ["report", str(tmp_path / "runs" / "right"), "--output", str(path), "--rules"]
+    arguments = ["report", str(runs / "right"), "--output", str(path), "--rules"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1, result.output
     assert any(found["rule"] == "ExplodingTensor" for found in embedded(path.read_text())["api/findings?run=right"])
     assert CliRunner().invoke(main, ["report", str(tmp_path / "nothing"), "--output", str(path)]).exit_code == 2
 
 
-def test_a_diagnosis_is_in_the_report_if_asked_for(tmp_path: Path) -> None:
-    write_runs(tmp_path / "runs")
-    run, path = str(tmp_path / "runs" / "right"), tmp_path / "report.html"
+def test_a_diagnosis_is_in_the_report_if_asked_for(runs: Path, tmp_path: Path) -> None:
+    run, path = str(runs / "right"), tmp_path / "report.html"
     address = "api/diagnosis?run=right"
     CliRunner().invoke(main, ["report", run, "--output", str(path)])
     assert address not in embedded(path.read_text())
