@@ -11,7 +11,7 @@ from pathlib import Path
 import griffe
 
 import tensortrial
-from support.public_names import INTERNAL_METHODS, list_public_names, load_package
+from support.public_names import INTERNAL_METHODS, list_public_names, list_undocumented_names, load_package
 
 # A docstring of a function begins with one of these. A verb that is missing may be added; a noun may not.
 VERB = re.compile(
@@ -154,6 +154,10 @@ def test_every_public_name_is_documented() -> None:
     gaps = {path: find_gaps(member) for path, member in public_objects().items()}
     wrong = [f"{path}: {'; '.join(found)}" for path, found in gaps.items() if found]
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_public_name_has_a_section_in_the_reference() -> None:
+    assert list_undocumented_names(load_package(Path(tensortrial.__file__).parents[1])) == []
 
 
 def test_a_docstring_without_arguments_results_and_errors_is_reported(tmp_path: Path) -> None:

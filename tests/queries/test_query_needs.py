@@ -38,29 +38,43 @@ def write(path: Path, statistics: tuple[str, ...] = (), raw: bool = True) -> Pat
     return path
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with raw values and no statistics."""
+    return write(tmp_path_factory.mktemp("bare") / "run").parent
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with the statistics that queries need."""
+    return write(tmp_path_factory.mktemp("full") / "run", ("l2", "abs_max")).parent
+
+
+@pytest.fixture(scope="module")
+def derivable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with other statistics, from which they follow."""
+    return write(tmp_path_factory.mktemp("derivable") / "run", ("mean", "std", "min", "max"), raw=False).parent
+
+
 @pytest.mark.parametrize("name", NEEDING)
-def test_a_query_says_what_the_runs_lack(tmp_path: Path, name: str) -> None:
-    write(tmp_path / "run")
+def test_a_query_says_what_the_runs_lack(bare: Path, name: str) -> None:
     with pytest.raises(StatisticsNotSaved, match=r"needs (l2|abs_max) of tensors .* of \d+ rows .* from_raw=True"):
-        tensortrial.query(tmp_path, name)
-    assert tensortrial.query(tmp_path, name, from_raw=True).fetchall()
+        tensortrial.query(bare, name)
 
 
 @pytest.mark.parametrize("name", NEEDING)
-def test_what_is_computed_from_raw_values_is_what_would_have_been_saved(tmp_path: Path, name: str) -> None:
-    write(tmp_path / "a/run")
-    write(tmp_path / "b/run", ("l2", "abs_max"))
-    computed, saved = tensortrial.query(tmp_path / "a", name, from_raw=True), tensortrial.query(tmp_path / "b", name)
+def test_what_is_computed_from_raw_values_is_what_would_have_been_saved(bare: Path, full: Path, name: str) -> None:
+    computed, saved = tensortrial.query(bare, name, from_raw=True), tensortrial.query(full, name)
     assert computed.columns == saved.columns
-    assert computed.fetchall() == saved.fetchall()
-    assert tensortrial.query(tmp_path / "b", name, from_raw=True).fetchall() == saved.fetchall()
+    rows = saved.fetchall()
+    assert rows
+    assert computed.fetchall() == rows
+    assert tensortrial.query(full, name, from_raw=True).fetchall() == rows
 
 
 @pytest.mark.parametrize("name", NEEDING)
-def test_what_follows_from_other_statistics_is_enough(tmp_path: Path, name: str) -> None:
-    write(tmp_path / "a/run", ("mean", "std", "min", "max"), raw=False)
-    write(tmp_path / "b/run", ("l2", "abs_max"))
-    found, saved = (tensortrial.query(tmp_path / each, name).fetchall() for each in "ab")
+def test_what_follows_from_other_statistics_is_enough(derivable: Path, full: Path, name: str) -> None:
+    found, saved = (tensortrial.query(each, name).fetchall() for each in (derivable, full))
     assert [list(map(str, row[:2])) for row in found] == [list(map(str, row[:2])) for row in saved]
     for row, other in zip(found, saved, strict=True):
         assert [x for x in row if isinstance(x, float)] == pytest.approx([x for x in other if isinstance(x, float)])

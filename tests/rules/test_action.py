@@ -79,7 +79,7 @@ def serve() -> Iterator[Any]:
 
 def test_a_webhook_tries_again_until_the_server_takes_it(trial: tensortrial.Trial, serve: Any) -> None:
     server = serve(500, 503, 200)
-    webhook = Webhook(server.url, pause=0.1)
+    webhook = Webhook(server.url, pause=0.001)
     invoke_rule(Always(trial, action_str=webhook))
     webhook.close(timeout=30)
     assert len(server.received) == 3
@@ -103,7 +103,7 @@ def test_a_url_where_nobody_is_is_logged(
     url = server.url
     server.shutdown()
     server.server_close()
-    webhook = Webhook(url, pause=0.1)
+    webhook = Webhook(url, pause=0.001)
     with caplog.at_level(logging.ERROR, logger="tensortrial.rules"):
         assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
         webhook.close(timeout=60)
