@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if not self.server.statuses:
-            self.server.closing.wait(20)
+            self.server.closing.wait()
             return
         self.send_response(self.server.statuses.pop(0))
         self.end_headers()
@@ -89,10 +88,9 @@ def test_a_webhook_tries_again_until_the_server_takes_it(trial: tensortrial.Tria
 
 
 def test_a_webhook_that_is_not_answered_never_holds_up_the_rule(trial: tensortrial.Trial, serve: Any) -> None:
-    webhook = Webhook(serve().url)
-    begun = time.monotonic()
+    # The server holds the request until the test has ended, so this returns only if it does not wait for an answer.
+    webhook = Webhook(serve().url, timeout=3600)
     assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
-    assert time.monotonic() - begun < 5  # the server holds each request for 20 s
     webhook.close(timeout=0)
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -91,22 +90,38 @@ def elsewhere(job: Job, **values: Any) -> None:
     job.flush()
 
 
+class Polled(Rule):
+    """Notes that the watch waits for a step."""
+
+    def __init__(self, trial: tensortrial.Trial) -> None:
+        super().__init__(trial)
+        self.waits = threading.Event()
+
+    def invoke_at_step(self, step: int) -> bool:
+        return False
+
+    def evaluate_between_steps(self) -> list[rules.Finding]:
+        self.waits.set()
+        return []
+
+
 def test_a_live_run_is_watched(tmp_path: Path) -> None:
     job = Job(tmp_path / "run", flush_seconds=0)
     elsewhere(job, g=np.ones(2))
     trial = tensortrial.create_trial(tmp_path / "run")
+    polled = Polled(trial)
 
     def go_on() -> None:
-        time.sleep(0.3)
+        polled.waits.wait(60)
         job.step({"g": np.zeros(2)}, collections=("gradients",))
         job.flush()
-        arrived.wait(10)
+        arrived.wait(60)
         job.close()
 
     arrived = threading.Event()
     thread = threading.Thread(target=go_on)
     thread.start()
-    watching = rules.watch(trial, [VanishingGradient(trial)], poll_seconds=0.02)
+    watching = rules.watch(trial, [VanishingGradient(trial), polled], poll_seconds=0.02)
     assert next(watching).step == 1
     # The job is still running: findings come before its end.
     assert not trial.loaded_all_steps
