@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tensortrial.page.fold import Column, Fold
 from tensortrial.page.grid import Grid
 from tensortrial.page.tiles import Choice, Tiles, width_for
 from tensortrial.read.opening import create_trial
+from tensortrial.read.run_reader import RunReader
 from tensortrial.read.trial import run_reader_of
 
 NAMES = ["a", "b", "c", "d"]
@@ -53,6 +55,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for job in jobs:
         job.close()
     return out
+
+
+@pytest.fixture(scope="module")
+def reader(run: Path) -> Iterator[RunReader]:
+    """The run, opened."""
+    with create_trial(run) as trial:
+        yield run_reader_of(trial)
 
 
 def by_hand(mode: str, worker: str, width: int) -> dict[tuple[str, int], list[float]]:
@@ -91,32 +100,30 @@ def check(grid: Grid, expected: dict[tuple[str, int], list[float]]) -> None:
     ("mode", "worker"), [("TRAIN", ""), ("EVAL", "worker_1"), ("GLOBAL", ""), ("GLOBAL", "worker_0")]
 )
 @pytest.mark.parametrize("width", [1, 8, 256])
-def test_a_fold_has_the_values_of_every_step(run: Path, mode: str, worker: str, width: int, names: list[str]) -> None:
-    reader = run_reader_of(create_trial(run))
+def test_a_fold_has_the_values_of_every_step(
+    reader: RunReader, mode: str, worker: str, width: int, names: list[str]
+) -> None:
     for last in (0, STEPS, 10 * STEPS):
         fold = Fold(Column("scalar", mode, worker, width), names, last)
         fold.add_files(reader.storage, reader.catalogue.index_paths())
         check(fold.grid(), by_hand(mode, worker, width))
 
 
-def test_files_in_any_order_and_one_by_one_are_folded_alike(run: Path) -> None:
-    reader = run_reader_of(create_trial(run))
+def test_files_in_any_order_and_one_by_one_are_folded_alike(reader: RunReader) -> None:
     fold = Fold(Column("scalar", "GLOBAL", "", 4))
     for path in reversed(reader.catalogue.index_paths()):
         fold.add_files(reader.storage, [path])
     check(fold.grid(), by_hand("GLOBAL", "", 4))
 
 
-def test_a_query_has_the_same_tiles(run: Path) -> None:
-    reader = run_reader_of(create_trial(run))
+def test_a_query_has_the_same_tiles(reader: RunReader) -> None:
     for choice in (Choice("scalar", "TRAIN", "", "scalar"), Choice("scalar + 0", "TRAIN")):
         grid = Tiles(reader.storage, reader.catalogue, lambda: NAMES).grid(choice, 0, STEPS, 30, STEPS)
         assert grid.width == width_for(STEPS, 30)
         check(grid, by_hand("TRAIN", "", grid.width))
 
 
-def test_a_column_that_no_row_has_is_an_empty_grid(run: Path) -> None:
-    reader = run_reader_of(create_trial(run))
+def test_a_column_that_no_row_has_is_an_empty_grid(reader: RunReader) -> None:
     fold = Fold(Column("l2", "GLOBAL", "", 1), NAMES, STEPS)
     fold.add_files(reader.storage, reader.catalogue.index_paths())
     assert fold.grid().names == []

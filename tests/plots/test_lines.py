@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support import warm
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import ConfigurationError
 
@@ -114,7 +115,7 @@ def test_without_matplotlib_a_plot_names_the_extra(run: Path) -> None:
         except ImportError as exc:
             print(exc)
     """
-    done = subprocess.run([sys.executable, "-c", program, str(run)], capture_output=True, text=True, check=True)
+    done = warm.run(["-c", program, run], check=True)
     assert done.stdout == "a plot needs matplotlib, which is not installed: pip install 'tensortrial[plot]'\n"
 
 

@@ -41,7 +41,7 @@ _is_audited: list[bool] = []
 
 def _see(event: str, arguments: tuple[Any, ...]) -> None:
     """Receive an event of the interpreter. There is no way to remove such a function."""
-    if event == "open" and _awaited and isinstance(arguments[0], str):
+    if event == "open" and _awaited and isinstance(arguments[0], str | os.PathLike):
         for awaited in [each for each in _awaited if Path(arguments[0]).is_relative_to(each[0])]:
             _awaited.remove(awaited)
             awaited[1]()
