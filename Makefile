@@ -25,6 +25,8 @@ PINNED = --quiet --constraint constraints/$(1).txt
 # imports them by accident.
 export PYTHONSAFEPATH := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without files of bytecode, each process that a test starts would compile all modules that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
