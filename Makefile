@@ -17,9 +17,10 @@ SHARED := -n $(TEST_JOBS) --dist loadfile
 # Threads of OpenMP, which PyTorch, XGBoost and MXNet compute with, wait for work in a loop unless they are told to sleep.
 # They would take the cores from the other process of tests.
 test test-%: export OMP_WAIT_POLICY := passive
-EDITABLE := --quiet --no-build-isolation --config-settings editable_mode=strict
+INSTALL := $(PYTHON) .ci/install.py
+EDITABLE := --no-build-isolation --config-settings editable_mode=strict
 # pyproject.toml has ranges, for users; constraints/ has, for each environment here, the versions that its tests run with.
-PINNED = --quiet --constraint constraints/$(1).txt
+PINNED = --constraint constraints/$(1).txt
 
 # The folders at the root are packages of another name (see setup.py): keep the root off sys.path, so that nobody
 # imports them by accident.
@@ -43,21 +44,29 @@ help:  ## Show this list
 .PHONY: env
 env: build/env-links  ## Make .venv: the store, its tests, PyTorch, XGBoost, S3 and the linters
 
-%/pyvenv.cfg:
+# What installs packages: uv, which takes a tenth of the time, or else pip.
+build/uv/pyvenv.cfg:
+	@mkdir -p build
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet uv || echo "uv cannot be installed; pip takes longer"
+	touch $@
+
+# pip is for the tests of what a user installs.
+%/pyvenv.cfg: | build/uv/pyvenv.cfg
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "tensortrial needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
-	$(PYTHON) -m venv $*
+	$(PYTHON) -m venv --without-pip $*
+	$(INSTALL) $*/bin/python pip 'setuptools>=77'
 	touch $@
 
 # The stamps are in build/ because the editable install is there too: a link tree of one link a file, the only layout in
 # which import, pytest, mypy and the wheel agree on the names. A file added or removed asks for new links, not an edit.
 build/env: pyproject.toml constraints/main.txt $(VENV)/pyvenv.cfg
-	$(PY) -m pip install --quiet 'setuptools>=77'
-	$(PY) -m pip install $(call PINNED,main) $(EDITABLE) -e '.[test,lint]'
+	$(INSTALL) $(PY) $(call PINNED,main) $(EDITABLE) -e '.[test,lint]'
 	@touch $@
 
 build/env-links: build/env build/files
-	$(PY) -m pip install $(EDITABLE) --no-deps -e .
+	$(INSTALL) $(PY) $(EDITABLE) --no-deps -e .
 	@touch $@
 
 build/files: FORCE
@@ -72,7 +81,7 @@ FORCE:
 # installed as a user would, with no constraints, may change none of them.
 build/env-min: pyproject.toml constraints/min.txt $(VENV_MIN)/pyvenv.cfg
 	@mkdir -p build
-	$(PY_MIN) -m pip install $(call PINNED,min) build 'setuptools>=77' duckdb ml_dtypes numpy pyarrow xxhash
+	$(INSTALL) $(PY_MIN) $(call PINNED,min) build 'setuptools>=77' duckdb ml_dtypes numpy pyarrow xxhash
 	@touch $@
 
 build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks queries -name '*.py' -o -name '*.sql')
@@ -91,7 +100,7 @@ build/env-min-wheel: build/env-min build/files $(shell find tensorstore hooks qu
 env-tf: env build/env-tf  ## Add TensorFlow, Keras 3 and JAX to .venv
 
 build/env-tf: build/env
-	$(PY) -m pip install $(call PINNED,main) tensorflow-cpu jax
+	$(INSTALL) $(PY) $(call PINNED,main) tensorflow-cpu jax
 	@touch $@
 
 # Frameworks that cannot share .venv have one of their own.
@@ -113,7 +122,7 @@ build/packages-fakesnow: PACKAGES = $(PACKAGES_FAKESNOW)
 build/packages-bqemulator: PACKAGES = $(PACKAGES_BQEMULATOR)
 build/packages-tf215 build/packages-mxnet build/packages-trackers build/packages-fakesnow build/packages-bqemulator: build/packages-%: constraints/%.txt .venv-%/pyvenv.cfg
 	@mkdir -p build
-	.venv-$*/bin/python -m pip install $(call PINNED,$*) 'setuptools>=77' $(PACKAGES)
+	$(INSTALL) .venv-$*/bin/python $(call PINNED,$*) 'setuptools>=77' $(PACKAGES)
 	@touch $@
 
 .PHONY: packages
@@ -125,11 +134,11 @@ env-mxnet: build/env-mxnet-links  ## Make .venv-mxnet: MXNet 1.9
 env-trackers: build/env-trackers-links  ## Make .venv-trackers: Aim, MLflow, W&B, Trackio, Ignite, Ray, Hydra, torchtitan
 
 build/env-tf215 build/env-mxnet build/env-trackers: build/env-%: pyproject.toml build/packages-%
-	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
+	$(INSTALL) .venv-$*/bin/python $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
 build/env-tf215-links build/env-mxnet-links build/env-trackers-links: build/env-%-links: build/env-% build/files
-	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	$(INSTALL) .venv-$*/bin/python $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # Horovod is built here, without optimization, which takes four minutes of a core. Its setup.py
@@ -139,18 +148,18 @@ env-horovod: build/env-horovod-links  ## Make .venv-horovod: TensorFlow 2.15 wit
 
 build/packages-horovod: constraints/horovod.txt constraints/tf215.txt .venv-horovod/pyvenv.cfg
 	@mkdir -p build
-	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml 'setuptools>=77' wheel
+	$(INSTALL) .venv-horovod/bin/python $(call PINNED,horovod) $(PACKAGES_TF215) cloudpickle cmake psutil pyyaml 'setuptools>=77' wheel
 	env -u PYTHONSAFEPATH PATH="$(CURDIR)/.venv-horovod/bin:$$PATH" HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
 	    HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_DEBUG=1 \
-	    .venv-horovod/bin/python -m pip install $(call PINNED,horovod) --no-build-isolation --no-deps horovod
+	    .venv-horovod/bin/python -m pip install --quiet $(call PINNED,horovod) --no-build-isolation --no-deps horovod
 	@touch $@
 
 build/env-horovod: pyproject.toml build/packages-horovod
-	.venv-horovod/bin/python -m pip install $(call PINNED,horovod) $(EDITABLE) -e '.[test-core]'
+	$(INSTALL) .venv-horovod/bin/python $(call PINNED,horovod) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
 build/env-horovod-links: build/env-horovod build/files
-	.venv-horovod/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	$(INSTALL) .venv-horovod/bin/python $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # smdebug itself, for slow tests: of the import of a run that it wrote, and of what programs print.
@@ -161,9 +170,9 @@ env-smdebug: build/env-smdebug  ## Make .venv-smdebug; TENSORTRIAL_SMDEBUG_PYTHO
 
 build/env-smdebug: constraints/smdebug.txt $(VENV_SMDEBUG)/pyvenv.cfg
 	@mkdir -p build
-	$(VENV_SMDEBUG)/bin/python -m pip install $(call PINNED,smdebug) numpy pandas psutil requests scikit-learn setuptools smdebug torch
+	$(INSTALL) $(VENV_SMDEBUG)/bin/python $(call PINNED,smdebug) numpy pandas psutil requests scikit-learn setuptools smdebug torch
 	# smdebug asks for a package of this name, xgboost-cpu has another; what it depends on but does not need here is 300 MB.
-	$(VENV_SMDEBUG)/bin/python -m pip install $(call PINNED,smdebug) --no-deps xgboost
+	$(INSTALL) $(VENV_SMDEBUG)/bin/python $(call PINNED,smdebug) --no-deps xgboost
 	@touch $@
 
 # Spark is 0.5 GB, so it joins .venv only when asked for.
@@ -171,7 +180,7 @@ build/env-smdebug: constraints/smdebug.txt $(VENV_SMDEBUG)/pyvenv.cfg
 env-spark: env build/env-spark  ## Add Apache Spark to .venv
 
 build/env-spark: build/env
-	$(PY) -m pip install $(call PINNED,main) 'tensortrial[spark]'
+	$(INSTALL) $(PY) $(call PINNED,main) 'tensortrial[spark]'
 	@touch $@
 
 # Models that nobody here wrote join .venv only when asked for. torchvision, which timm needs, comes for CUDA only.
@@ -179,14 +188,14 @@ build/env-spark: build/env
 env-models: env-tf build/env-models  ## Add transformers, peft, TRL, accelerate, Lightning, Flax, Optax, LightGBM and CatBoost to .venv, with TensorFlow and Keras
 
 build/env-models: build/env-tf
-	$(PY) -m pip install $(call PINNED,main) 'tensortrial[models]'
+	$(INSTALL) $(PY) $(call PINNED,main) 'tensortrial[models]'
 	@touch $@
 
 .PHONY: env-page
 env-page: env build/env-page  ## Add playwright, which drives a browser, to .venv
 
 build/env-page: build/env
-	$(PY) -m pip install $(call PINNED,main) 'tensortrial[test-page]'
+	$(INSTALL) $(PY) $(call PINNED,main) 'tensortrial[test-page]'
 	@touch $@
 
 # Emulators of warehouses, each with versions that .venv cannot have. The tests export into them and query them.
@@ -197,11 +206,11 @@ PACKAGES_BQEMULATOR := bqemulator duckdb-extensions duckdb-extension-spatial goo
 env-emulators: build/env-fakesnow-links build/env-bqemulator-links  ## Make .venv-fakesnow and .venv-bqemulator: emulators of Snowflake and BigQuery
 
 build/env-fakesnow build/env-bqemulator: build/env-%: pyproject.toml build/packages-%
-	.venv-$*/bin/python -m pip install $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
+	$(INSTALL) .venv-$*/bin/python $(call PINNED,$*) $(EDITABLE) -e '.[test-core]'
 	@touch $@
 
 build/env-fakesnow-links build/env-bqemulator-links: build/env-%-links: build/env-% build/files
-	.venv-$*/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	$(INSTALL) .venv-$*/bin/python $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # Installs what the shell's variable names, which may be nothing.
@@ -218,12 +227,11 @@ env-bench: build/env-bench-links  ## Make .venv-bench: what the benchmark of pee
 
 build/env-bench: pyproject.toml constraints/bench.txt .venv-bench/pyvenv.cfg
 	@mkdir -p build
-	.venv-bench/bin/python -m pip install --quiet 'setuptools>=77'
-	.venv-bench/bin/python -m pip install $(call PINNED,bench) $(EDITABLE) -e '.[bench]'
+	$(INSTALL) .venv-bench/bin/python $(call PINNED,bench) $(EDITABLE) -e '.[bench]'
 	@touch $@
 
 build/env-bench-links: build/env-bench build/files
-	.venv-bench/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	$(INSTALL) .venv-bench/bin/python $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # What checks the types of the page's JavaScript. The page itself needs neither Node nor npm.
@@ -243,12 +251,11 @@ env-docs: build/env-docs-links  ## Make .venv-docs: what builds the documentatio
 
 build/env-docs: pyproject.toml constraints/docs.txt $(VENV_DOCS)/pyvenv.cfg
 	@mkdir -p build
-	$(VENV_DOCS)/bin/python -m pip install --quiet 'setuptools>=77'
-	$(VENV_DOCS)/bin/python -m pip install $(call PINNED,docs) $(EDITABLE) -e '.[docs]'
+	$(INSTALL) $(VENV_DOCS)/bin/python $(call PINNED,docs) $(EDITABLE) -e '.[docs]'
 	@touch $@
 
 build/env-docs-links: build/env-docs build/files
-	$(VENV_DOCS)/bin/python -m pip install $(EDITABLE) --no-deps -e .
+	$(INSTALL) $(VENV_DOCS)/bin/python $(EDITABLE) --no-deps -e .
 	@touch $@
 
 # Edit or delete lines of a file first, and make its environment: what is installed then is what it says afterwards.
@@ -475,7 +482,7 @@ docs: env-docs  ## Build the documentation into build/site
 
 .PHONY: pictures
 pictures: env  ## Draw the pictures of the documentation again, from real runs
-	$(PY) -m pip install --quiet 'matplotlib>=3.9'
+	$(INSTALL) $(PY) 'matplotlib>=3.9'
 	$(PY) docs/site/pictures.py
 
 # --------------------------------------------------------------------------------------------------------- release
