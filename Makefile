@@ -71,8 +71,8 @@ build/env-links: build/env build/files
 
 build/files: FORCE
 	@mkdir -p build
-	@find tensorstore hooks queries -name '*.py' -o -name '*.sql' -o -name py.typed | sort > $@.new
-	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@find tensorstore hooks queries -name '*.py' -o -name '*.sql' -o -name py.typed | sort > $@.$$$$; \
+	if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 .PHONY: FORCE
 FORCE:
@@ -125,8 +125,13 @@ build/packages-tf215 build/packages-mxnet build/packages-trackers build/packages
 	$(INSTALL) .venv-$*/bin/python $(call PINNED,$*) 'setuptools>=77' $(PACKAGES)
 	@touch $@
 
+# The parts of the build that run. Some need a program; Gluon's models need MXNet.
+PARTS ?= emulators horovod models mxnet page spark tf215 trackers
+PROGRAMS = servers $(if $(filter page,$(PARTS)),chromium) $(if $(filter spark,$(PARTS)),java)
+SEPARATE = $(if $(filter models,$(PARTS)),mxnet) $(filter mxnet tf215 trackers,$(PARTS)) $(if $(filter emulators,$(PARTS)),bqemulator fakesnow) $(filter horovod,$(PARTS))
+
 .PHONY: packages
-packages: $(addprefix build/packages-,mxnet tf215 trackers fakesnow bqemulator horovod)  ## Install, for all frameworks that cannot share .venv, what they need
+packages: $(PROGRAMS) $(addprefix build/packages-,$(SEPARATE))  ## Install what frameworks that cannot share .venv need, and the programs that tests start
 
 .PHONY: env-tf215 env-mxnet env-trackers
 env-tf215: build/env-tf215-links  ## Make .venv-tf215: TensorFlow 2.15, with Keras 2 and tf.estimator
@@ -198,6 +203,10 @@ build/env-page: build/env
 	$(INSTALL) $(PY) $(call PINNED,main) 'tensortrial[test-page]'
 	@touch $@
 
+# What the first parts of the build need.
+.PHONY: environments
+environments: env env-docs build/env-min-wheel build/js/typescript
+
 # Emulators of warehouses, each with versions that .venv cannot have. The tests export into them and query them.
 PACKAGES_FAKESNOW := fakesnow 'snowflake-connector-python[pandas]'
 PACKAGES_BQEMULATOR := bqemulator duckdb-extensions duckdb-extension-spatial google-cloud-bigquery
@@ -217,7 +226,7 @@ build/env-fakesnow-links build/env-bqemulator-links: build/env-%-links: build/en
 define apt-get
 if [ -z "$(1)" ]; then exit 0; \
 elif ! command -v apt-get > /dev/null; then echo "No apt-get here. Install by hand what provides:$(1)"; exit 1; fi; \
-export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -y -qq --no-install-recommends $(1)"; \
+export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -o DPkg::Lock::Timeout=600 -y -qq --no-install-recommends $(1)"; \
 $$install || { $(SUDO) apt-get update -qq && $$install; }
 endef
 
@@ -412,6 +421,10 @@ test-emulators: env env-emulators  ## Run the tests of what emulators of Snowfla
 	# bqemulator's own plugin for pytest needs Docker's library.
 	.venv-bqemulator/bin/python -m pytest -p no:bqemulator $(PYTEST_ARGS) tests/exports/test_export_bigquery_emulator.py
 	.venv-fakesnow/bin/python -m pytest $(PYTEST_ARGS) tests/exports/test_export_snowflake_emulator.py
+
+.PHONY: check-all
+check-all:  ## Run the build with all its parts, also those that no change is near
+	CI_ALL=1 bash .ci/run
 
 .PHONY: lint
 lint: lint-style lint-types lint-imports lint-page  ## Check style, format, types and imports, also of the page's JavaScript
