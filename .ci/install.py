@@ -16,14 +16,13 @@ from pathlib import Path
 # `make` makes this environment, which has pip and, if it can be had, uv.
 TOOLS = Path(__file__).resolve().parents[1] / "build" / "uv" / "bin"
 
-# uv does not read the configuration of pip. It has a variable for each setting, and a separator of several values.
-VARIABLES = {
-    "cert": ("SSL_CERT_FILE", " "),
-    "constraint": ("UV_CONSTRAINT", " "),
-    "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
-    "find-links": ("UV_FIND_LINKS", ","),
-    "index-url": ("UV_DEFAULT_INDEX", " "),
-    "trusted-host": ("UV_INSECURE_HOST", " "),
+# uv does not read pip's configuration. Its options for what is said there:
+OPTIONS = {
+    "constraint": "--constraint",
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+    "index-url": "--default-index",
+    "trusted-host": "--allow-insecure-host",
 }
 
 
@@ -31,24 +30,29 @@ def main(python: str, *arguments: str) -> int:
     """Install by the options and requirements of pip, and return the exit status."""
     if not (TOOLS / "uv").exists():
         return subprocess.call([TOOLS / "python", "-m", "pip", "--python", python, "install", "--quiet", *arguments])
+    configured = configuration()
+    options = [
+        word for name, option in OPTIONS.items() for value in configured.get(name, ()) for word in (option, value)
+    ]
     # As pip does, take the newest version of all places, not of the first that has the package.
-    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match", **settings(), **os.environ}
-    return subprocess.call([TOOLS / "uv", "pip", "install", "--quiet", "--python", python, *arguments], env=variables)
+    options += ["--quiet", "--index-strategy", "unsafe-best-match"]
+    command = [TOOLS / "uv", "pip", "install", "--python", python, *options, *arguments]
+    variables = {"SSL_CERT_FILE": configured["cert"][0]} if "cert" in configured else {}
+    return subprocess.call(command, env={**variables, **os.environ})
 
 
-def settings() -> dict[str, str]:
-    """Return the variables of uv that say what pip's configuration says."""
+def configuration() -> dict[str, list[str]]:
+    """Return the values of each setting of `pip install`."""
     listed = subprocess.run(
         [TOOLS / "python", "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     )
     found = {}
-    # Sorted, what holds for `pip install` comes after what holds for all commands. A variable wins over both.
-    for line in sorted(listed.stdout.splitlines(), key=lambda line: (line.startswith(":env:"), line)):
-        name, _, value = line.partition("=")
-        section, _, setting = name.rpartition(".")
-        if section in ("global", "install", ":env:") and setting in VARIABLES:
-            variable, separator = VARIABLES[setting]
-            found[variable] = separator.join(ast.literal_eval(value).split())
+    # In this order, a variable wins over what holds for `pip install`, and this over what holds for all commands.
+    for section in ("global", "install", ":env:"):
+        for line in listed.stdout.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(f"{section}."):
+                found[name.removeprefix(f"{section}.")] = ast.literal_eval(value).split()
     return found
 
 
