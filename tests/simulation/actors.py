@@ -11,6 +11,7 @@ import numpy as np
 from simulation.model import Array, Model, Saved
 from simulation.scheduler import Killed
 from simulation.world import World
+from support.recorder_state import claim_of, failure_of, resumes, worker_and_session
 from tensortrial import errors
 from tensortrial.errors import RunInUse, TensorTrialError, UnavailableError
 from tensortrial.hooks.core.base_hook import BaseHook, guarded
@@ -82,7 +83,7 @@ class Worker:
             self._train(hook)
         except Exception as exc:
             raise Raised(f"a call of the hook raised {exc!r}") from exc
-        self._check_failure(hook.recorder._life.failures.first)
+        self._check_failure(failure_of(hook.recorder))
 
     def _check_failure(self, failure: str | None) -> None:
         """Check that an error that has turned the hook off is one of this project, and has a cause."""
@@ -116,7 +117,7 @@ class Worker:
 
     def _go_back(self, hook: Hook) -> None:
         step, modes = self._training.resume_at, self._training.modes
-        if step is not None and hook.recorder._run.resumes:
+        if step is not None and resumes(hook.recorder):
             if modes:
                 hook.set_mode(modes[0])
             hook.resume_at(step)
@@ -136,13 +137,13 @@ class Worker:
             sleep(self._rng.choice([10.0, 200.0]))
         if training.end == "close":
             hook.close()
-            if hook.recorder._life.failures.first is None:
+            if failure_of(hook.recorder) is None:
                 self._model.published(self._steps)
 
     def _publish(self, hook: Hook, closed: list[Saved]) -> None:
         if hook.recorder.active:
             self._model.published(closed)
-            claimed = hook.recorder._run._claimed
+            claimed = claim_of(hook.recorder)
             if claimed is not None and not self._world.scheduler.process.faults:
                 self._model.has_claimed(claimed)
 
@@ -151,11 +152,9 @@ class Worker:
         with hook.step():
             step = hook.recorder.step
             if step is not None and hook.recorder.active:
-                run = hook.recorder._run
+                worker, session = worker_and_session(hook.recorder)
                 process = self._world.scheduler.process.number
-                saved = Saved(
-                    run.worker, run.progress.session, process, step.global_step, step.mode.name, step.mode_step
-                )
+                saved = Saved(worker, session, process, step.global_step, step.mode.name, step.mode_step)
                 self._model.add(saved)
                 self._steps.append(saved)
                 self._save(hook, saved)

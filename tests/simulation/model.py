@@ -14,10 +14,10 @@ import numpy as np
 
 from simulation.disk import WRITEBACK_SECONDS
 from simulation.world import World
+from support.recorder_state import ENDED_RESCAN_SECONDS, newest_session
 from tensortrial.errors import FileError, TensorTrialError
 from tensortrial.format.schema import WorkerInfo
 from tensortrial.read.refreshing import no_refresh
-from tensortrial.read.run_reader import _ENDED_SECONDS
 from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 
@@ -145,13 +145,13 @@ class Model:
 
         With `had_ended`, the job had ended when the reader refreshed last: then it refreshes once a second.
         """
-        at = self._now() - (_ENDED_SECONDS if had_ended else 0)
+        at = self._now() - (ENDED_RESCAN_SECONDS if had_ended else 0)
         known = {**self._seen_available, **self._published}
         return {key: saved for key, (since, saved) in known.items() if since <= at and not saved.may_be_aside}
 
     def set_aside(self, had_ended: bool = False) -> list[Saved]:
         """Return what a reader must not see that refreshes after this."""
-        at = self._now() - (_ENDED_SECONDS if had_ended else 0)
+        at = self._now() - (ENDED_RESCAN_SECONDS if had_ended else 0)
         return [saved for since, saved in self._aside if since <= at]
 
     def look(self, trial: Trial) -> tuple[Seen, Mapping[Key, Saved]]:
@@ -195,7 +195,7 @@ class Model:
         trial.steps()
         with no_refresh(trial):
             seen.ended = trial.loaded_all_steps
-            seen.session = max((info.session for info in trial._reader.workers.infos), default=0)
+            seen.session = newest_session(trial)
             for step in trial.steps(show_incomplete_steps=True):
                 seen.steps[step] = trial.mode(step).name, trial.mode_step(step)
                 if trial.has_passed_step(step) is StepState.AVAILABLE:

@@ -16,6 +16,7 @@ from simulation.disk import Disk
 from simulation.faults import ERRORS, Fault, NoFaults, Plan
 from simulation.scheduler import Killed, Process, Scheduler
 from simulation.storage import SimulatedStorage
+from support.recorder_state import forget_flushes
 from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.format import chunk_merge, index_writer
 from tensortrial.hooks.core import recorder, run_writer
@@ -24,7 +25,6 @@ from tensortrial.maintenance import compaction, repair
 from tensortrial.read import opening, run_file, run_reader, trial, waiting
 from tensortrial.read.catalogue import catalogue
 from tensortrial.read.steps import late_worker, workers
-from tensortrial.storage import flush_registry
 from tensortrial.write import claim, close_compaction, lease, writer
 from tensortrial.write.process import Process as ProcessIdentity
 
@@ -205,8 +205,7 @@ class World:
             try:
                 yield
             finally:
-                for key in [key for key in flush_registry._flushes if key.startswith("sim://")]:
-                    del flush_registry._flushes[key]
+                forget_flushes("sim://")
 
     def _identity(self) -> ProcessIdentity:
         process = self.scheduler.process
