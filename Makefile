@@ -342,9 +342,20 @@ TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
 test: env servers  ## Run the tests, all but the slow ones and those of emulators, foreign models, Spark, TensorFlow, MXNet and Horovod
 	$(PY) -m pytest $(SHARED) -m 'not slow and not browser' $(addprefix --ignore=,$(TESTS_MODELS) $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
 
+# Both parts run, also if the first one fails.
 .PHONY: test-slow
-test-slow: env servers  ## Run the slow tests: packaging and whatever else takes its time
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS)
+test-slow: env servers  ## Run the slow tests, and what finds rare failures by chance for some seconds each
+	status=0; \
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
+	$(PY) tests/night/night.py --jobs $(TEST_JOBS) --build || status=1; \
+	exit $$status
+
+.PHONY: night
+night: HOURS ?= 8
+night: export OMP_WAIT_POLICY := passive
+night: env servers  ## Run all that finds rare failures by chance: HOURS=8 SEED=20260101 (default: the date) ONLY=forks CASE=12; the report is in build/night.md
+	$(if $(CASE),$(PY) tests/night/cases.py $(ONLY) --case $(CASE) $(if $(SEED),--seed $(SEED)),\
+	    $(PY) tests/night/night.py --jobs $(TEST_JOBS) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)))
 
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
@@ -359,26 +370,27 @@ fuzz: env  ## Damage runs and read them: SECONDS=60 SEED=1, or CASE=1000042 to d
 .PHONY: kill
 kill: KILLS ?= 1000
 kill: SEED ?= 1
-kill: env  ## Kill training processes at random points and read what they saved: KILLS=1000 SEED=1
-	$(PY) tests/processes/kill.py --kills $(KILLS) --seed $(SEED)
+kill: env  ## Kill training processes at random points and read what they saved: KILLS=1000 SEED=1, or RUN=17 to write one run again
+	$(PY) tests/processes/kill.py --kills $(KILLS) --seed $(SEED) $(if $(RUN),--run $(RUN))
 
 .PHONY: simulate
 simulate: SEEDS ?= 10000
 simulate: FIRST ?= 0
 simulate: env  ## Simulate runs whose storage fails and whose processes die: SEEDS=10000 FIRST=0, or SEED=123 to do one again, or EXHAUST=1
-	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--seed $(SEED)) $(if $(EXHAUST),--exhaust)
+	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--again $(SEED)) $(if $(EXHAUST),--exhaust)
 
 .PHONY: soak
 soak: SECONDS ?= 600
+soak: SEED ?= 1
 soak: env  ## Let 64 processes write one run for SECONDS=600, while 16 read and one compacts it
-	$(PY) tests/processes/soak.py --seconds $(SECONDS)
+	$(PY) tests/processes/soak.py --seconds $(SECONDS) --seed $(SEED)
 
 .PHONY: flips
 flips: FLIPS ?= 1000
 flips: SEED ?= 1
 flips: ASKED ?= 1
 flips: env  ## Flip bits of runs one at a time, and read them: FLIPS=1000 SEED=1, EVERY=1 for every bit of a small run, or FLIP=17; ASKED=50 is quick
-	$(PY) tests/fuzz/flips.py --flips $(if $(FLIP),1 --first $(FLIP),$(if $(EVERY),1000000000 --every,$(FLIPS))) --seed $(SEED) --asked $(ASKED)
+	$(PY) tests/fuzz/flips.py --flips $(if $(FLIP),1 --first $(FLIP),$(if $(EVERY),1000000000,$(FLIPS))) $(if $(EVERY),--every) --seed $(SEED) --asked $(ASKED)
 
 .PHONY: test-tf
 test-tf: env-tf  ## Run the tests of the TensorFlow hooks on the newest TensorFlow

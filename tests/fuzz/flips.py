@@ -23,7 +23,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -233,7 +233,7 @@ class Totals:
         self.failures += other.failures
 
 
-def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, replay: str, is_asked: bool = True) -> None:
+def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, again: str, is_asked: bool = True) -> None:
     """Flip a bit in a copy of a run, ask unless the file is refused and `is_asked` is false, and put it right again."""
     file, kind = run / flip.file, kind_of(flip.file)
     good = file.read_bytes()
@@ -244,7 +244,7 @@ def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, replay: 
         totals.named[kind] += 1
         return
     file.write_bytes(bad)
-    what = f"{replay}: bit {flip.bit} of byte {flip.position} of {len(good)} of {template.run.name}/{flip.file}"
+    what = f"bit {flip.bit} of byte {flip.position} of {len(good)} of {template.run.name}/{flip.file}"
     totals.flips[kind] += 1
     totals.asked += 1
     try:
@@ -258,9 +258,9 @@ def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, replay: 
         ]
         totals.named[kind] += damaged or None in answers.values()
         if wrong:
-            totals.failures.append(f"{what}: wrong without a sign: {', '.join(wrong)}")
+            totals.failures.append(f"{what}: wrong without a sign: {', '.join(wrong)}\n{again}")
     except Exception:  # noqa: BLE001 - reported
-        totals.failures.append(f"{what}\n{traceback.format_exc()}")
+        totals.failures.append(f"{what}\n{traceback.format_exc()}{again}")
     finally:
         file.write_bytes(good)
 
@@ -272,13 +272,13 @@ class Worker:
         self,
         folder: Path,
         templates: list[Template],
-        numbers: list[int],
+        numbers: Sequence[int],
         flip_of: Callable[[int], Flip],
         deadline: float,
-        asked: int,
+        selection: Selection,
     ) -> None:
         self._folder, self._templates, self._numbers, self._flip_of = folder, templates, numbers, flip_of
-        self._deadline, self._asked = deadline, asked
+        self._deadline, self._selection = deadline, selection
         self._at = mmap.mmap(-1, 8)
         self.totals = Totals()
         self._begin(0)
@@ -305,8 +305,8 @@ class Worker:
             signal.alarm(SECONDS)
             flip = self._flip_of(number := self._numbers[index])
             run = Path(runs[flip.template])
-            is_asked = index % self._asked == 0
-            try_flip(flip, self._templates[flip.template], run, totals, f"flip {number}", is_asked)
+            is_asked = index % self._selection.asked == 0
+            try_flip(flip, self._templates[flip.template], run, totals, self._selection.again(number), is_asked)
             if index % 50 == 49:
                 self._result.write_bytes(pickle.dumps(totals))
         signal.alarm(0)
@@ -324,7 +324,8 @@ class Worker:
             index = struct.unpack("<q", self._at[:])[0]
             flip = self._flip_of(self._numbers[index])
             self.totals.failures.append(
-                f"flip {self._numbers[index]}: ended the process with {os.waitstatus_to_exitcode(status)}: {flip}"
+                f"ended the process with {os.waitstatus_to_exitcode(status)}: {flip}\n"
+                + self._selection.again(self._numbers[index])
             )
             if index + 1 == len(self._numbers):
                 return self.totals
@@ -337,14 +338,18 @@ class Selection:
 
     count: int
     seed: int = 1
-    """Of the random ones."""
+    """Of the random ones, or of the order."""
     every: bool = False
-    """The bits of a small run, in their order, instead of random ones."""
+    """The bits of a small run, each once, instead of random ones."""
     first: int = 0
     step: int = 1
     """Only each so many."""
     asked: int = 1
     """Of how many flips that the checks of the file refuse, one is asked about."""
+
+    def again(self, number: int) -> str:
+        """Return the command that does a flip again."""
+        return f"again: make flips FLIP={number}{' EVERY=1' if self.every else ''} SEED={self.seed}"
 
 
 def run_flips(selection: Selection, processes: int = 2, seconds: float = float("inf")) -> Totals:
@@ -357,14 +362,16 @@ def run_flips(selection: Selection, processes: int = 2, seconds: float = float("
         templates = _in_child(lambda: write_templates(Path(folder), selection.every), Path(folder))
         all_flips = every_flip(templates) if selection.every else []
         end = len(all_flips) if selection.every else selection.first + selection.count * selection.step
-        numbers = list(range(selection.first, end, selection.step))[: selection.count]
+        numbers: Sequence[int] = range(selection.first, end, selection.step)[: selection.count]
+        if selection.every:  # in any order: there may not be time for all
+            numbers = Random(selection.seed).sample(numbers, len(numbers))
         flip_of = (
             all_flips.__getitem__ if selection.every else lambda number: random_flip(number, selection.seed, templates)
         )
         workers = []
         for number in range(processes):
             (own := Path(folder) / f"worker{number}").mkdir()
-            workers.append(Worker(own, templates, numbers[number::processes], flip_of, deadline, selection.asked))
+            workers.append(Worker(own, templates, numbers[number::processes], flip_of, deadline, selection))
         for worker in workers:
             totals.add(worker.wait())
     return totals

@@ -173,7 +173,7 @@ def judge(case: int, outcome: Outcome, totals: Totals) -> None:
             problems.append("wrong values that nothing reports:\n" + "\n".join(report.wrong[:5]))
     if problems:
         what = "\n".join(f"  {said}" for _, said in outcome.done)
-        text = f"case {case}: make fuzz CASE={case}\n{what}\n{'  '.join(problems)}"
+        text = f"case {case}:\n{what}\n{'  '.join(problems)}\nagain: make fuzz CASE={case}"
         totals.failures.append(text)
         print(text, flush=True)
 

@@ -1,11 +1,9 @@
-"""Flipped bits are named or change no answer: some of them here, every one and many more by `make flips`."""
+"""Flipped bits are named or change no answer: a few here, many more by `make flips`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-
-import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -15,11 +13,4 @@ from flips import Selection, run_flips
 def test_flipped_bits_of_a_small_run_are_named_or_change_nothing() -> None:
     totals = run_flips(Selection(10, every=True, step=9973))
     assert totals.flips.total() > 5
-    assert totals.failures == []
-
-
-@pytest.mark.slow
-def test_flipped_bits_of_larger_runs_are_named_or_change_nothing() -> None:
-    totals = run_flips(Selection(1000, asked=4), seconds=120)
-    assert totals.flips.total() > 50
     assert totals.failures == []

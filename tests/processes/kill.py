@@ -8,7 +8,7 @@ of its own notes every step that is available to it meanwhile. After each kill t
 - everything that `hook.flush()` has published is there;
 - the run resumes, and what it saves then is read, too.
 
-A failure names the run, which `python tests/processes/kill.py --seed SEED --run NUMBER` writes again, at other points.
+A failure names the run, which `make kill SEED=1 RUN=17` writes again, at other points.
 """
 
 from __future__ import annotations
@@ -259,6 +259,7 @@ def one_run(seed: int, number: int, totals: Totals) -> None:
         shutil.rmtree(folder)
         return
     text = f"run {number} of seed {seed} ({scenario.name}), left in {folder}:\n  " + "\n  ".join(problems[:10])
+    text += f"\nagain: make kill SEED={seed} RUN={number}"
     totals.problems.append(text)
     print(text, flush=True)
 
@@ -268,11 +269,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="how many, at least")
     parser.add_argument("--seed", type=int, default=1, help="which random times and scenarios")
     parser.add_argument("--run", type=int, help="write this one run again")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for how long runs are begun")
     arguments = parser.parse_args()
     digits()  # read once for all processes
     totals, begun = Totals(), time.monotonic()
     number = arguments.run or 0
-    while totals.kills < arguments.kills:
+    while totals.kills < arguments.kills and time.monotonic() - begun < arguments.seconds:
         one_run(arguments.seed, number, totals)
         number += 1
         if arguments.run is not None:

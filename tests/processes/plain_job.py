@@ -5,11 +5,25 @@ An index counts the steps of one session. Every value follows from (session, ind
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from support.plain_hook import Hook
+from support.programs import start_cold
 from tensortrial import create_trial
 
+BEGINNING = f"""
+    import datetime, errno, os, pathlib, resource, shutil, signal, subprocess, sys, time
+    sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})
+    import numpy as np
+    from plain_job import noise, published, save
+    from support.plain_hook import Hook
+
+    url = "disk/run"
+"""
+OFF = "is off from here on, training is not affected"
+"""What the log says when a hook turns itself off."""
 _SIZES = (1, 10, 300, 5_000, 20_000)
 """Elements of the noise, so that a step has bytes from few to many."""
 
@@ -71,3 +85,23 @@ def resume(url: str, session: int) -> None:
     hook = Hook(url, resume=True)
     assert all(published(hook, session, index) for index in range(3))
     hook.close()
+
+
+def finished(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
+    """Run a program to its end. Return its exit code, the lines it wrote, and what it wrote to stderr."""
+    with start_cold(f"{BEGINNING}{script}", folder, TENSORTRIAL_STRICT="0", **variables) as process:
+        try:
+            out, err = process.communicate(timeout=90)
+        finally:
+            process.kill()
+    return process.returncode, out.split(), err
+
+
+def check(folder: Path, promised: dict[int, int]) -> None:
+    """Check that a run has what was published, that every step is right, and that the run can be resumed."""
+    url = str(folder / "disk" / "run")
+    assert problems(url, promised) == []
+    session = max(promised, default=0) + 1
+    resume(url, session)
+    assert problems(url, {**promised, session: 2}) == []
+    assert create_trial(url).loaded_all_steps

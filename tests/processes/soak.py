@@ -1,7 +1,8 @@
 """Lets many processes train into one run while others read it and one compacts it: `make soak SECONDS=600`.
 
-It reports how many rows were written, how many of these are missing or wrong afterwards (0 of each, or it fails), how
-long the slowest read of new steps took, and the largest memory of a writer, a reader and the compacting process.
+A seed decides how often each process flushes, and the codec. The program reports how many rows were written, how many
+of these are missing or wrong afterwards (0 of each, or it fails), how long the slowest read of new steps took, and the
+largest memory of a writer, a reader and the compacting process.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from random import Random
 from typing import Any
 
 # OpenBLAS starts its threads when it is imported.
@@ -131,13 +133,15 @@ def read_all(connection: Connection, url: str) -> Report:
     return Report(peak_bytes(), auditor=auditor.audit)
 
 
-def soak(url: str, writers: int, readers: int, seconds: float) -> int:
+def soak(url: str, writers: int, readers: int, seconds: float, random: Random) -> int:
     """Run all processes for so long, and return the exit status."""
     digits()  # read once for all processes
-    jobs = [
-        Child(write, JobOptions(url, rank, writers, flush_every=10, pause_seconds=0.5, hook={"flush_seconds": 10}))
-        for rank in range(writers)
-    ]
+    codec = random.choice(["none", "none", "zstd"])
+    jobs = []
+    for rank in range(writers):
+        hook = {"flush_seconds": random.choice([0.5, 2.0, 10.0]), "codec": codec}
+        every = random.choice([5, 10, 20])
+        jobs.append(Child(write, JobOptions(url, rank, writers, flush_every=every, pause_seconds=0.5, hook=hook)))
     others = [Child(read, url, 10.0) for _ in range(readers)]
     compactor = Child(compact_often, url)
     time.sleep(seconds)
@@ -183,10 +187,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--writers", type=int, default=64)
     parser.add_argument("--readers", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tensortrial-soak-"))
     try:
-        return soak(str(folder / "run"), arguments.writers, arguments.readers, arguments.seconds)
+        return soak(
+            str(folder / "run"), arguments.writers, arguments.readers, arguments.seconds, Random(arguments.seed)
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

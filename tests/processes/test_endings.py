@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import signal
 import subprocess
@@ -15,46 +14,14 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from plain_job import problems, resume  # noqa: E402
+from night.full_disk import Disk, fill_again_and_again  # noqa: E402
+from plain_job import BEGINNING, OFF, check, finished, problems  # noqa: E402
 
 from support.programs import start_cold  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import NotARun  # noqa: E402
 
 pytestmark = pytest.mark.slow
-
-BEGINNING = f"""
-    import datetime, errno, os, pathlib, resource, shutil, signal, subprocess, sys, time
-    sys.path.insert(0, {str(HERE)!r})
-    import numpy as np
-    from plain_job import noise, published, save
-    from support.plain_hook import Hook
-
-    url = "disk/run"
-"""
-OFF = "is off from here on, training is not affected"
-"""What the log says when a hook turns itself off."""
-
-
-def finished(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
-    """Run a program to its end. Return its exit code, the lines it wrote, and what it wrote to stderr."""
-    with start_cold(f"{BEGINNING}{script}", folder, TENSORTRIAL_STRICT="0", **variables) as process:
-        try:
-            out, err = process.communicate(timeout=90)
-        finally:
-            process.kill()
-    return process.returncode, out.split(), err
-
-
-def check(folder: Path, promised: dict[int, int]) -> None:
-    """Check that a run has what was published, that every step is right, and that the run can be resumed."""
-    url = str(folder / "disk" / "run")
-    assert problems(url, promised) == []
-    session = max(promised, default=0) + 1
-    resume(url, session)
-    assert problems(url, {**promised, session: 2}) == []
-    assert create_trial(url).loaded_all_steps
-
 
 # The end of a process.
 
@@ -265,20 +232,6 @@ def test_a_job_whose_run_vanishes_trains_on(tmp_path: Path, happening: str, reas
         check(tmp_path, {0: 5})
 
 
-class Disk:
-    """A small file system of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def mount(self, options: str) -> bool:
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self._folder)]
-        return not subprocess.run(command, capture_output=True).returncode
-
-    def unmount(self) -> None:
-        subprocess.run(["umount", "-l", str(self._folder)], check=True)
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Disk]:
     folder = tmp_path / "disk"
@@ -314,43 +267,10 @@ def test_a_job_whose_disk_becomes_read_only_trains_on(tmp_path: Path, small_disk
     check(tmp_path, {0: 5})
 
 
-FILLING = """
-    ballast = pathlib.Path("disk/ballast")
-
-    def fill(free):
-        "Fill the disk, and then leave so many bytes free."
-        left = os.statvfs("disk")
-        left = left.f_bavail * left.f_frsize - free
-        ballast.write_bytes(bytes(max(left, 0)))
-
-    promised = {}
-    offs = 0
-    for session in range(int(os.environ["SESSIONS"])):
-        # A disk may be full before a session begins, and while it saves.
-        full_from, free = (0, 4, 1)[session % 3], 4096 * (session * 5 % 37)
-        hook = None
-        for index in range(8):
-            if index == full_from:
-                fill(free)
-            if hook is None:
-                hook = Hook(url, resume=True)
-            if published(hook, session, index):
-                promised[session] = index
-        offs += not hook.recorder.active
-        hook.close()
-        ballast.unlink()
-    print(offs, repr(promised).replace(" ", ""))
-"""
-
-
-@pytest.mark.parametrize("sessions", [12, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_disk_that_fills_and_empties_again_and_again_loses_nothing(
-    tmp_path: Path, small_disk: Disk, sessions: int
-) -> None:
-    code, lines, err = finished(FILLING, tmp_path, SESSIONS=str(sessions))
-    assert code == 0, err
-    offs, promised = int(lines[0]), ast.literal_eval(lines[1])
-    assert err.count(OFF) >= offs  # a hook may fail as it closes
-    assert offs >= sessions // 3
-    assert max(promised) > sessions // 2
-    check(tmp_path, promised)
+def test_a_disk_that_fills_and_empties_again_and_again_loses_nothing(tmp_path: Path, small_disk: Disk) -> None:
+    """The finder `full_disk` fills it at other moments."""
+    del small_disk
+    sessions = [(full_from, 4096 * (number * 5 % 37)) for number, full_from in enumerate([0, 4, 1] * 4)]
+    offs, promised = fill_again_and_again(tmp_path, sessions)
+    assert offs >= len(sessions) // 3
+    assert max(promised) > len(sessions) // 2

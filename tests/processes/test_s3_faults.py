@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("s3fs")
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-from audit import Auditor, broken_promises, differences  # noqa: E402
+from night.s3_faults import STEPS, train_and_follow
 
-import tensortrial.hooks.pytorch as tt  # noqa: E402
-from support.fault_proxy import FAULTS, FaultProxy, faults_before  # noqa: E402
-from support.programs import start  # noqa: E402
-from support.servers import ObjectStore  # noqa: E402
-from tensortrial import create_trial  # noqa: E402
-from tensortrial.errors import RunInUse, StorageError  # noqa: E402
-from tensortrial.storage.open import open_storage  # noqa: E402
+import tensortrial.hooks.pytorch as tt
+from support.fault_proxy import FAULTS, FaultProxy, faults_before
+from support.servers import ObjectStore
+from tensortrial import create_trial
+from tensortrial.errors import RunInUse, StorageError
+from tensortrial.storage.open import open_storage
 
 pytestmark = pytest.mark.s3
-
-STEPS = 40
-WRITER = """
-    import json, sys
-    sys.path.insert(0, FOLDER)
-    from digits_job import JobOptions, train
-
-    url, options = json.loads(ARGUMENTS)
-    train(JobOptions(url, steps=STEPS, flush_every=10, hook={"storage_options": options, "flush_seconds": 0}))
-"""
 
 
 @pytest.fixture
@@ -51,36 +35,13 @@ def url(moto_s3: ObjectStore) -> str:
     return f"{moto_s3.new_bucket()}/run"
 
 
-def start_writer(folder: Path, url: str, options: dict[str, Any]) -> Any:
-    script = WRITER.replace("FOLDER", repr(str(HERE))).replace("STEPS", str(STEPS))
-    return start(script.replace("ARGUMENTS", repr(json.dumps([url, options]))), folder, TENSORTRIAL_STRICT="1")
-
-
-def audited(url: str, store: ObjectStore) -> Auditor:
-    """Read all of a run without faults."""
-    auditor = Auditor(url, store.storage_options)
-    assert auditor.open()
-    auditor.read_all()
-    return auditor
-
-
 @pytest.mark.slow
 def test_a_writer_and_a_reader_get_through_faults_of_the_server(
     moto_s3: ObjectStore, proxy: FaultProxy, url: str, tmp_path: Path
 ) -> None:
     proxy.probability = 0.1
     proxy.next_faults = [each for fault in FAULTS for each in ("", "", fault)]
-    follower = Auditor(url, proxy.store.storage_options)
-    with start_writer(tmp_path, url, proxy.store.storage_options) as process:
-        while process.poll() is None:
-            if follower.open():
-                follower.read_new()
-            time.sleep(0.05)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    found = audited(url, moto_s3).audit
-    problems = follower.audit.problems + found.problems + differences(follower.audit.digests, found)
-    assert problems + broken_promises({(0, 0): STEPS - 1}, found) == []
+    assert train_and_follow(tmp_path, url, moto_s3, proxy) > STEPS
     assert all(proxy.done[fault] for fault in FAULTS), proxy.done
 
 

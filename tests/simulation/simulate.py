@@ -30,18 +30,20 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--seconds", type=float, help="begin no more seeds after so many seconds")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--seed", type=int, help="run only this one, and print the calls of its storage")
+    parser.add_argument("--seed", type=int, help="begin with the seeds of this million, instead of with --first")
+    parser.add_argument("--again", type=int, help="run only this seed, and print the calls of its storage")
     parser.add_argument("--exhaust", action="store_true", help="let each call of written histories fail instead")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    if arguments.seed is not None:
-        return _replay(arguments.seed)
+    if arguments.again is not None:
+        return _replay(arguments.again)
     if arguments.exhaust:
         return _run_blocks(
             _exhaust, [(story, is_local) for story in range(len(LONGER)) for is_local in (0, 1)], arguments.jobs
         )
     end = None if arguments.seconds is None else time.monotonic() + arguments.seconds
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    first = arguments.first if arguments.seed is None else arguments.seed * 1_000_000
+    seeds = range(first, first + arguments.seeds)
     blocks = [(seeds[at : at + _BLOCK], end) for at in range(0, len(seeds), _BLOCK)]
     return _run_blocks(_run_block, blocks, arguments.jobs)
 

@@ -59,6 +59,13 @@ class ObjectStore:
 @pytest.fixture(scope="session")
 def moto_s3() -> Iterator[ObjectStore]:
     """moto's server in a process of its own."""
+    with running_moto() as store:
+        yield store
+
+
+@contextmanager
+def running_moto() -> Iterator[ObjectStore]:
+    """moto's server in a process of its own, which ends with the block."""
     (port,) = free_ports(1)
     store = ObjectStore(f"http://127.0.0.1:{port}", "moto", "moto-secret")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]

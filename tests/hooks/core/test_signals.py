@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from night import signals
 
 from support import warm
 from support.plain_hook import Hook
-from support.programs import run, start
+from support.programs import start
 from tensortrial import create_trial
 
 BEGINNING = """
@@ -277,68 +278,12 @@ def status_of(child: int) -> int:
         time.sleep(0.001)
 
 
-POOLS = f"""{BEGINNING}
-    import multiprocessing
-
-    def square(number):
-        return number * number
-
-    hook = begin()
-    for _ in range(int(os.environ["POOLS"])):
-        pool = multiprocessing.get_context("fork").Pool(4)
-        assert pool.map(square, range(8)) == [n * n for n in range(8)]
-        pool.terminate()
-        pool.join()
-    hook.close()
-"""
-
-
 def test_pools_of_processes_end_with_a_hook(tmp_path: Path) -> None:
-    assert run(POOLS, tmp_path, POOLS="10").returncode == 0
-
-
-@pytest.mark.slow
-def test_2000_pools_of_processes_end_with_a_hook(tmp_path: Path) -> None:
-    # A pool mostly waits: its threads check every tenth of a second whether it ends.
-    folders = [tmp_path / str(number) for number in range(10)]
-    for folder in folders:
-        folder.mkdir()
-    processes = [start(POOLS, folder, POOLS="200") for folder in folders]
-    try:
-        assert [process.wait(timeout=600) for process in processes] == [0] * 10
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-LOADER = f"""{BEGINNING}
-    from torch.utils.data import DataLoader, TensorDataset
-    import torch
-
-    torch.set_num_threads(1)
-    data = TensorDataset(torch.arange(16.0))
-    hook = begin()
-    for _ in range(int(os.environ["LOADERS"])):
-        loader = DataLoader(
-            data, batch_size=2, num_workers=4, multiprocessing_context="fork", persistent_workers=PERSISTENT
-        )
-        for _ in range(1 + PERSISTENT):
-            assert sum(batch.sum().item() for (batch,) in loader) == 120
-        # Left in the middle, as a training does that stops early.
-        next(iter(loader))
-        del loader
-    hook.close()
-"""
+    signals.ends(tmp_path, signals.POOLS, COUNT="10")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "persistent workers"])
 def test_data_loaders_end_with_a_hook(tmp_path: Path, persistent: bool) -> None:
     pytest.importorskip("torch")
-    with start(LOADER.replace("PERSISTENT", str(persistent)), tmp_path, LOADERS="40") as process:
-        try:
-            _, err = process.communicate(timeout=300)
-        finally:
-            process.kill()
-    assert process.returncode == 0, err
+    signals.ends(tmp_path, signals.LOADERS, COUNT="5", PERSISTENT=str(int(persistent)))

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+from night.interrupts import interrupt, processor_seconds, write_many
 
 from support.runs import Job
 
@@ -35,12 +35,6 @@ def folder(tmp_path: Path) -> Path:
     with Job(tmp_path / "run") as job:
         job.step({"x": 1.0})
     return tmp_path / "run"
-
-
-def processor_seconds(process: int, thread: str = "") -> float:
-    file = Path(f"/proc/{process}/task/{thread}/stat" if thread else f"/proc/{process}/stat")
-    fields = file.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def is_computing(process: int) -> bool:
@@ -87,47 +81,14 @@ def test_ctrl_c_in_python_is_a_keyboard_interrupt(folder: Path, method: str) -> 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two runs whose comparison within a tolerance takes some seconds: it reads each value."""
-    folder = tmp_path_factory.mktemp("runs")
-    for name, added in (("a", 0.0), ("b", 1e-6)):
-        with Job(folder / name) as job:
-            for step in range(60):
-                job.step({f"x{number}": np.full(20, number + added * (step + 1)) for number in range(300)})
-    return [str(folder / "a"), str(folder / "b")]
+    """Two runs whose comparison within a tolerance takes some seconds."""
+    return write_many(tmp_path_factory.mktemp("runs"))
 
 
-# Before this no program that Python runs can answer Ctrl-C in a way of its own.
-COMMAND = """
-import sys
-from tensortrial.cli.interrupts import hold_while_importing
-hold_while_importing()
-print("begins", flush=True)
-from tensortrial.__main__ import main
-main()
-"""
-
-
-# From the first imports to the middle of the work, in seconds of processor time.
-@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.35, 0.5, 0.7, 1.0])
-@pytest.mark.parametrize("command", ["compare", "diagnose", "export"])
+@pytest.mark.parametrize(("command", "seconds"), [("compare", 1.0), ("diagnose", 0.35), ("export", 0.7)])
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time is not said here")
 @pytest.mark.slow
-def test_ctrl_c_at_any_moment_ends_a_command_in_one_line(
-    many: list[str], tmp_path: Path, command: str, seconds: float
-) -> None:
+def test_ctrl_c_ends_a_command_in_one_line(many: list[str], tmp_path: Path, command: str, seconds: float) -> None:
+    """The finder `interrupts` presses it at many other moments, also while the command imports."""
     pytest.importorskip("click")
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    arguments = {"compare": [*many, "--atol", "1"], "export": [*many, str(tmp_path / "runs.duckdb")]}
-    line = [sys.executable, "-c", COMMAND, command, *arguments.get(command, many[:1])]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begins\n"
-        end = processor_seconds(process.pid) + seconds
-        while process.poll() is None and processor_seconds(process.pid) < end:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGINT)
-        printed, err = process.communicate(timeout=60)
-    assert (printed, err, process.returncode) == ("", "Interrupted\n", 130)
-    assert list(folder.iterdir()) == []
+    interrupt(many, tmp_path, command, seconds)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import random
-import signal
 import subprocess
 import sys
 import textwrap
@@ -16,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from night.compactions import compact_and_kill
 
 import tensortrial
 from support.compacted_runs import assert_chunks_are_named, flush, index_files, kill, rows_of, rows_seen, write
@@ -149,38 +146,11 @@ def compacting(folder: Path, grace: float = 0.0) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(grace)])
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """Each state between reads the same, and the next run makes of it what the first would have made."""
-    write(tmp_path, 100, steps_per_directory=22)
-    before = rows_of(tmp_path)
-    moments = random.Random(0)
-    context = multiprocessing.get_context("fork")
-    killed = 0
-    for _ in range(8):
-        child = context.Process(target=compact, args=[tmp_path], kwargs={"grace": 0.0})
-        child.start()
-        child.join(moments.uniform(0.0, 0.12))
-        if child.is_alive():
-            os.kill(child.pid or 0, signal.SIGKILL)
-            killed += 1
-        child.join()
-        assert rows_of(tmp_path) == before
-    assert killed
-    compact(tmp_path, grace=0)
-    assert len(index_files(tmp_path)) == 5
-    assert rows_of(tmp_path) == before
-    assert_chunks_are_named(tmp_path)
-
-
-def test_several_at_once(tmp_path: Path) -> None:
-    write(tmp_path, 80, steps_per_directory=30)
-    before = rows_of(tmp_path)
-    for process in [compacting(tmp_path) for _ in range(3)]:
-        assert process.wait(60) == 0
-    compact(tmp_path, grace=0)  # each leaves alone what it does not know
-    assert_chunks_are_named(tmp_path)
-    assert len(index_files(tmp_path)) == 3
-    assert rows_of(tmp_path) == before
+def test_compactions_that_are_killed_and_several_at_once_lose_nothing(tmp_path: Path) -> None:
+    """The finder `compactions` kills them at many other moments."""
+    write(tmp_path / "run", 100, steps_per_directory=22)
+    compact_and_kill(tmp_path / "run", [0.0, 0.03, 0.06], at_once=3)
+    assert len(index_files(tmp_path / "run")) == 5
 
 
 def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:

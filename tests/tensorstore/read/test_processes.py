@@ -6,25 +6,20 @@ import copy
 import multiprocessing
 import os
 import pickle
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from night.forks import STEPS, answers, fork_next_to_readers, in_child, write
 
 import tensortrial
-from support.runs import TRAIN, Job
+from support.runs import Job
 from support.servers import ObjectStore
-from tensortrial.errors import ConfigurationError, QueryError, RunClosed
+from tensortrial.errors import ConfigurationError, RunClosed
 from tensortrial.read.trial import Trial, run_reader_of
-from tensortrial.rules import AllZero
-
-STEPS = 8
 
 
 @pytest.fixture
@@ -33,96 +28,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def write(url: str, **options: Any) -> None:
-    with Job(url, **options) as job:
-        for step in range(STEPS):
-            job.step({"w": np.full(64, float(step)), "loss": float(step)}, TRAIN, statistics=("l2",))
-
-
-def answers(trial: Trial) -> Any:
-    tensor = trial.tensor("w")
-    query = "select name, count(*) from tensors group by name order by name"
-    return trial.steps(), trial.tensor_names(), tensor.value(3).tolist(), trial.sql(query).fetchall()
-
-
-def in_child(work: Callable[[], Any]) -> int:
-    """The exit status of a forked child that does some work, -1 if it hangs."""
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
-
-
-@contextmanager
-def reading(*work: Callable[[], Any]) -> Iterator[None]:
-    """Threads that read, so that a fork finds locks held."""
-    stop = threading.Event()
-
-    def read(each: Callable[[], Any]) -> None:
-        while not stop.is_set():
-            each()
-            time.sleep(0.005)
-
-    threads = [threading.Thread(target=read, args=(each,)) for each in work]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
-def forks_beside_a_reader(folder: Path, count: int) -> None:
-    trial, runs = tensortrial.create_trial(folder), tensortrial.open_runs(folder)
-    rule = AllZero(trial, tensor_regex="w")
-    expected = answers(trial)
-
-    inherited = trial.sql("select 1")
-
-    def use() -> None:
-        with pytest.raises(QueryError, match="make the query again"):
-            inherited.fetchall()
-        assert answers(trial) == expected
-        assert runs.sql("select count(*) from tensors").fetchall() == [(2 * STEPS,)]
-        assert len(rule.evaluate(0)) == 1
-        trial.close()
-
-    def follow() -> None:
-        trial.refresh()
-        answers(trial)
-        rule.evaluate(0)
-
-    with reading(follow, lambda: tensortrial.create_trial(folder).close()):
-        for number in range(count):
-            time.sleep(0.002 * (number % 5))
-            assert in_child(use) == 0
-    assert answers(trial) == expected
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_forked_beside_a_reading_thread_reads_the_run(folder: Path) -> None:
-    forks_beside_a_reader(folder, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_hundred_children_forked_beside_a_reading_thread_read_the_run(folder: Path) -> None:
-    forks_beside_a_reader(folder, 100)
+    fork_next_to_readers(folder, [0.0, 0.002])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
