@@ -347,7 +347,7 @@ test: env servers  ## Run the tests, all but the slow ones and those of emulator
 test-slow: env servers  ## Run the slow tests, and what finds rare failures by chance for some seconds each
 	status=0; \
 	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
-	$(PY) tests/night/night.py --jobs $(TEST_JOBS) --build || status=1; \
+	$(PY) tests/night/runner.py --jobs $(TEST_JOBS) --build || status=1; \
 	exit $$status
 
 .PHONY: night
@@ -355,7 +355,7 @@ night: HOURS ?= 8
 night: export OMP_WAIT_POLICY := passive
 night: env servers  ## Run all that finds rare failures by chance: HOURS=8 SEED=20260101 (default: the date) ONLY=forks CASE=12; the report is in build/night.md
 	$(if $(CASE),$(PY) tests/night/cases.py $(ONLY) --case $(CASE) $(if $(SEED),--seed $(SEED)),\
-	    $(PY) tests/night/night.py --jobs $(TEST_JOBS) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)))
+	    $(PY) tests/night/runner.py --jobs $(TEST_JOBS) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)))
 
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 from night.finder import Case, run_cases
-from night.night import FINDERS, ROOT, Finder, Result, report, run_all, run_finder, seed_of_commit
+from night.runner import FINDERS, ROOT, Finder, Result, report, run_all, run_finder, seed_of_commit
 
 FAILING = """
 import argparse
@@ -88,7 +88,7 @@ def test_a_finder_that_ends_with_an_error_has_failed_and_is_repeated_as_a_whole(
 def test_a_finder_that_does_not_end_is_killed_with_its_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("night.night.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("night.runner.PATIENCE_SECONDS", 1.0)
     program = "import subprocess\nprint('waits', flush=True)\nsubprocess.run(['sleep', '600'])"
     result = run_finder("endless", finder(tmp_path, program), 0, 11, folder=tmp_path)
     assert (result.status, result.summary) == (None, "did not end")

@@ -15,11 +15,10 @@ from simulation.model import Wrong
 
 pytestmark = pytest.mark.slow
 
-_SEEDS = 200
-_BLOCK = 20
-_WIDER_SEEDS = range(1000, 1060)
-# Of the calls and faults of a written history; `make simulate EXHAUST=1` takes all.
-_EVERY = {"short": 13, "unflushed": 3, "overtaken": 13, "compacted": 11}
+_SEEDS = 12
+_BLOCK = 6
+# Of the calls and faults of a written history. The finder `faults` takes others, `make simulate EXHAUST=1` takes all.
+_EVERY = {"shortest": 5, "short": 131, "unflushed": 31, "overtaken": 211, "compacted": 111}
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +29,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def _first_is_quick(values: Sequence[Any]) -> list[Any]:
-    """Return parameters of which all but the first are slow."""
-    return [values[0], *(pytest.param(value, marks=pytest.mark.slow) for value in values[1:])]
-
-
-@pytest.mark.parametrize("first", _first_is_quick(range(0, _SEEDS, _BLOCK)))
+@pytest.mark.parametrize("first", range(0, _SEEDS, _BLOCK))
 def test_histories_of_some_seeds_lose_nothing(first: int) -> None:
     whole = sum((run_seed(seed) for seed in range(first, first + _BLOCK)), Outcome(histories=0))
     assert whole.checks > 2 * _BLOCK
@@ -47,12 +41,12 @@ _PLACES = pytest.mark.parametrize("is_local", [True, False], ids=["disk", "bucke
 
 
 @_PLACES
-@pytest.mark.parametrize("kind", _first_is_quick(KINDS))
-def test_a_fault_at_each_call_of_a_short_history_loses_nothing(is_local: bool, kind: str) -> None:
-    outcome = exhaust(shortest, 1, is_local, [kind])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_at_calls_of_a_short_history_loses_nothing(is_local: bool, kind: str) -> None:
+    outcome = exhaust(shortest, 1, is_local, [kind], _EVERY["shortest"])
     assert outcome.published >= outcome.histories
     struck = (is_local or kind != "cut") and kind != "old"
-    assert outcome.failed[kind] >= 10 * struck
+    assert outcome.failed[kind] >= 2 * struck
 
 
 @pytest.mark.slow
@@ -65,14 +59,7 @@ def test_any_fault_at_calls_of_a_longer_history_loses_nothing(
         # A request that takes longer than the lease may publish after the takeover; docs/reliability.md says so.
         request.applymarker(pytest.mark.xfail(raises=Wrong, strict=False))
     outcome = exhaust(story, 1, is_local, KINDS, _EVERY[story.__name__])
-    assert outcome.failed.total() >= 20
-    assert len(+outcome.failed) >= 2
-
-
-@pytest.mark.slow
-def test_histories_of_many_seeds_lose_nothing() -> None:
-    for seed in _WIDER_SEEDS:
-        run_seed(seed)
+    assert outcome.failed.total() >= 2
 
 
 def test_a_seed_replays_the_same_history() -> None:
