@@ -16,7 +16,7 @@ from support.runs import Job
 
 pytestmark = pytest.mark.slow
 
-STEPS = 400
+STEPS = 80
 PROGRAM = """
 import sys
 import numpy as np
