@@ -91,7 +91,7 @@ def finished(script: str, folder: Path, **variables: str) -> tuple[int, list[str
     """Run a program to its end. Return its exit code, the lines it wrote, and what it wrote to stderr."""
     with start_cold(f"{BEGINNING}{script}", folder, TENSORTRIAL_STRICT="0", **variables) as process:
         try:
-            out, err = process.communicate(timeout=90)
+            out, err = process.communicate(timeout=300)
         finally:
             process.kill()
     return process.returncode, out.split(), err

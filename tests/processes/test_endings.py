@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -25,25 +26,21 @@ pytestmark = pytest.mark.slow
 
 # The end of a process.
 
-ENDINGS = pytest.mark.parametrize(
-    ("ending", "status", "closes"),
-    [
-        ("os._exit(3)", 3, False),
-        ("os.abort()", -signal.SIGABRT, False),
-        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, False),
-        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -signal.SIGTERM, True),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, True),
-        ("raise RuntimeError('of the training')", 1, True),
-        ("sys.exit(4)", 4, True),
-    ],
-    ids=["os._exit", "abort", "SIGKILL", "SIGTERM", "Ctrl-C", "exception", "sys.exit"],
-)
+ENDINGS = {
+    "os._exit": ("os._exit(3)", 3, False),
+    "abort": ("os.abort()", -signal.SIGABRT, False),
+    "SIGKILL": ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, False),
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -signal.SIGTERM, True),
+    "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, True),
+    "exception": ("raise RuntimeError('of the training')", 1, True),
+    "sys.exit": ("sys.exit(4)", 4, True),
+}
+"""By name: the last statement of a program, its exit status, and whether the run is closed."""
 
 
-@ENDINGS
-def test_a_process_that_ends_keeps_what_it_had_published(
-    tmp_path: Path, ending: str, status: int, closes: bool
-) -> None:
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_process_that_ends_keeps_what_it_had_published(tmp_path: Path, name: str) -> None:
+    ending, status, closes = ENDINGS[name]
     script = f"""
     hook = Hook(url, flush_seconds=1000)
     for index in range(12):
@@ -59,30 +56,51 @@ def test_a_process_that_ends_keeps_what_it_had_published(
     check(tmp_path, {0: 14 if closes else 11})
 
 
-@pytest.mark.slow
-@ENDINGS
-def test_a_pytorch_job_that_ends_keeps_what_it_had_published(
-    tmp_path: Path, ending: str, status: int, closes: bool
-) -> None:
-    pytest.importorskip("torch")
-    from audit import Auditor, broken_promises
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    """PyTorch jobs that have ended in each way, each in a folder of its number, and their exit statuses by name.
 
-    script = f"""
+    They are forked from one process, which has imported PyTorch. Each ends as a program does: by its last statement.
+    """
+    pytest.importorskip("torch")
+    script = """
+    import json
     from digits_job import JobOptions, train
+    from support.training import digits
 
     def published(index):
         if index == 19:
-            {ending}
+            exec(ending)
 
-    train(JobOptions(url, pause_seconds=0.0), published)
+    digits()  # read once for all
+    for number, ending in enumerate(json.loads(os.environ["ENDINGS"])):
+        child = os.fork()
+        if not child:
+            os.mkdir(str(number))
+            os.chdir(str(number))
+            train(JobOptions(url, pause_seconds=0.0), published)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     """
-    code, _, _ = finished(script, tmp_path)
-    assert code == status
-    auditor = Auditor(str(tmp_path / "disk" / "run"))
+    folder = tmp_path_factory.mktemp("jobs")
+    code, lines, err = finished(script, folder, ENDINGS=json.dumps([ending for ending, *_ in ENDINGS.values()]))
+    assert code == 0, err
+    return folder, dict(zip(ENDINGS, map(int, lines), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_pytorch_job_that_ends_keeps_what_it_had_published(jobs: tuple[Path, dict[str, int]], name: str) -> None:
+    from audit import Auditor, broken_promises
+
+    folder, statuses = jobs
+    _, status, closes = ENDINGS[name]
+    assert statuses[name] == status
+    run = folder / str(list(ENDINGS).index(name)) / "disk" / "run"
+    auditor = Auditor(str(run))
     assert auditor.open()
     auditor.read_all()
     assert auditor.audit.problems + broken_promises({(0, 0): 19}, auditor.audit) == []
-    assert create_trial(tmp_path / "disk" / "run").loaded_all_steps is closes
+    assert create_trial(run).loaded_all_steps is closes
 
 
 # Clocks.

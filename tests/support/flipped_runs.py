@@ -1,12 +1,7 @@
-"""Single bits that are flipped in one of two equal runs, each of which a comparison must name.
-
-PYTHONPATH=tests python tests/support/flipped_runs.py --flips 1000 --seed 1
-"""
+"""Single bits that are flipped in one of two equal runs, each of which a comparison must name."""
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -71,19 +66,3 @@ def flips(count: int, seed: int) -> list[tuple[int, int, str, int]]:
         bits = values_of(0, 0)[name].nbytes * 8
         found.append((int(random.integers(STEPS)), int(random.integers(2)), name, int(random.integers(bits))))
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--flips", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        equal = tensortrial.create_trial(write(Path(folder) / "equal"))
-        for number, flip in enumerate(flips(options.flips, options.seed)):
-            check(flip, equal, Path(folder) / str(number))
-    print(f"{options.flips} of {options.flips} flipped bits were named")
-
-
-if __name__ == "__main__":
-    main()
