@@ -64,6 +64,7 @@ FINDERS: Mapping[str, Finder] = {
     "forks": Finder(f"{CASES} forks"),
     "signals": Finder(f"{CASES} signals"),
     "interrupts": Finder(f"{CASES} interrupts"),
+    "written_sql": Finder(f"{CASES} written_sql"),
     "full_disk": Finder(f"{CASES} full_disk"),
     "s3_faults": Finder(f"{CASES} s3_faults"),
     "soak": Finder("tests/processes/soak.py", in_build="--writers 8 --readers 3", is_alone=True),

@@ -91,7 +91,9 @@ def terminate(folder: Path, seconds: float, flush_seconds: float) -> None:
         time.sleep(seconds)
         process.terminate()
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (-signal.SIGTERM, "")
+    assert process.returncode == -signal.SIGTERM, err
+    # The training may go on for a moment after its run was closed.
+    assert err == "" or ("is closed, and what is saved with it is lost" in err and len(err.splitlines()) == 1), err
     assert create_trial(folder / "run").loaded_all_steps
 
 
