@@ -217,7 +217,9 @@ def night(hours: float, at_once: int, seed: int, only: Sequence[str]) -> list[Re
     shares = sum(finder.share * (at_once if finder.is_alone else 1) for finder in finders.values())
     jobs = []
     for name, finder in finders.items():
-        arguments = name, finder, hours * 3600 * at_once * finder.share / (shares or 1), seed
+        # Where the time is short, its processes are few.
+        extra = finder.in_build or "" if hours < 1 else ""
+        arguments = name, finder, hours * 3600 * at_once * finder.share / (shares or 1), seed, extra
         jobs.append((finder.is_alone, lambda arguments=arguments: run_finder(*arguments)))
     return run_all(jobs, at_once)
 
