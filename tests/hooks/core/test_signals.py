@@ -15,7 +15,7 @@ from night import signals
 
 from support import warm
 from support.plain_hook import Hook
-from support.programs import start
+from support.programs import run, start
 from tensortrial import create_trial
 
 BEGINNING = """
