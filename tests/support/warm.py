@@ -136,6 +136,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = streams
         self.returncode: int | None = None
         self._connection = connection
+        self._output: tuple[str, str] | None = None
         try:
             with contextlib.suppress(ConnectionError):
                 connection.sendall(json.dumps(case).encode() + b"\n")
@@ -171,6 +172,8 @@ class Process:
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
         """Write to standard input, and read both streams until the program ends. After the timeout it is killed."""
+        if self._output is not None:
+            return self._output
         with ThreadPoolExecutor(2) as pool:
             reading = [pool.submit(stream.read) for stream in (self.stdout, self.stderr)]
             try:
@@ -187,7 +190,9 @@ class Process:
         if late:
             raise subprocess.TimeoutExpired(self.args, timeout or 0, stdout, stderr)
         self.wait(timeout)
-        return stdout, stderr
+        self._close()
+        self._output = stdout, stderr
+        return self._output
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the program, unless it has ended."""
