@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,19 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 # Two backends, which generate no code. The quick one runs the graphs as they are: that is enough where the subject is
 # what the compiler traces. The whole one also traces their backward, and removes and reorders what it may.
 QUICK, WHOLE = "eager", "aot_eager"
+_backend = ContextVar("_backend", default=QUICK)
 
 
-def compiled(what: Any, backend: str = QUICK) -> Any:
-    return torch.compile(what, backend=backend, fullgraph=True)
+@pytest.fixture(autouse=True, params=[None, pytest.param(WHOLE, marks=pytest.mark.slow)], ids=["quick", "whole"])
+def _backends(request: Any) -> Iterator[None]:
+    """Compile by the backend that a test names, or the quick one, and in the slow tests by the whole one."""
+    token = _backend.set(request.param or QUICK)
+    yield
+    _backend.reset(token)
+
+
+def compiled(what: Any, backend: str | None = None) -> Any:
+    return torch.compile(what, backend=backend or _backend.get(), fullgraph=True)
 
 
 def graphs() -> int:
@@ -91,26 +101,26 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], 
     return values(out)
 
 
-def wrap_first(hook: Any, net: Any, backend: str = QUICK) -> Any:
+def wrap_first(hook: Any, net: Any, backend: str | None = None) -> Any:
     net = compiled(net, backend)
     hook.register_module(net)
     return net
 
 
-def register_first(hook: Any, net: Any, backend: str = QUICK) -> Any:
+def register_first(hook: Any, net: Any, backend: str | None = None) -> Any:
     hook.register_module(net)
     return compiled(net, backend)
 
 
-def compile_first(hook: Any, net: Any, backend: str = QUICK) -> Any:
-    net.compile(backend=backend, fullgraph=True)
+def compile_first(hook: Any, net: Any, backend: str | None = None) -> Any:
+    net.compile(backend=backend or _backend.get(), fullgraph=True)
     hook.register_module(net)
     return net
 
 
-def compile_last(hook: Any, net: Any, backend: str = QUICK) -> Any:
+def compile_last(hook: Any, net: Any, backend: str | None = None) -> Any:
     hook.register_module(net)
-    net.compile(backend=backend, fullgraph=True)
+    net.compile(backend=backend or _backend.get(), fullgraph=True)
     return net
 
 
@@ -118,7 +128,7 @@ def compile_last(hook: Any, net: Any, backend: str = QUICK) -> Any:
 class TestWhole:
     @pytest.mark.parametrize(
         ("how", "backend"),
-        [(wrap_first, WHOLE), (register_first, QUICK), (compile_first, QUICK), (compile_last, QUICK)],
+        [(wrap_first, WHOLE), (register_first, None), (compile_first, None), (compile_last, None)],
     )
     def test_a_compiled_model_saves_the_same_as_uncompiled(
         self,
@@ -126,8 +136,8 @@ class TestWhole:
         out: str,
         caplog: pytest.LogCaptureFixture,
         expected: dict[tuple[str, int], Any],
-        how: Callable[[Any, Any, str], Any],
-        backend: str,
+        how: Callable[[Any, Any, str | None], Any],
+        backend: str | None,
     ) -> None:
         hook, loss = make_hook(save_all=True, save_config=EVERY_THIRD), nn.CrossEntropyLoss()
         hook.register_loss(loss)
@@ -252,7 +262,7 @@ class TestPart:
         if not first:
             hook.register_module(net)
         for block in net:
-            block.compile(backend=QUICK, fullgraph=True)
+            block.compile(backend=_backend.get(), fullgraph=True)
         if first:
             hook.register_module(net)
         for x, _ in batches(4):
