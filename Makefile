@@ -11,8 +11,9 @@ JAVA := openjdk-17-jre-headless
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-# Processes that share the tests, a file each at a time; some tests watch the clock, so no more than there are cores.
-TEST_JOBS ?= 2
+# Processes that share the tests, a file each at a time: one more than two cores, as some tests wait for servers.
+CORES ?= 2
+TEST_JOBS ?= 3
 SHARED := -n $(TEST_JOBS) --dist loadfile
 # Threads of OpenMP, which PyTorch, XGBoost and MXNet compute with, wait for work in a loop unless they are told to sleep.
 # They would take the cores from the other process of tests.
@@ -346,8 +347,8 @@ test: env servers  ## Run the tests, all but the slow ones and those of emulator
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests, and what finds rare failures by chance for some seconds each
 	status=0; \
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
-	$(PY) tests/night/runner.py --jobs $(TEST_JOBS) --build || status=1; \
+	$(PY) -m pytest -n $(CORES) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
+	$(PY) tests/night/runner.py --jobs $(CORES) --build || status=1; \
 	exit $$status
 
 .PHONY: night
@@ -355,7 +356,7 @@ night: HOURS ?= 8
 night: export OMP_WAIT_POLICY := passive
 night: env servers  ## Run all that finds rare failures by chance: HOURS=8 SEED=20260101 (default: the date) ONLY=forks CASE=12; the report is in build/night.md
 	$(if $(CASE),$(PY) tests/night/cases.py $(ONLY) --case $(CASE) $(if $(SEED),--seed $(SEED)),\
-	    $(PY) tests/night/runner.py --jobs $(TEST_JOBS) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)))
+	    $(PY) tests/night/runner.py --jobs $(CORES) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)))
 
 .PHONY: test-min
 test-min: build/env-min-wheel  ## Run the store's tests with the oldest versions it supports and no framework
@@ -377,7 +378,7 @@ kill: env  ## Kill training processes at random points and read what they saved:
 simulate: SEEDS ?= 10000
 simulate: FIRST ?= 0
 simulate: env  ## Simulate runs whose storage fails and whose processes die: SEEDS=10000 FIRST=0, or SEED=123 to do one again, or EXHAUST=1
-	$(PY) tests/simulation/simulate.py --jobs $(TEST_JOBS) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--again $(SEED)) $(if $(EXHAUST),--exhaust)
+	$(PY) tests/simulation/simulate.py --jobs $(CORES) --seeds $(SEEDS) --first $(FIRST) $(if $(SEED),--again $(SEED)) $(if $(EXHAUST),--exhaust)
 
 .PHONY: soak
 soak: SECONDS ?= 600
@@ -406,7 +407,7 @@ test-page: env-page chromium  ## Run the tests of the page in a real browser; sc
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS) $(TESTS_MODELS) \
+	$(PY) -m pytest -n $(CORES) --dist worksteal $(PYTEST_ARGS) $(TESTS_MODELS) \
 	    $(foreach page,boosting jax transformers lightning accelerate,'$(TEST_PAGE)[$(page).md]')
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
 
