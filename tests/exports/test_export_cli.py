@@ -9,19 +9,19 @@ from urllib.parse import urlsplit
 
 import duckdb
 
-from support.command_line import tensortrial, tensortrial_program
+from support.commands import run_command, run_program
 from support.export_conformance import write_run
 
 
 def export(*arguments: object, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = tensortrial("export", *arguments, **environment)
+    done = run_command("export", *arguments, status=None, **environment)
     assert done.returncode == status, done.stderr
     return done
 
 
 def test_it_says_what_it_moved(tmp_path: Path, run: Path) -> None:
     other = write_run(tmp_path / "b", 1)
-    done = tensortrial_program("export", run, other, tmp_path / "x.duckdb", "--table", "steps", "--table", "tensors")
+    done = run_program("export", run, other, tmp_path / "x.duckdb", "--table", "steps", "--table", "tensors")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "steps: 7 rows\ntensors: 35 rows\n"
     assert export(run, tmp_path / "x.duckdb", "--no-progress").stdout.splitlines()[2:] == [

@@ -13,8 +13,7 @@ import pytest
 import sqlglot
 
 import tensortrial
-from support.command_line import tensortrial as command_line
-from support.command_line import tensortrial_program
+from support.commands import run_command, run_program
 from support.queried_runs import Rows, answers, same_rows, write_runs
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, InvalidQueryParameter, RunNotFound, UnknownQuery
@@ -172,12 +171,12 @@ def test_text_cannot_leave_its_quotes(asked: tuple[Path, Answers], database: Any
 
 class TestTheCommandLine:
     def run(self, *arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-        done = command_line("query", *arguments)
+        done = run_command("query", *arguments, status=None)
         assert done.returncode == status, done.stderr
         return done
 
     def test_answers(self, asked: tuple[Path, Answers]) -> None:
-        done = tensortrial_program("query", "best_runs", asked[0], "--param", "mode=EVAL", "--format", "csv")
+        done = run_program("query", "best_runs", asked[0], "--param", "mode=EVAL", "--format", "csv")
         assert done.returncode == 0, done.stderr
         printed = done.stdout.splitlines()
         assert printed[0] == "run,best,mode,mode_step,worker"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.command_line import tensortrial as command_line
+from support.commands import run_command
 from support.file_access import reads_below
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial import rules
@@ -294,7 +294,7 @@ def test_a_bad_file_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> N
 
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return command_line("watch", *arguments)
+    return run_command("watch", *arguments, status=None)
 
 
 def test_findings_are_printed_and_the_status_says_that_there_were_some(folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from simulation.model import Array, Model, Saved
 from simulation.scheduler import Killed
 from simulation.world import World
-from support.recorder_state import claim_of, failure_of, resumes, worker_and_session
+from support.internals import claim_of, failure_of, resumes, worker_and_session
 from tensortrial import errors
 from tensortrial.errors import RunInUse, TensorTrialError, UnavailableError
 from tensortrial.hooks.core.base_hook import BaseHook, guarded

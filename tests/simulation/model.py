@@ -14,7 +14,7 @@ import numpy as np
 
 from simulation.disk import WRITEBACK_SECONDS
 from simulation.world import World
-from support.recorder_state import ENDED_RESCAN_SECONDS, newest_session
+from support.internals import ENDED_RESCAN_SECONDS, newest_session
 from tensortrial.errors import FileError, TensorTrialError
 from tensortrial.format.schema import WorkerInfo
 from tensortrial.read.refreshing import no_refresh

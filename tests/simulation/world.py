@@ -16,7 +16,7 @@ from simulation.disk import Disk
 from simulation.faults import ERRORS, Fault, NoFaults, Plan
 from simulation.scheduler import Killed, Process, Scheduler
 from simulation.storage import SimulatedStorage
-from support.recorder_state import forget_flushes
+from support.internals import forget_flushes
 from tensortrial.engines import duckdb as duckdb_engine
 from tensortrial.format import chunk_merge, index_writer
 from tensortrial.hooks.core import recorder, run_writer

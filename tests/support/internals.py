@@ -1,10 +1,19 @@
-"""What tests ask of the product that no public function answers. Only this file knows where the product keeps it."""
+"""What tests, and the model of the simulation, ask of the product that no public function answers.
+
+Only this file knows where the product keeps it.
+"""
 
 from __future__ import annotations
 
+from tensortrial.format.schema import WorkerInfo
 from tensortrial.hooks.core.recorder import Recorder
+from tensortrial.read.run_reader import _ENDED_SECONDS
 from tensortrial.read.trial import Trial, run_reader_of
+from tensortrial.storage import flush_registry
 from tensortrial.write.writer import Writer
+
+ENDED_RESCAN_SECONDS = _ENDED_SECONDS
+"""How often a trial lists the files of a run that has ended, at most."""
 
 
 def queued_bytes(of: Writer | Recorder) -> int:
@@ -29,3 +38,34 @@ def is_opened_by_manifest(trial: Trial) -> bool:
 def index_paths(trial: Trial) -> list[str]:
     """Return the paths of the index files that a trial reads."""
     return [path for _, path in run_reader_of(trial).catalogue.fetch("index_paths")]
+
+
+def failure_of(recorder: Recorder) -> str | None:
+    """Return the error that has turned the hook off, as its end mark says it; None if there was none."""
+    return recorder._life.failures.first
+
+
+def resumes(recorder: Recorder) -> bool:
+    """Return whether the hook resumes a run."""
+    return recorder._run.resumes
+
+
+def worker_and_session(recorder: Recorder) -> tuple[str, int]:
+    """Return the worker that the hook writes as, and the number of its session."""
+    return recorder._run.worker, recorder._run.progress.session
+
+
+def claim_of(recorder: Recorder) -> WorkerInfo | None:
+    """Return the claim that the hook has published; None before that."""
+    return recorder._run._claimed
+
+
+def newest_session(trial: Trial) -> int:
+    """Return the newest session that had claimed the run when the trial refreshed last."""
+    return max((info.session for info in run_reader_of(trial).workers.infos), default=0)
+
+
+def forget_flushes(prefix: str) -> None:
+    """Forget the flushes that writers have registered for runs whose key begins so, as the end of a process does."""
+    for key in [key for key in flush_registry._flushes if key.startswith(prefix)]:
+        del flush_registry._flushes[key]

@@ -15,8 +15,7 @@ import pytest
 
 import tensortrial
 from support import warm
-from support.command_line import tensortrial as command_line
-from support.command_line import tensortrial_program
+from support.commands import run_command, run_program
 from support.servers import ObjectStore
 from support.smdebug_imports import COLLECTIONS, everything, imported
 from support.smdebug_runs import SAVED_AT, OldRun
@@ -231,11 +230,11 @@ def test_a_run_is_imported_from_and_to_an_object_store(
 
 def test_the_command_imports_a_run(three: OldRun, new: str) -> None:
     three.events(1).write_bytes(b"x")
-    done = tensortrial_program("import", "smdebug", three.folder, new, "--no-progress")
+    done = run_program("import", "smdebug", three.folder, new, "--no-progress")
     assert (done.returncode, done.stdout) == (0, f"{new}\n")
     assert done.stderr.startswith("damaged: events/000000000001/")
     assert tensortrial.create_trial(new).steps() == [0, 2]
-    refused = command_line("import", "smdebug", new, f"{new}-2")
+    refused = run_command("import", "smdebug", new, f"{new}-2", status=None)
     assert refused.returncode == 1
     assert refused.stderr == f"Error: {new}: it has no collections and events, so it is not a run of smdebug\n"
 

@@ -111,7 +111,7 @@ def test_a_missing_or_swapped_argument_is_named(place: Path, arguments: list[str
 
 def test_a_named_query_is_found_before_and_after_the_run(place: Path) -> None:
     after = run("query", place / "good", "losses", "--format", "csv")
-    assert after == run("query", "losses", place / "good", "--format", "csv")
+    assert after.stdout == run("query", "losses", place / "good", "--format", "csv").stdout
 
 
 def test_watch_says_what_it_watches_and_that_nothing_was_found(place: Path) -> None:

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tensortrial
-from support.commands import Done, run_command
+from support.commands import run_command
 from support.limits import keep_index_files, set_limits
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound, StorageError
@@ -353,7 +354,7 @@ def test_a_path_without_a_run_is_an_error(tmp_path: Path) -> None:
         tensortrial.verify(tmp_path)
 
 
-def command(*arguments: object) -> Done:
+def command(*arguments: object) -> CompletedProcess[str]:
     return run_command("verify", "--no-progress", *arguments, status=None)
 
 
