@@ -58,7 +58,7 @@ TORCH = ("torch", "tensortrial.hooks.pytorch", *(["sklearn.datasets"] if find_sp
 _ENVIRONMENT = dict(os.environ)
 _SERVE = "__import__('importlib').import_module('support.warm').serve()"
 # A process with threads cannot fork: BLAS and the allocator of Arrow start some when they are imported.
-_NO_THREADS = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_NO_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _NUMBER = struct.Struct("i")
 
 
@@ -317,6 +317,7 @@ def _next_program() -> CodeType:
     atexit.register(gc.unfreeze)  # the last function at exit: DuckDB reports its objects that no collection frees
     for name in sys.argv[2:]:
         importlib.import_module(name)
+    sys.modules["duckdb"].default_connection().close()  # DuckDB 1.5 opens it when it is imported, with a thread
     for each in weakref.finalize._registry:  # type: ignore[attr-defined]
         each.atexit = False  # torch would take back its operators, one by one, at the exit of each child
     gc.collect()
