@@ -114,7 +114,8 @@ class DuckDBDatabase(Database):
         """
         if self._locked:
             return
-        self._duckdb.register_filesystem(self._files.filesystem)
+        with self._errors():
+            self._duckdb.register_filesystem(self._files.filesystem)
         for statement in (
             # Otherwise DuckDB would search the user's folders for the extension of an unknown function.
             "set autoinstall_known_extensions = false",
@@ -140,8 +141,19 @@ class DuckDBDatabase(Database):
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
         """Run a statement. All pass here, but those of users."""
         logger.debug("%s %s", statement, parameters)
-        with _engine_errors():
+        with self._errors():
             return self._duckdb.execute(statement, parameters)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise this project's errors: RunClosed for whatever DuckDB says once another thread has closed the run."""
+        try:
+            with _engine_errors():
+                yield
+        except duckdb.Error as exc:
+            if self._connection is None:
+                raise RunClosed from exc
+            raise
 
     # Small tables.
 
@@ -160,7 +172,7 @@ class DuckDBDatabase(Database):
         self._with_rows(f"insert into catalogue.{table} from new_rows", rows)
 
     def _with_rows(self, statement: str, rows: pa.Table) -> None:
-        with _engine_errors():
+        with self._errors():
             self._duckdb.register("new_rows", rows)
             try:
                 self.execute(statement)
@@ -193,7 +205,7 @@ class DuckDBDatabase(Database):
 
     def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
         # Faster than by way of Arrow, and most results are short.
-        with query_errors(), _engine_errors():
+        with query_errors(), self._errors():
             return self.execute(load(f"catalogue/{query}"), parameters).fetchall()
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> Rows:
@@ -207,7 +219,7 @@ class DuckDBDatabase(Database):
             The rows.
         """
         self._lock_down()
-        with query_errors(), _engine_errors():
+        with query_errors(), self._errors():
             return self.execute(statement, dict(parameters)).fetchall()
 
     def columns(self, statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +233,7 @@ class DuckDBDatabase(Database):
             The arrays, by the names of the columns.
         """
         self._lock_down()
-        with query_errors(), _engine_errors():
+        with query_errors(), self._errors():
             return self.execute(statement, dict(parameters)).fetchnumpy()
 
     # Views.
@@ -260,7 +272,7 @@ class DuckDBDatabase(Database):
 
     def parse(self, query: str, views: Collection[str]) -> UserQuery:
         self._lock_down()
-        with query_errors(), keyboard_interrupts(), self._cursor() as cursor:
+        with query_errors(), self._errors(), self._cursor() as cursor:
             return UserQuery(query, _views_read(cursor, query, views))
 
     def run(
