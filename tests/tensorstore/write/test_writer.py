@@ -61,7 +61,7 @@ def test_flush_seconds_0_publishes_each_step_as_it_closes(tmp_path: Path) -> Non
 
 
 def test_flush_seconds_gathers_steps(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=0.3) as job:
+    with Job(tmp_path, flush_seconds=1.0) as job:
         for _ in range(5):
             job.step({"a": 1.0})
         assert not (tmp_path / "index").exists()
