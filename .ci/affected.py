@@ -84,7 +84,7 @@ _KNOWN = re.compile(
     r"(benchmarks|constraints|docs|examples|hooks|queries|tensorstore|tests|\.ci|\.github)/.*"
     r"|\w+\.md|CITATION\.cff|LICENSE|MANIFEST\.in|Makefile|mkdocs\.yml|pyproject\.toml|\.gitignore|\.pre-commit-config\.yaml"
 )
-# What the modules of a folder are imported as (see setup.py); tests/ itself is on the path.
+# The import name of each folder's modules (see setup.py); tests/ itself is on the path.
 _IMPORTED_AS = {
     "tensorstore": ("tensortrial",),
     "hooks": ("tensortrial", "hooks"),

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the seed of the cases")
     parser.add_argument("--case", type=int, help="run only the case of this number")
     given = parser.parse_args()
-    # What is started in the background of a shell ignores Ctrl-C, and so would the processes that cases start.
+    # A program in the background of a shell ignores Ctrl-C, and so would the processes that cases start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("TENSORTRIAL_ENVIRONMENT", "0")  # each hook would start git
     prepared: Prepared = import_module(f"night.{given.finder}").prepared

@@ -8,6 +8,7 @@ build/night.md; the output of each is in build/night. The exit status is 1 if on
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import signal
@@ -39,15 +40,15 @@ class Finder:
     in_build: str | None = ""
     """Further arguments in the build; None if it is left to the night."""
     is_alone: bool = False
-    """Whether it has processes for all cores. One seed is enough for it in the build."""
+    """True for a program with processes for all cores. One seed is enough for it in the build."""
     share: float = 1.0
-    """Of the time, relative to the others."""
+    """Its part of the time, relative to the others."""
     least_hours: float = 0.0
-    """It is left out of a night that is shorter."""
+    """The shortest night that runs it, in hours."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the environment."""
+    """Variables of its environment."""
     has_end: bool = False
-    """Whether it ends by itself, and takes neither seconds nor a seed."""
+    """True for a program that ends by itself, and takes neither seconds nor a seed."""
 
 
 FINDERS: Mapping[str, Finder] = {
@@ -82,13 +83,13 @@ FINDERS: Mapping[str, Finder] = {
 
 @dataclass
 class Result:
-    """What one finder has found with one seed."""
+    """The result of one finder with one seed."""
 
     name: str
     command: str
-    """That was run."""
+    """The command that was run."""
     status: int | None
-    """Of the process; None if it was killed because it did not end."""
+    """The exit status; None if the process was killed because it did not end."""
     seconds: float
     output: str
 
@@ -100,7 +101,7 @@ class Result:
 
     @property
     def summary(self) -> str:
-        """What the program printed after the last failure."""
+        """The lines that the program printed after the last failure."""
         if self.status is None:
             return "did not end"
         lines = self.output.splitlines()
@@ -217,7 +218,7 @@ def night(hours: float, at_once: int, seed: int, only: Sequence[str]) -> list[Re
     shares = sum(finder.share * (at_once if finder.is_alone else 1) for finder in finders.values())
     jobs = []
     for name, finder in finders.items():
-        # Where the time is short, its processes are few.
+        # A short night runs as few processes as the build.
         extra = finder.in_build or "" if hours < 1 else ""
         arguments = name, finder, hours * 3600 * at_once * finder.share / (shares or 1), seed, extra
         jobs.append((finder.is_alone, lambda arguments=arguments: run_finder(*arguments)))
@@ -233,6 +234,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once")
     parser.add_argument("--build", action="store_true", help="run each for some seconds, as the build does")
     given = parser.parse_args()
+    if not (0 < given.hours < math.inf and given.jobs > 0):
+        parser.error(f"--hours and --jobs must be more than 0, got {given.hours:g} and {given.jobs}")
     begun = time.monotonic()
     results = build(given.jobs) if given.build else night(given.hours, given.jobs, given.seed, given.only)
     hours = (time.monotonic() - begun) / 3600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,3 +108,11 @@ def test_the_seed_of_the_build_is_that_of_the_commit() -> None:
         assert seed_of_commit() is None
     else:
         assert done.stdout.startswith(f"{seed_of_commit():06x}")
+
+
+@pytest.mark.parametrize("arguments", [["--hours", "-1"], ["--hours", "nan"], ["--jobs", "0"]])
+def test_a_night_in_which_nothing_would_run_is_refused(arguments: list[str]) -> None:
+    line = [sys.executable, str(ROOT / "tests" / "night" / "runner.py"), *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "must be more than 0, got" in done.stderr
