@@ -58,12 +58,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from .redaction import without_credentials
+
 _FEW = 3
 """More names than this are no suggestion, but all that there are."""
 
 
 class TensorTrialError(Exception):
-    """Root of the tree: `except TensorTrialError` catches every error that this package raises on purpose."""
+    """Root of the tree: `except TensorTrialError` catches every error that this package raises on purpose.
+
+    No message shows a password or a token that a URL holds.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_credentials(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default the message would be passed to __init__ again; errors travel between processes as they are.
@@ -143,7 +151,7 @@ class RunError(TensorTrialError):
     """The run as a whole cannot be opened, or cannot be written to."""
 
     def __init__(self, path: str, message: str) -> None:
-        self.path = path
+        self.path = without_credentials(path)
         super().__init__(f"{path}: {message}")
 
 
@@ -338,10 +346,10 @@ class InvalidQueryParameter(ConfigurationError):
 
 
 class ExportError(TensorTrialError, OSError):
-    """The `target` of an export refused something, or cannot be reached. Never shows a password."""
+    """The `target` of an export refused something, or cannot be reached."""
 
     def __init__(self, target: str, message: str) -> None:
-        self.target = target
+        self.target = without_credentials(target)
         super().__init__(f"{target}: {message}")
 
 
@@ -426,7 +434,7 @@ class TrainingStopped(SystemExit):
     """
 
     def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
+        self.path, self.reason = without_credentials(path), reason
         super().__init__(3)
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from tensortrial.mode import ModeKeys
+from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.integrations import check_hook_arguments, continue_at, default_out_dir
@@ -194,7 +195,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
         hook = self._make(out_dir, options)
         hook.recorder.add_metadata(pl_module.hparams)
-        logger.info("tensors of this training are saved to %s", hook.out_dir)
+        logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 
     def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:

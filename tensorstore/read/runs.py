@@ -36,6 +36,7 @@ from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from ..format.superseded import superseded_files
 from ..html_table import html_table
+from ..redaction import without_credentials
 from ..storage.open import Storage
 from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
 from .catalogue.index_tables import TABLES, IndexTables
@@ -271,9 +272,9 @@ class Runs:
         try:
             found = list(search.at(location))
         except TensorTrialError as exc:
-            search.damaged[location] = exc
+            search.damaged[_spelled(location)] = exc
         if not found and not search.damaged:
-            search.damaged[location] = RunNotFound(location, "there is no run here, nor in the folders below")
+            search.damaged[_spelled(location)] = RunNotFound(location, "there is no run here, nor in the folders below")
         self.damaged.update(search.damaged)
         return found
 
@@ -488,4 +489,4 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
 
 
 def _spelled(location: str | Storage) -> str:
-    return location if isinstance(location, str) else location.url
+    return without_credentials(location) if isinstance(location, str) else location.url

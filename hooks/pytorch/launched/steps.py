@@ -15,6 +15,7 @@ import torch
 from torch.compiler import is_compiling
 
 from tensortrial.mode import ModeKeys
+from tensortrial.redaction import without_credentials
 
 from ...core.base_hook import guarded
 from ...core.callbacks import UncopiedCallback
@@ -162,7 +163,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 def close_for_own_hook(hook: Hook) -> None:
     """Close the run of a hook, because the script has made another one."""
     if not hook.recorder.closed:
-        logger.warning("the run in %s is closed: the script makes a hook of its own", hook.out_dir)
+        logger.warning("the run in %s is closed: the script makes a hook of its own", without_credentials(hook.out_dir))
         # The hook keeps its callbacks, which do nothing now: a model that is about to run would call removed ones.
         hook.recorder.close()
 
