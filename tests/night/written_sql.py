@@ -1,4 +1,4 @@
-"""Statements that write, in every place of a query: the parser refuses them, and without it nothing is written either."""
+"""Statements that write, in every place of a query: the parser refuses them, and so does what is below it."""
 
 from __future__ import annotations
 
