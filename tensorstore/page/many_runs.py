@@ -10,16 +10,17 @@ from typing import Any
 
 from ..engines.base import Answer, Rows
 from ..errors import ConfigurationError, TensorTrialError
+from ..plots.thinning import finite_mean, thinned
 from ..read.named_queries import list_queries, named_query
 from ..read.named_queries import query as run_query
 from ..read.runs import open_runs
 from .open_run import OpenRun
 from .payload import cell, number
-from .tiles import width_for
 
 _TIMEOUT_SECONDS = 60.0
 _MOST_ROWS = 2_000
 _MOST_POINTS = 2_000
+_SCALARS = "select *, mode_step as step from scalars where list_contains($names, name)"
 
 
 def scalar_names(runs: Sequence[OpenRun]) -> list[str]:
@@ -42,30 +43,31 @@ def scalars(runs: Sequence[OpenRun], names: Sequence[str], points: int) -> list[
 
 
 def _curves(run: OpenRun, names: list[str], points: int) -> list[dict[str, Any]]:
-    last = max((run.steps(mode).end for mode in run.modes), default=1)
+    mean = finite_mean("value")
     rows = run.trial.sql(
-        """
+        f"""
         select
-            name, mode, min(mode_step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
+            name, mode, min(step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
             coalesce(min(value) filter (where isfinite(value)), 'nan'::double) as least,
             coalesce(max(value) filter (where isfinite(value)), 'nan'::double) as most,
-            coalesce(avg(value) filter (where isfinite(value)), 'nan'::double) as mean,
-            count(*) filter (where not isfinite(value)) as nonfinite
-        from scalars
-        where list_contains($names, name)
-        group by name, mode, mode_step // $width
+            coalesce({mean}, 'nan'::double) as mean,
+            count(*) filter (where not isfinite(value)) as nonfinite,
+            any_value(last_step), avg(value) filter (where step = last_step) as last
+        from ({thinned(_SCALARS, "name, mode")})
+        group by name, mode, bucket
         order by name, mode, step
         """,
-        {"names": names, "width": width_for(last, points)},
+        {"names": names, "points": points},
     ).fetchall()
     curves: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, mode, *values, nonfinite in rows:
+    for name, mode, *values, nonfinite, last_step, last in rows:
         empty = {"run": run.name, "name": name, "mode": mode}
         keys = ("steps", "globals", "times", "min", "max", "mean")
         curve = curves.setdefault((name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0})
         for key, each in zip(keys, values, strict=True):
             curve[key].append(number(each) if isinstance(each, float) else each)
         curve["nonfinite"] += nonfinite
+        curve["last"] = {"step": last_step, "value": number(last)}
     return list(curves.values())
 
 
