@@ -224,7 +224,9 @@ class Reader:
         """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
         log = self.log
         sets = [name_set for name_set in log.sets() if self._select(selector, name_set)]
-        ends = {(step, each) for each in sets for of_set in [log.steps_of_set(each)] for step in (*of_set[:1], *of_set[-1:])}
+        ends = {
+            (step, each) for each in sets for of_set in [log.steps_of_set(each)] for step in (*of_set[:1], *of_set[-1:])
+        }
         return {info.mode for step, name_set in ends for info in log.infos(step, name_set=name_set)}
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:

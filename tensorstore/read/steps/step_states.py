@@ -96,7 +96,9 @@ class StepStates:
 
     def global_steps(self, step: int, mode: ModeKeys) -> list[int]:
         """Return the global steps of a step of a mode, ascending: several where workers are not in step."""
-        return [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.log.infos(step, mode)))
+        return (
+            [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.log.infos(step, mode)))
+        )
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
