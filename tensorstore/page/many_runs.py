@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -14,6 +13,7 @@ from ..plots.thinning import finite_mean, thinned
 from ..read.named_queries import list_queries, named_query
 from ..read.named_queries import query as run_query
 from ..read.runs import open_runs
+from ..read.trial import run_reader_of
 from .open_run import OpenRun
 from .payload import cell, number
 
@@ -102,15 +102,16 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
     }
 
 
-def _step_of_mode(run: OpenRun, step: int | None, mode: str | None) -> tuple[int | None, str | None]:
-    if step is not None:
-        with suppress(TensorTrialError):  # of a step that is lost
-            return run.trial.mode_step(step), run.trial.mode(step).name
-    return step, mode
+def _step_of_mode(
+    run: OpenRun, step: int | None, mode: str | None, worker: str | None = None
+) -> tuple[int | None, str | None]:
+    if step is not None and (info := run_reader_of(run.trial).info_of(step, worker)) is not None:
+        return info.mode_step, info.mode.name
+    return step, mode  # of a step that is lost
 
 
 def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
-    step, mode = _step_of_mode(run, found["step"], found["mode"])
+    step, mode = _step_of_mode(run, found["step"], found["mode"], found["worker"])
     rest = {key: found[key] for key in ("rule", "worker", "tensor", "sentence", "failed")}
     measured = {key: number(found[key]) for key in ("observed", "threshold")}
     return {**rest, **measured, "step": step, "mode": mode, "foundAt": found["found_at"]}
