@@ -100,6 +100,8 @@ class RunWriter:
         self._lease: Lease | None = None
         self._writer: Writer | None = None
         self._earlier: dict[ModeKeys, EarlierSteps] | None = None
+        self.steps: int | None = None
+        """The number of global steps that have begun, once the last one has."""
         self.progress = Progress()
         """The point in the run at which the worker's steps continue."""
 
@@ -287,7 +289,7 @@ class RunWriter:
             self._announce_late()
         writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
-            writer.close(failure)
+            writer.close(failure, self.steps)
             self._write_manifest()
 
     def _announce_late(self) -> None:

@@ -343,6 +343,7 @@ class StepRecorder:
                 self._life.failures.warn_of_short_run(mode, steps, interval)
         if self._run.open:
             self._called_steps.close()
+        self._run.steps = self.clock.newest()[ModeKeys.GLOBAL] + 1
 
     # The run.
 
