@@ -16,7 +16,7 @@ from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
-from .configuration.options import Framework, HookOptions
+from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
 from .failures import Refusals, strict
 from .lifecycle import Lifecycle
@@ -55,6 +55,7 @@ class StepRecorder:
                 f"out_dir must be the folder or URL where to save the run, got {options.out_dir!r}"
             )
         duty = Duty(rank, options.include_workers)
+        check_on_exists(options.on_exists, duty.num_workers)
         self.options = options
         self.out_dir = os.fspath(options.out_dir)
         self.save_config = SaveConfig.parse(options.save_config)
@@ -85,7 +86,8 @@ class StepRecorder:
             flush_seconds=options.flush_seconds,
             queue_bytes=options.queue_bytes,
             storage_options=options.storage_options,
-            tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
+            tensorboard_dir=(options.tensorboard_dir or "") if exports else None,
+            on_exists=options.on_exists,
             force=boolean("force", options.force),
             is_ordered=framework.is_ordered,
             environment=parse_parts(options.environment),
@@ -96,9 +98,10 @@ class StepRecorder:
             self._run,
             duty,
             dry_run=boolean("dry_run", options.dry_run),
-            resume=boolean("resume", options.resume),
+            resume=boolean("resume", options.resume) or options.on_exists == "resume",
             follows=follows,
         )
+        self.out_dir = self._run.out_dir
         self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
         self._called_steps = CalledSteps(self.clock, self._run, self._open_ahead)
         # Replicas share a process, and the first one samples it.
@@ -357,8 +360,9 @@ class StepRecorder:
             close_at_exit(self)
             self._planner.refresh()
             self._run.claim()
+            self.out_dir = self._run.out_dir
             self.clock.continue_after(self._run.progress)
-            self._system.start(self._run.worker, self._run.num_workers)
+            self._system.start(self.out_dir, self._run.worker, self._run.num_workers)
 
     def _newest_step(self) -> int:
         return self.clock.newest()[ModeKeys.GLOBAL]
