@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from numbers import Real
@@ -139,20 +140,36 @@ class RunWriter:
         """Whether this continues a run."""
         return self._resumes
 
-    def resume_at(self, mode: ModeKeys, step: int) -> None:
-        """Continue at a step of a mode, whatever was published after it.
+    def resume_at(self, mode: ModeKeys, step: int) -> Progress:
+        """Continue at a step of a mode from before this session, whatever was published after it.
+
+        Returns:
+            The point at which steps continue.
 
         Raises:
             ConfigurationError: The run has steps, but none in this mode.
         """
-        others = sorted(name for name, count in self.progress.mode_steps.items() if count)
+        self.flush()
+        reached = replace(self._resumption().progress(), session=self.progress.session) if self.open else self.progress
+        others = sorted(name for name, count in reached.mode_steps.items() if count)
         if others and mode.name not in others:
             raise ConfigurationError(
                 f"the run has no steps in mode {mode.name}, only in {', '.join(others)}: pass mode=, or call set_mode "
                 "before"
             )
         self._resumes_at = mode.name, step
-        self.progress = self._rewound(self.progress)
+        found = self._rewound(reached)
+        if not self.open or found.global_step < self.progress.global_step:
+            self.progress = found
+        self.set_aside(found.global_step)
+        return found
+
+    def set_aside(self, global_step: int) -> None:
+        """Set aside what this session has saved from a global step on, where its steps continue."""
+        self._resumes, self._earlier = True, None
+        if self._writer is not None:
+            self._writer.flush(back_to=global_step)
+            self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:
         if self._resumes_at is None:

@@ -178,29 +178,29 @@ class StepRecorder:
         A run that has steps continues after them.
         """
         with self._lock:
-            self.clock.start_at(step)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether this process has begun a step, or cannot go back to an earlier one: the run is not resumed."""
-        return self._run.open or self.clock.step is not None or not self._run.resumes
+            self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
-        """Continue a resumed run at this step of a mode, whatever was saved after it.
+        """Continue at this step of a mode, whatever was saved after it, also by this process.
 
         Raises:
-            ConfigurationError: It is not the number of a step, or steps have begun, or the run is not resumed.
+            ConfigurationError: It is not the number of a step, or the run has no steps, or a step is held.
         """
         number = step_number(step)
         with self._lock:
             if not self.counting:
                 return
-            if not self._run.resumes:
+            if self.clock.held:
+                raise ConfigurationError("a step is open, which would be a part of it: end that one first")
+            if not self._run.resumes and self._newest_step() < 0:
                 raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
-            if self._run.open or self.clock.step is not None:
-                raise ConfigurationError("steps have begun: call it before the first one")
-            self._run.resume_at(self.clock.mode if mode is None else ModeKeys.parse(mode), number)
-            self.clock.continue_after(self._run.progress)
+            self._close_step()
+            mode = self.clock.mode if mode is None else ModeKeys.parse(mode)
+            global_step = self.clock.go_back(mode, number)
+            if global_step is None:
+                self.clock.start(self._run.resume_at(mode, number))
+            else:
+                self._run.set_aside(global_step)
 
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""

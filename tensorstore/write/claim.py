@@ -160,11 +160,6 @@ def _session_of(storage: Storage, worker: str) -> int:
         return -1
 
 
-def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
-    """Return where a run continues that is resumed now."""
-    return Resumption(storage, worker, num_workers).progress()
-
-
 class Resumption:
     """The session in which a worker resumes a run: the one that another worker of its job has opened, or a new one.
 
