@@ -21,7 +21,8 @@ with sized as (
 parts as (
     select
         *,
-        coalesce("mean", "sum" / n) as center,
+        -- The mean of equal elements is rounded, and by their number.
+        case when "min" = "max" then "min" else coalesce("mean", "sum" / n) end as center,
         coalesce("variance", "std" * "std") as spread,
         coalesce("l1", "abs_l1", "abs_sum", "abs_mean" * n) as magnitude,
         coalesce("l2", "abs_l2", sqrt(n) * "rms", sqrt(n * (coalesce("variance", "std" * "std") + "mean" * "mean"))) as norm
@@ -72,6 +73,7 @@ merged as (
         case when count(coalesce("abs_max", greatest(abs("min"), abs("max")))) = count(*)
             then max(coalesce("abs_max", greatest(abs("min"), abs("max")))) end as abs_greatest,
         case when count(n * spread) = count(*) then sum(n * (spread + off * off)) end as second,
+        sum(n * center * center) as center_square,
         case when count(n * third) = count(*) then sum(n * (third + 3 * off * spread + off * off * off)) end as third,
         case when count(n * (fourth + third)) = count(*)
             then sum(n * (fourth + 4 * off * third + 6 * off * off * spread + off * off * off * off)) end as fourth,
@@ -153,11 +155,11 @@ select
     abs_least as "abs_min",
     abs_greatest as "abs_max",
     case
-        when second > 0 then (third / elements) / (second / elements * sqrt(second / elements))
+        when second > 1e-30 * center_square then (third / elements) / (second / elements * sqrt(second / elements))
         when third is not null then cast('nan' as double)
     end as "skewness",
     case
-        when second > 0 then (fourth / elements) / (second / elements * (second / elements))
+        when second > 1e-30 * center_square then (fourth / elements) / (second / elements * (second / elements))
         when fourth is not null then cast('nan' as double)
     end as "kurtosis",
     nan_count,
