@@ -57,6 +57,10 @@ class Optimizers:
         self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
         return name
 
+    def start_again(self) -> None:
+        """Let optimizers that are made anew, as training is repeated, take the names of those that were registered."""
+        self._names.clear()
+
     def release(self) -> None:
         """Remove every callback from the optimizers, and forget them."""
         for handles in list(self._handles.values()):

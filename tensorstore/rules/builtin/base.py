@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...config.collection import CollectionKeys
 from ...dtypes import Array
-from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
+from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep, UnavailableError
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ...read.trial import Trial
@@ -74,7 +74,14 @@ class BuiltinRule(Rule):
         if step <= self._last_step:
             self.reset()
         self._last_step = step
-        self.judge(self.reader.step(step))
+        views, skipped = self.reader.views(step), list[UnavailableError]()
+        for view in views:
+            try:
+                self.judge(view)
+            except UnavailableError as exc:
+                skipped.append(exc)
+        if len(skipped) == len(views):
+            raise skipped[0]
         return self.has_reports
 
     def missing(self, skipped: Exception) -> str | None:
