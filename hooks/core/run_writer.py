@@ -387,7 +387,8 @@ class RunWriter:
     def _event_log(self) -> EventLog | None:
         if self._tensorboard is None:
             return None
-        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "")
+        back_to = self.progress.mode_steps if self._goes_back else None
+        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "", back_to)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(
