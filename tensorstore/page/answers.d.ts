@@ -14,6 +14,8 @@ interface ModeSteps {
 interface Run {
   name: string;
   path: string;
+  /** else modes, statistics and collections are missing */
+  opened: boolean;
   ended: boolean;
   steps: number;
   workers: string[];

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
-from ..engines.base import Answer, Rows
+from ..engines.base import Rows
 from ..errors import ConfigurationError, TensorTrialError
 from ..plots.thinning import finite_mean, thinned
 from ..read.named_queries import list_queries, named_query
-from ..read.named_queries import query as run_query
-from ..read.runs import open_runs
 from ..read.trial import run_reader_of
 from .open_run import OpenRun
-from .payload import cell, number
+from .payload import number
+from .query_process import Job
+from .served_runs import ServedRuns
 
-_TIMEOUT_SECONDS = 60.0
-_MOST_ROWS = 2_000
 _MOST_POINTS = 2_000
 _SCALARS = "select *, mode_step as step from scalars where list_contains($names, name)"
 
 
-def scalar_names(runs: Sequence[OpenRun]) -> list[str]:
+def scalar_names(served: ServedRuns, runs: Sequence[str]) -> list[str]:
     """Return the names of the scalars of runs, losses first."""
     found: dict[str, bool] = {}
-    for run in runs:
-        query = "select name, bool_or(list_contains(collections, 'losses')) from scalars group by name"
-        for name, is_loss in run.kept("scalar names", partial(_fetched, run, query)):
+    query = "select name, bool_or(list_contains(collections, 'losses')) from scalars group by name"
+    for rows in served.of_each(runs, lambda run: run.kept("scalar names", partial(_fetched, run, query))):
+        for name, is_loss in rows:
             found[name] = found.get(name, False) or is_loss
     return sorted(found, key=lambda name: (not found[name], name))
 
@@ -37,9 +34,10 @@ def _fetched(run: OpenRun, query: str) -> Rows:
     return run.trial.sql(query).fetchall()
 
 
-def scalars(runs: Sequence[OpenRun], names: Sequence[str], points: int) -> list[dict[str, Any]]:
+def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], points: int) -> list[dict[str, Any]]:
     """Return curves of scalars, one for each run, name and mode."""
-    return [curve for run in runs for curve in _curves(run, list(names), max(1, min(points, _MOST_POINTS)))]
+    most = max(1, min(points, _MOST_POINTS))
+    return [curve for curves in served.of_each(runs, lambda run: _curves(run, list(names), most)) for curve in curves]
 
 
 def _curves(run: OpenRun, names: list[str], points: int) -> list[dict[str, Any]]:
@@ -182,25 +180,19 @@ def list_named() -> list[dict[str, Any]]:
     ]
 
 
-def run_named(runs: Sequence[OpenRun], run: OpenRun, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the rows of a named query: over one run, or over all of them where a parameter names a run."""
     known = named_query(name).parameters
-    chosen = runs if any(parameter.type == "run" or parameter.name == "runs" for parameter in known) else [run]
+    is_over_all = any(parameter.type == "run" or parameter.name == "runs" for parameter in known)
+    chosen = served.storages if is_over_all else [run_reader_of(run.trial).storage]
     values: dict[str, Any] = {key: value for key, value in parameters.items() if value != ""}
     if len(chosen) > 1 and any(parameter.name == "runs" for parameter in known):
         values.setdefault("runs", run.name)
-    with open_runs([each.trial for each in chosen]) as opened:
-        return _rows(run_query(opened, name, timeout=_TIMEOUT_SECONDS, **values))
+    return served.queries.answer(Job(chosen, "", name, values))
 
 
-def run_sql(runs: Sequence[OpenRun], run: OpenRun, query: str) -> dict[str, Any]:
-    """Return the rows of one SELECT on the views of a run, or of many where the page shows many."""
-    if len(runs) == 1:
-        return _rows(run.trial.sql(query, timeout=_TIMEOUT_SECONDS))
-    with open_runs([each.trial for each in runs]) as opened:
-        return _rows(opened.sql(query, timeout=_TIMEOUT_SECONDS))
-
-
-def _rows(answer: Answer) -> dict[str, Any]:
-    rows = [[cell(value) for value in row] for row in islice(iter(answer), _MOST_ROWS + 1)]
-    return {"columns": answer.columns, "rows": rows[:_MOST_ROWS], "more": len(rows) > _MOST_ROWS}
+def run_sql(served: ServedRuns, run: OpenRun | None, query: str) -> dict[str, Any]:
+    """Return the rows of one SELECT on the views of a run, or of all runs if it is None."""
+    if run is None:
+        return served.queries.answer(Job(served.storages, "", query))
+    return served.queries.answer(Job([run_reader_of(run.trial).storage], run.name, query))

@@ -75,7 +75,8 @@ def series(
     comma = ", " if chosen else ""
     found = run.trial.sql(
         f"select min(step) as step{comma}{columns} from (select {_step(mode)} as step{comma}{values} "
-        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end group by step // $width order by 1",
+        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end and $newest is not null "
+        "group by step // $width order by 1",
         {
             "name": name,
             "mode": mode,

@@ -77,9 +77,13 @@ const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max)
 /** @param {any[]} list */
 const floats = (list) => Float32Array.from(list, (value) => numberOf(value) ?? NaN);
 
-/** @returns {Promise<Info>} */
-export async function loadInfo() {
-  const info = await fetchJson("info");
+/**
+ * Return what the runs are, and all of one of them.
+ * @param {string} [run]
+ * @returns {Promise<Info>}
+ */
+export async function loadInfo(run) {
+  const info = await fetchJson("info", embedded ? {} : { run });
   return { ...info, frozen: embedded !== null };
 }
 
@@ -256,10 +260,11 @@ export function runNamed(run, query, parameters) {
 /**
  * @param {string} run
  * @param {string} sql
+ * @param {string | undefined} of "all" for all runs
  * @returns {Promise<Answer>}
  */
-export function runSql(run, sql) {
-  return fetchJson("sql", { run, sql });
+export function runSql(run, sql, of) {
+  return fetchJson("sql", { run, sql, of });
 }
 
 /**

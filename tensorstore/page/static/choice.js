@@ -9,6 +9,15 @@ export const STATISTICS = /** @type {Record<string, string>} */ ({
 });
 
 /**
+ * Return whether the state names a run that is not served.
+ * @param {Info} info
+ * @param {State} now
+ */
+export function isStrange(info, now) {
+  return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
+}
+
+/**
  * Return the run that the state names, by default the first.
  * @param {Info} info
  * @param {State} now

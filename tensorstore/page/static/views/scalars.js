@@ -21,6 +21,8 @@ export function scalars(root, page) {
   async function show(now) {
     const chosen = chosenRuns(page.info, now);
     drawTools(now, chosen);
+    const strange = named(now).filter((name) => !page.info.runs.some((run) => run.name === name));
+    if (strange.length) tools.append(h("span", { class: "error" }, `Not here: ${strange.map(printable).join(", ")}`));
     const names = (await loadScalarNames(chosen)).filter((name) => name.toLowerCase().includes((now.q ?? "").toLowerCase()));
     if (!names.length) {
       fill(body, h("p", { class: "message" }, now.q ? "No scalar has such a name." : "No scalars were saved. hook.save_scalar(name, value) saves one."));
@@ -163,7 +165,12 @@ function swatch(text, color) {
  * @param {State} now
  */
 function chosenRuns(info, now) {
-  const known = new Set(info.runs.map(({ name }) => name));
-  const named = now.runs ? /** @type {string[]} */ (JSON.parse(now.runs)).filter((name) => known.has(name)) : [];
-  return named.length ? named : info.runs.slice(0, MOST_RUNS).map(({ name }) => name);
+  const known = info.runs.map(({ name }) => name);
+  const wanted = named(now).filter((name) => known.includes(name));
+  return wanted.length ? wanted : known.slice(0, MOST_RUNS);
+}
+
+/** @param {State} now @returns {string[]} */
+function named(now) {
+  return JSON.parse(now.runs ?? "[]");
 }

@@ -37,7 +37,8 @@ export function sql(root, page) {
     drawTools(named, now);
     box.value = named ? named.sql : now.sql ?? EXAMPLE;
     box.readOnly = page.info.frozen;
-    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen }, "Run"), h("span", { class: "quiet" }, "Ctrl+Enter. Views: tensors, reductions, scalars, steps, collections, findings, tensor_values", page.info.runs.length > 1 ? ", runs; each with the column run." : "."));
+    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen }, "Run"), page.info.runs.length > 1 && !named && select("of", [{ value: "", text: "the chosen run" }, { value: "all", text: "all runs" }], now.of ?? "", (of) => go({ of })),
+      h("span", { class: "quiet" }, "Ctrl+Enter. Views: tensors, reductions, scalars, steps, collections, findings, tensor_values", now.of && !named ? ", runs; each with the column run." : "."));
     if (page.info.frozen) fill(body, h("p", { class: "message" }, "A report answers no queries: open the run by tensortrial page."));
     else if (now.query || now.sql) await run(now);
     else fill(body, h("p", { class: "message" }, "Choose a named query, or write a SELECT and run it. It can read the run and change nothing."));
@@ -64,7 +65,7 @@ export function sql(root, page) {
     fill(body, h("p", { class: "quiet" }, "Running …"));
     const name = chosenRun(page.info, now).name;
     try {
-      const answer = now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(name, now.sql);
+      const answer = now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(name, now.sql, now.of);
       drawAnswer(answer, now);
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, printable(error instanceof Error ? error.message : String(error)).replaceAll("\\u000a", "\n")));
