@@ -16,7 +16,7 @@ TensorTrialError
 │   ├── NotARun (ValueError)                    the files at the path are not a run
 │   ├── MissingCollectionFiles (FileNotFoundError)  the run exists, but no worker has begun
 │   ├── UnknownFormat (ValueError)              a later release wrote the run
-│   ├── RunExists (FileExistsError)             out_dir holds a run already
+│   ├── RunExists (FileExistsError, RuntimeError)  out_dir holds a run already
 │   ├── WorkerClaimed (FileExistsError)         another process writes as this worker
 │   ├── RunInUse (FileExistsError)              the run cannot be resumed while a process writes to it
 │   ├── RunTakenOver (PermissionError)          another process has taken the run over
@@ -163,7 +163,7 @@ class UnknownFormat(RunError, ValueError):
     """The run was written in a format that this release does not know."""
 
 
-class RunExists(RunError, FileExistsError):
+class RunExists(RunError, FileExistsError, RuntimeError):
     """The out_dir of a new hook holds a run already."""
 
 

@@ -49,10 +49,10 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._hook = hook
         self._is_off = False
         self._next = 0
-        self._saved_before = -1
-        """The newest step of a first attempt in this process, which a resumed training does not save again."""
+        self._is_over = False
+        """Whether the newest training has come to its end, and not to an error."""
         self._goes_back = False
-        """Whether a training resumes from a checkpoint, and no batch of it has begun."""
+        """Whether a training resumes from a checkpoint, or starts again after an error, and no batch has begun."""
         self._accumulates = False
         """Whether a step of the training has begun, and no optimizer has stepped since."""
         self._in_step = False
@@ -80,21 +80,22 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     # What Lightning calls. The sanity check comes before `on_train_start`, so the model is not registered yet.
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Make the hook, and register the model, unless steps follow that the run has already."""
-        step = _step_of(trainer)
+        """Make the hook, and register the model, unless another training is saved already."""
+        is_behind = _step_of(trainer) < self._next
         resumes = trainer.ckpt_path is not None and trainer.global_step > 0
-        if step < self._next and not resumes:
-            self._is_off = True
+        self._is_off = self._is_over and is_behind and not resumes
+        if self._is_off:
             logger.warning(
                 "nothing is saved of this training: its callback has saved another one to %s; make a Callback for each "
                 "training",
                 self.recorder.out_dir,
             )
             return
-        self._is_off = False
+        self._is_over = False
         self._begin(trainer, pl_module, resumes)
-        self._goes_back = resumes
-        if not resumes and step > self._saved_before:
+        self._goes_back = resumes or is_behind
+        if not resumes:
+            self._go_back(trainer)
             self._used_hook.register_module(pl_module)
         self._used_hook.save_gradients_at_updates()
         # What is logged before the first batch waits for its step.
@@ -103,10 +104,9 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin a step, unless the open one accumulates."""
         self._go_back(trainer)
-        step = _step_of(trainer)
-        if self._saves and not self._accumulates and step > self._saved_before:
+        if self._saves and not self._accumulates:
             self._used_hook.register_module(pl_module)
-            self._begin_training_step(step)
+            self._begin_training_step(_step_of(trainer))
             self._progress = self._progress_of(trainer)
         if self._saves:
             for optimizer in trainer.optimizers:  # which may have been replaced
@@ -119,6 +119,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Publish what was saved. The run stays open: a test may follow."""
+        self._is_over = True
         self._finish(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -205,9 +206,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         """
         if self._goes_back and self._saves:
             self._goes_back = False
-            self._saved_before = continue_at(self._used_hook, _step_of(trainer))
-            for each in self._loggers:
-                each.saved_before = self._saved_before
+            continue_at(self._used_hook, _step_of(trainer))
 
     @guarded
     def _begin_training_step(self, step: int) -> None:
@@ -242,7 +241,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
             self._begin(trainer, pl_module)
         if trainer.state.fn == "fit":
             self._go_back(trainer)
-        if self._saves and self._next > self._saved_before:
+        if self._saves:
             self._used_hook.register_module(pl_module)
             self._save_unused_gradients(trainer)
             self._begin_evaluation_step(

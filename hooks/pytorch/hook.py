@@ -458,6 +458,12 @@ class Hook(BaseHook):
         self.recorder.set_mode(mode)
         self._turn_switch()
 
+    def _resume_at(self, step: Any, mode: Any) -> None:
+        self._end_step()
+        super()._resume_at(step, mode)
+        self._models.start_again()
+        self._optimizers.start_again()
+
     @guarded
     def _send(self) -> None:
         self._capture.send()

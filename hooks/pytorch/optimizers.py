@@ -86,6 +86,10 @@ class Optimizers:
         """Return an iterator over the optimizers whose steps are seen."""
         return iter(list(self._handles))
 
+    def start_again(self) -> None:
+        """Let optimizers that are made anew, as training is repeated, take the names of those that were registered."""
+        self._names.clear()
+
     def release(self) -> None:
         """Let every callback of the optimizers do nothing, and forget them."""
         for handles in list(self._handles.values()):

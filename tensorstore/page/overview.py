@@ -9,6 +9,7 @@ import numpy as np
 
 from ..format.documents import utc
 from .grid import Grid
+from .many_runs import count_findings
 from .open_run import OpenRun
 from .payload import pack
 from .tiles import width_for
@@ -31,7 +32,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
-        "findings": int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(run.new_findings),
+        "findings": count_findings(run),
         "started": int(utc(run.info.created_at).replace(tzinfo=UTC).timestamp() * 1000),
         "framework": run.info.framework,
         "metadata": dict(run.info.metadata),

@@ -132,8 +132,18 @@ class _Background(Action):
         """Deliver a firing, however long it takes. An exception is logged."""
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for the answer."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class Webhook(_Background):
     """An action that posts each firing to a URL as JSON: `{"run", "rule", "step", "findings": […]}`.
+
+    A redirect is not followed, because the headers may hold a password that is for this server only, and not tried
+    again: the firing is not delivered, which is logged.
 
     Args:
         url: The URL, http or https.
@@ -163,6 +173,7 @@ class Webhook(_Background):
         self.url, self.headers = url, {"Content-Type": "application/json", **(headers or {})}
         self.timeout, self.pause = _positive("timeout", timeout), _positive("pause", pause)
         self.attempts = int(_positive("attempts", attempts))
+        self._opener = urllib.request.build_opener(_NoRedirect)
 
     def deliver(self, firing: Firing) -> None:
         body = json.dumps(firing.to_json()).encode()
@@ -178,11 +189,14 @@ class Webhook(_Background):
     def _post(self, body: bytes) -> None:
         request = urllib.request.Request(self.url, body, self.headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout):
+            with self._opener.open(request, timeout=self.timeout):
                 pass
         except urllib.error.HTTPError as exc:
             # The error is also an open response.
             exc.close()
+            if exc.code // 100 == 3:
+                reason = f"the server redirects to another URL ({exc.code}), which is not followed: set url to that one"
+                raise ConfigurationError(reason) from None
             raise OSError(f"{exc.code} {exc.reason}") from None
 
     def __str__(self) -> str:

@@ -396,6 +396,75 @@ def test_a_callback_that_is_used_twice_saves_the_first_training_only(
     assert "make a Callback for each training" in caplog.text
 
 
+def test_a_training_that_starts_again_after_an_error_takes_the_place_of_the_first_attempt(tmp_path: Path) -> None:
+    callback = Callback(tmp_path / "run", include_collections=["gradients"], **EACH)
+    for fails_at in (2, 9):
+        model = Net()
+        if fails_at == 2:
+            model.on_before_zero_grad = _failing_at(model, 2)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                made_trainer(tmp_path, callback).fit(model, loader(4))
+        else:
+            made_trainer(tmp_path, callback).fit(model, loader(4, seed=1))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2, 3]
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    for step, expected in enumerate(model.gradients):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+    assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2, 3]
+    assert trial.sql("select count(*) from superseded where name = 'train_loss'").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_batches_that_look_for_the_largest_size_are_not_saved(tmp_path: Path, when: str) -> None:
+    """Lightning's batch-size finder trains for some steps, and takes them back."""
+
+    class Finder(lightning.callbacks.BatchSizeFinder):  # type: ignore[misc]
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            if when == "first":
+                super().on_fit_start(trainer, pl_module)
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            if when == "later" and trainer.current_epoch == 1:
+                self.scale_batch_size(trainer, pl_module)
+                pl_module.gradients = pl_module.gradients[: before[0]]
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            before[:] = [len(pl_module.gradients)]
+
+    class Sized(Net):
+        batch_size = 2
+
+        def train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(loader(4).dataset, batch_size=self.batch_size)
+
+        def val_dataloader(self) -> Any:
+            return loader(1)
+
+    Sized.__name__ = "Net"
+    before: list[int] = []
+    callback = Callback(tmp_path / "run", include_collections=["gradients"], **EACH)
+    model = Sized()
+    if when == "first":
+        model.on_train_start = lambda: model.gradients.clear()
+    made_trainer(tmp_path, callback, Finder(max_trials=2, steps_per_trial=1), max_epochs=2).fit(model)
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == list(range(len(model.gradients)))
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    for step, expected in enumerate(model.gradients):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+
+
+def _failing_at(model: Any, step: int) -> Any:
+    def fail(optimizer: Any) -> None:
+        if model.global_step == step:
+            raise RuntimeError("CUDA out of memory.")
+
+    return fail
+
+
 def test_training_is_the_same_with_and_without_a_callback(tmp_path: Path) -> None:
     plain, hooked = Net(), Net()
     made_trainer(tmp_path).fit(plain, loader(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlencode
@@ -14,8 +14,8 @@ from ...statistics.definitions import STATISTICS
 from .. import urls
 from ..batches import ahead, gathered
 from ..json_text import as_json
-from ..target import LEDGER, Part, shown
-from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, with_parameters
+from ..target import LEDGER, Part, Replacement, reader_of, shown
+from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
 
 try:
     import adbc_driver_manager
@@ -67,17 +67,19 @@ class PostgreSQL(SQLTarget):
             self.close()
             raise
 
-    def write(self, part: Part) -> int:
+    def write(self, parts: Sequence[Part]) -> None:
+        table = parts[0].table
         with self._session():
-            count = self._ingest(part.table, part.reader())
-            self._ingest(LEDGER, ledger_table(part, count).to_reader())
-        return count
+            self._rewind(parts)
+            self._ingest(table, reader_of(parts))
+            self._ingest(LEDGER, ledger_table(parts, table).to_reader())
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         with self._session():
-            self._fetch(f"delete from {self._table(table)} where run = $run returning 1", run=run)
-            if len(rows):
-                self._ingest(table, rows.to_reader())
+            runs = [each.run for each in replacements]
+            self._change(*self._forgetting(table, runs), **numbered(runs))
+            self._ingest(table, pa.concat_tables(each.rows for each in replacements).to_reader())
+            self._ingest(LEDGER, ledger_table(replacements, table).to_reader())
 
     def close(self) -> None:
         self._connection.close()
@@ -111,14 +113,11 @@ class PostgreSQL(SQLTarget):
     def _table(self, name: str) -> str:
         return f"{_quoted(self._schema)}.{_quoted(name)}"
 
-    def _ingest(self, table: str, rows: pa.RecordBatchReader) -> int:
-        count = 0
+    def _ingest(self, table: str, rows: pa.RecordBatchReader) -> None:
         for piece in ahead(map(_as_stored, gathered(rows, rows.schema))):
             with self._connection.cursor() as cursor:
                 stream = piece.to_reader(max_chunksize=_SENT_ROWS)
                 cursor.adbc_ingest(table, stream, mode="append", db_schema_name=self._schema)
-            count += len(piece)
-        return count
 
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
         numbers = {name: f"${number}" for number, name in enumerate(parameters, 1)}

@@ -18,12 +18,12 @@ import { tensor } from "./views/tensor.js";
 /**
  * What a view gets from the page. `fail` shows an error in place of the view.
  * @typedef {object} Page
- * @property {import("../answers").Info} info
+ * @property {Info} info
  * @property {(error: unknown) => void} fail
  */
 /**
  * @typedef {object} View
- * @property {(state: import("./state.js").State) => Promise<void> | void} show
+ * @property {(state: State) => Promise<void> | void} show
  * @property {() => Promise<void> | void} [grow] a run has new steps; without it, show is called
  */
 /** @typedef {(root: HTMLElement, page: Page) => View} ViewMaker */

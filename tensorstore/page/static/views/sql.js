@@ -16,7 +16,7 @@ export function sql(root, page) {
   const actions = h("div", { class: "tools" });
   const body = h("div", {});
   root.append(tools, box, actions, body);
-  /** @type {import("../../answers").NamedQuery[]} */
+  /** @type {NamedQuery[]} */
   let queries = [];
 
   box.addEventListener("keydown", (event) => {
@@ -30,7 +30,7 @@ export function sql(root, page) {
     if (same) void run(state());
   }
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     if (!queries.length) queries = await loadQueries();
     const named = queries.find((query) => query.name === now.query);
@@ -44,8 +44,8 @@ export function sql(root, page) {
   }
 
   /**
-   * @param {import("../../answers").NamedQuery | undefined} named
-   * @param {import("../state.js").State} now
+   * @param {NamedQuery | undefined} named
+   * @param {State} now
    */
   function drawTools(named, now) {
     fill(tools, select("named query", [{ value: "", text: "a query of my own" }, ...queries.map(({ name }) => ({ value: name, text: name.replaceAll("_", " ") }))], now.query ?? "",
@@ -59,7 +59,7 @@ export function sql(root, page) {
     }
   }
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function run(now) {
     fill(body, h("p", { class: "quiet" }, "Running …"));
     const name = chosenRun(page.info, now).name;
@@ -72,8 +72,8 @@ export function sql(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Answer} answer
-   * @param {import("../state.js").State} now
+   * @param {Answer} answer
+   * @param {State} now
    */
   function drawAnswer(answer, now) {
     const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof row[i] === "number"));
@@ -91,9 +91,9 @@ export function sql(root, page) {
 
   /**
    * @param {HTMLElement} plot
-   * @param {import("../../answers").Answer} answer
+   * @param {Answer} answer
    * @param {string[]} plottable
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawPlot(plot, answer, plottable, now) {
     const x = answer.columns.indexOf(now.px && plottable.includes(now.px) ? now.px : plottable[0]);
