@@ -94,6 +94,7 @@ class StepRecorder:
         )
 
         self._lock = threading.RLock()
+        self._threads: set[threading.Thread] = set()
         self._life = Lifecycle(
             self._run,
             duty,
@@ -140,6 +141,7 @@ class StepRecorder:
 
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""
+        self._threads.add(threading.current_thread())
         with self._lock:
             if not self.counting or self.clock.continues():
                 return
@@ -221,6 +223,7 @@ class StepRecorder:
                 the mode.
             mode: The mode of this step; None for the current one.
         """
+        self._threads.add(threading.current_thread())
         with self._lock:
             try:
                 number, mode = None if number is None else step_number(number), mode and ModeKeys.parse(mode)
@@ -246,7 +249,7 @@ class StepRecorder:
             self._close_step()
             clock.turn_to(mode)
         if number is not None:
-            clock.number_by_caller()
+            clock.number_by_caller(mode)
         if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
             clock.continues()
             return
@@ -372,15 +375,10 @@ class StepRecorder:
         with self._lock:
             self._run.add_metadata(metadata)
 
-    def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
-        """Keep the hyperparameters of an optimizer with the run."""
+    def add_to_environment(self, part: str, values: Mapping[str, Any]) -> None:
+        """Keep what the training is made with: values of the part "optimizers" or "activations", by their names."""
         with self._lock:
-            self._run.environment.add_optimizer(name, groups)
-
-    def add_activations(self, kinds: Mapping[str, str]) -> None:
-        """Keep the classes of activation functions, by the names of their modules, with the run."""
-        with self._lock:
-            self._run.environment.add_activations(kinds)
+            self._run.environment.add(part, values)
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
@@ -457,6 +455,11 @@ class StepRecorder:
     def worker(self) -> str:
         """The name of the worker that this records as."""
         return self._run.worker
+
+    @property
+    def in_other_threads(self) -> bool:
+        """Whether a thread other than this one has begun steps, and still runs."""
+        return any(each.is_alive() for each in self._threads - {threading.current_thread()})
 
     @property
     def active(self) -> bool:

@@ -175,15 +175,8 @@ class KeptEnvironment:
         except Exception:  # the training goes on without it
             logger.warning("the environment is not kept with the run", exc_info=True)
 
-    def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
-        """Keep the hyperparameters of an optimizer."""
-        self._add("optimizers", {name: groups})
-
-    def add_activations(self, kinds: Mapping[str, str]) -> None:
-        """Keep the classes of activation functions, by the names of their modules."""
-        self._add("activations", kinds)
-
-    def _add(self, part: str, values: Mapping[str, Any]) -> None:
+    def add(self, part: str, values: Mapping[str, Any]) -> None:
+        """Keep the hyperparameters of optimizers, or the classes of activation functions, by their names."""
         if part in self._parts and values:
             self._added.setdefault(part, {}).update(values)
             self.is_new = True
