@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..format.index_types import SavedTensor
+from ..mode import ModeKeys
 from ..read.trial import Trial
 from ..rules.builtin.base import training_mode
 from ..rules.builtin.robust import robust_score
@@ -83,12 +84,16 @@ def origin(trial: Trial, step: int, worker: str | None) -> Origin | None:
 def _changes(trial: Trial, step: int, worker: str | None) -> dict[str, list[_Change]]:
     """Return the changes of each weight in the last saves up to a step, in the order of steps."""
     reader = reader_of(trial)
-    of_mode = set(reader.log.steps_of_mode(training_mode(reader.modes())))
+    mode = training_mode(reader.modes())
+    of_mode = set(reader.log.steps_of_mode(mode))
     saves = [each for each in reader.steps_of(_WEIGHTS) if each <= step and each in of_mode]
     found: defaultdict[str, list[_Change]] = defaultdict(list)
     before: dict[str, _Weight] = {}
     for each in saves[-_SAVES:]:
-        now = _weights(reader.step(each), worker)
+        now: dict[str, _Weight] = {}
+        for view in reader.views(each):
+            if mode in (view.mode, ModeKeys.GLOBAL):
+                now |= _weights(view, worker)
         ratios = {name: _ratio(before[name], now[name]) for name in now.keys() & before.keys()}
         logs = {name: math.log(ratio) for name, ratio in ratios.items() if 0 < ratio < math.inf}
         common = statistics.median(logs.values()) if len(logs) >= _FEWEST_OTHERS else 0.0

@@ -349,7 +349,11 @@ class LostInfo:
 class StopInfo:
     """`stop.json`: a rule requests that the job stop."""
 
-    reason: str = ""
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason:
+            raise ValueError("reason must not be empty")
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ class Runs:
 
     def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
-            info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+            info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
@@ -488,7 +488,7 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
     times = []
     for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
         try:
-            mark = EndInfo.from_bytes(storage.read(path), path)
+            mark = EndInfo.from_bytes(storage.read_document(path), path)
             times += [utc(mark.ended_at)] if mark.ended_at else []
         except (ValueError, FileNotFoundError) as exc:
             damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")

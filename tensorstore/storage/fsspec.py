@@ -89,6 +89,10 @@ class FsspecStorage(Storage):
         with translated(path, "read"):
             return bytes(self.fs.cat_file(self._full(path)))
 
+    def _read_front(self, path: str, length: int) -> bytes:
+        with translated(path, "read"):
+            return bytes(self.fs.cat_file(self._full(path), start=0, end=length))
+
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"):
             size = int(self.fs.info(self._full(path))["size"])
