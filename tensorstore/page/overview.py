@@ -11,8 +11,8 @@ from ..format.documents import utc
 from ..format.schema import RunInfo
 from ..read.runs import Runs
 from ..read.steps.workers import natural
+from .findings import count_findings
 from .grid import Grid
-from .many_runs import count_findings
 from .open_run import OpenRun
 from .payload import pack
 from .tiles import width_for
