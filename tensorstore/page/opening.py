@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import RunNotFound, TensorTrialError
+from ..parallel import in_threads
 from ..read.opening import create_trial
 from ..read.run_search import RunSearch, short_names
 from ..read.runs import RunLocations, Runs, open_runs
@@ -64,10 +64,10 @@ def _opened(locations: Sequence[str], options: Mapping[str, Any] | None) -> tupl
             damaged[url] = RunNotFound(url, f"it is incomplete: {exc}")
         return None
 
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        urls = list(dict.fromkeys(url for found in pool.map(find, locations) for url in found))
-        names = short_names(urls)
-        trials = [each for each in pool.map(open_one, urls, [names[url] for url in urls]) if each is not None]
+    urls = list(dict.fromkeys(url for found in in_threads(find, locations, _PARALLEL) for url in found))
+    names = short_names(urls)
+    opened = in_threads(lambda url: open_one(url, names[url]), urls, _PARALLEL)
+    trials = [each for each in opened if each is not None]
     if not trials:
         errors = list(damaged.values())
         if len(errors) == 1:

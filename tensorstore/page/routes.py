@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
+from ..parallel import in_threads
 from . import many_runs, one_tensor, overview
 from .difference import difference
 from .open_run import OpenRun
@@ -48,13 +48,11 @@ class Answers:
         return _ANSWERS[path](self, parameters)
 
     def info(self, _: Parameters) -> dict[str, Any]:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            described = list(pool.map(overview.describe_run, self.runs))
+        described = in_threads(overview.describe_run, self.runs, _PARALLEL)
         return {"runs": described, "damaged": [f"{path}: {error}" for path, error in self._damaged.items()]}
 
     def sizes(self, _: Parameters) -> dict[str, int]:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return dict(zip(self._runs, pool.map(lambda run: run.nbytes, self.runs), strict=True))
+        return dict(zip(self._runs, in_threads(lambda run: run.nbytes, self.runs, _PARALLEL), strict=True))
 
     def names(self, given: Parameters) -> list[str]:
         return self._run(given).names
