@@ -16,7 +16,15 @@ from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, 
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
+from tensortrial.format.schema import (
+    CODECS,
+    COLLECTIONS,
+    RunInfo,
+    WorkerInfo,
+    checked_metadata,
+    collections_path,
+    path_component,
+)
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
@@ -30,6 +38,7 @@ from tensortrial.write.claim import (
     has_ended,
     indexed_workers,
     published_steps,
+    restore_claim,
     update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
@@ -234,14 +243,7 @@ class RunWriter:
             WorkerClaimed: Another process writes as this worker.
             RunInUse: A living process writes to the run to be resumed, or another one resumed it first.
         """
-        run = RunInfo(
-            created_at=_now(),
-            framework=self._framework,
-            num_workers=self.num_workers,
-            codec=self._codec,
-            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
-            metadata=self._metadata,
-        )
+        run = self._run_info()
         if self._resumes:
             self._lease, first_flush = self._claim_again(run)
         else:
@@ -288,8 +290,32 @@ class RunWriter:
         finally:
             lease.withdraw()
 
+    def _run_info(self) -> RunInfo:
+        return RunInfo(
+            created_at=_now(),
+            framework=self._framework,
+            num_workers=self.num_workers,
+            codec=self._codec,
+            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
+            metadata=self._metadata,
+        )
+
     def _new_lease(self, session: int = 0) -> Lease:
-        return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds)
+        return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds, self._restore)
+
+    def _restore(self) -> bool:
+        """Claim the run again if its folder was renamed or removed: what is saved next would be in no run."""
+        claimed, path = self._claimed, collections_path(self.worker)
+        if claimed is None or path in [f"{COLLECTIONS}/{name}" for name in self._storage.list(COLLECTIONS)]:
+            return False
+        restore_claim(self._storage, self._run_info(), claimed)
+        logger.warning(
+            "run %s: its folder was renamed or removed while %s writes to it; what is saved from now on is there as a "
+            "run of its own, and what was saved before is where the folder is now",
+            self._storage.url,
+            self.worker,
+        )
+        return True
 
     def _claim_again(self, run: RunInfo) -> tuple[Lease, FirstFlush]:
         found = self._resumption()

@@ -358,6 +358,13 @@ def _last_flush(path: str) -> tuple[int, str]:
     return flushes.last, path
 
 
+def restore_claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
+    """Claim a run again whose folder was renamed or removed while the worker writes to it."""
+    with suppress(AlreadyPublished):
+        storage.create(RUN_FILE, _with_id(run).to_bytes())
+    update_claim(storage, worker)
+
+
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:
     """Publish collections that changed after training began."""
     storage.replace(collections_path(worker.worker), worker.to_bytes())
