@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -80,7 +79,21 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
         "epoch_ms(found_at) as found_at from findings order by step, rule, tensor limit 5000"
     )
     found = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
-    return [_finding(run, each) for each in (*found, *run.new_findings)]
+    return [_finding(run, each) for each in (*found, *_unrecorded(run))]
+
+
+def count_findings(run: OpenRun) -> int:
+    """Return the number of findings in a run, with those of rules that were run from the page."""
+    return int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(_unrecorded(run))
+
+
+def _unrecorded(run: OpenRun) -> list[dict[str, Any]]:
+    """Return what rules that were run from the page found, and no rule has written into the run."""
+    if not run.new_findings:
+        return []
+    recorded = set(run.trial.sql("select distinct rule, step, worker, tensor from findings").fetchall())
+    keys = ("rule", "step", "worker", "tensor")
+    return [each for each in run.new_findings if tuple(each[key] for key in keys) not in recorded]
 
 
 def diagnosis(run: OpenRun) -> dict[str, Any]:
@@ -101,15 +114,16 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
     }
 
 
-def _step_of_mode(run: OpenRun, step: int | None, mode: str | None) -> tuple[int | None, str | None]:
-    if step is not None:
-        with suppress(TensorTrialError):  # of a step that is lost
-            return run.trial.mode_step(step), run.trial.mode(step).name
-    return step, mode
+def _step_of_mode(
+    run: OpenRun, step: int | None, mode: str | None, worker: str | None = None
+) -> tuple[int | None, str | None]:
+    if step is not None and (info := run_reader_of(run.trial).info_of(step, worker)) is not None:
+        return info.mode_step, info.mode.name
+    return step, mode  # of a step that is lost
 
 
 def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
-    step, mode = _step_of_mode(run, found["step"], found["mode"])
+    step, mode = _step_of_mode(run, found["step"], found["mode"], found["worker"])
     rest = {key: found[key] for key in ("rule", "worker", "tensor", "sentence", "failed")}
     measured = {key: number(found[key]) for key in ("observed", "threshold")}
     return {**rest, **measured, "step": step, "mode": mode, "foundAt": found["found_at"]}

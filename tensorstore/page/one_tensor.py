@@ -126,8 +126,8 @@ def histograms(
     chosen = _evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
     step = _step(mode)
     rows = run.trial.sql(
-        f"select {step} as step, any_value(histogram) as histogram from tensors where {_OF_TENSOR} "
-        f"and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
+        f"select {step} as step, arg_min(histogram, (length(worker), worker)) as histogram from tensors "
+        f"where {_OF_TENSOR} and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
         {"name": name, "mode": mode, "worker": worker, "steps": chosen},
     ).fetchall()
     if rows:

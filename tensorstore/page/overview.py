@@ -12,6 +12,7 @@ from ..format.schema import RunInfo
 from ..read.runs import Runs
 from ..read.steps.workers import natural
 from .grid import Grid
+from .many_runs import count_findings
 from .open_run import OpenRun
 from .payload import is_wide, pack
 from .tiles import width_for
@@ -35,7 +36,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
-        "findings": int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(run.new_findings),
+        "findings": count_findings(run),
         **_about(run.info),
     }
 

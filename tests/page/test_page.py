@@ -14,12 +14,17 @@ import httpx
 import numpy as np
 import pytest
 
+import tensortrial
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
 from tensortrial.page import Page, page
 from tensortrial.page.app import STATIC
+from tensortrial.page.many_runs import findings, run_rules
+from tensortrial.page.open_run import OpenRun
+from tensortrial.page.overview import describe_run
+from tensortrial.rules import invoke_rule, make_rule
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'\n\u202e\ud7ff</script>%00../日本"
 
@@ -223,6 +228,17 @@ def test_rules_run_on_an_ended_run_are_found_and_not_written(served: Page, folde
     assert response.status_code == 200, response.text
     assert any(found["rule"] == "ExplodingTensor" for found in fetch(served, "findings", run="right"))
     assert sorted(folder.rglob("*")) == before
+
+
+def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"w": np.array([1.0, np.nan])})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    run = OpenRun(trial)
+    for _ in range(2):
+        assert run_rules(run, ["ExplodingTensor"]).startswith("1 found")
+        assert len(findings(run)) == describe_run(run)["findings"] == 1
+        invoke_rule(make_rule("ExplodingTensor", trial))
 
 
 @pytest.mark.parametrize(
