@@ -12,7 +12,6 @@ from ..format.schema import RunInfo
 from ..read.runs import Runs
 from ..read.steps.workers import natural
 from .grid import Grid
-from .many_runs import count_findings
 from .open_run import OpenRun
 from .payload import is_wide, pack
 from .tiles import width_for
@@ -36,7 +35,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
-        "findings": count_findings(run),
+        "findings": run.count_findings(),
         **_about(run.info),
     }
 

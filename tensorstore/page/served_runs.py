@@ -132,7 +132,8 @@ class ServedRuns:
                 except TensorTrialError as exc:
                     damaged[url] = exc
                     del found[url]
-            names = short_names(list(found))
+            # A name stays what it is when another run begins whose folder is called alike.
+            names = short_names(list(found)) | {s.url: name for name, s in self._storages.items() if s.url in found}
             self._deleted |= {storage.url: name for name, storage in self._storages.items() if storage.url not in found}
             self._deleted = {url: name for url, name in self._deleted.items() if url not in found}
             damaged |= {url: RunNotFound(url, "it was deleted while the page was open") for url in self._deleted}

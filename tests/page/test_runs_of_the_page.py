@@ -95,6 +95,7 @@ def test_runs_in_an_object_store_are_shown(moto_s3: ObjectStore) -> None:
         assert set(answered(served).values()) == {200}
         assert fetch(served, "tiles", **TILES)["starts"] == [0, 1, 2]
         assert fetch(served, "value", run="run", name="w", mode="TRAIN", step=1)["values"] == [2.0] * 4
+        assert fetch(served, "sql", run="run", sql="select count(*) from tensors where name = 'w'")["rows"] == [[3]]
 
 
 @pytest.mark.slow
