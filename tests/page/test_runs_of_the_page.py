@@ -222,6 +222,7 @@ def test_a_deleted_run_is_named_and_the_others_are_answered(tmp_path: Path) -> N
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SHARE", 0)
     write(tmp_path / "first")
     with page(tmp_path) as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()
