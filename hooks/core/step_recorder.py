@@ -305,6 +305,10 @@ class StepRecorder:
         """Return whether a tensor of one of these names is saved at some step."""
         return self._life.active and self._planner.may_save(names)
 
+    def tensor_names(self) -> set[str]:
+        """Return the names of the tensors that were planned for, also of those that were never due."""
+        return self._planner.tensor_names()
+
     @property
     def due(self) -> frozenset[str]:
         """The names of the collections that are due at the open step."""

@@ -144,6 +144,32 @@ class TestNested:
         assert same(values, array(torch.cat([expected[0, :2], expected[1]])))
         assert logged(caplog) == []
 
+    @pytest.mark.parametrize("names", [[], ["layers.1.norm1_output", "layers.0.self_attn_input_key_padding_mask"]])
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    def test_an_encoder_keeps_its_fast_path_at_steps_at_which_nothing_in_it_is_saved(
+        self, make_hook: Any, out: str, names: list[str]
+    ) -> None:
+        torch.compiler.reset()  # code that other tests have compiled keeps callbacks where they are
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        net = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
+        net.forward = lambda x, mask: net[0](x, src_key_padding_mask=mask)
+        hook = make_hook(
+            include_collections=["weights"], include_regex=names, save_config=tt.SaveConfig(save_interval=2)
+        )
+        hook.register_module(net)
+        values, mask = torch.randn(3, 5, 8), torch.arange(5).expand(3, 5) > torch.tensor([[2], [4], [1]])
+        with torch.no_grad():
+            found = [net(values, mask) for _ in range(4)]
+            hook.close()
+            expected = net(values, mask)
+        for step in [1, 3] if names else range(4):
+            assert torch.equal(found[step], expected)
+        trial = create_trial(out)
+        assert trial.tensor("Sequential_0.layers.0.norm1.weight").steps() == [0, 2]
+        for name in names:
+            assert trial.tensor(trial.tensor_names(regex=name)[0]).steps() == [0, 2]
+
 
 class Int8(torch.Tensor):
     """A weight in 8 bits that knows few operators, as torchao's."""
