@@ -12,11 +12,12 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
+from tensortrial.config.metadata import checked_metadata
 from tensortrial.errors import ConfigurationError, TensorTrialError
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
+from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, path_component
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
