@@ -302,12 +302,15 @@ class BaseHook:
     def close(self) -> None:
         """Close the open step and the run, remove the hook's callbacks, and keep no reference to the model.
 
-        The run is also closed at exit. Closing twice is fine.
+        The run is also closed at exit. Closing twice is fine. Any thread may close it: while another one trains, the
+        callbacks stay and do nothing.
         """
         try:
             self.recorder.close()
         finally:
-            self._let_go()
+            # A framework goes through its callbacks while it calls them: only the training's thread may remove them.
+            if not self.recorder.in_other_threads:
+                self._let_go()
 
     @guarded
     def _let_go(self) -> None:

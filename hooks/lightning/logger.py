@@ -35,8 +35,6 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
         super().__init__()
         check_hook_arguments(Hook, out_dir, hook, options)
         self._out_dir, self._options, self._hook = out_dir, options, hook
-        self.newest_step = -1
-        """The newest step of the training, if a `Callback` counts it."""
 
     @property
     def experiment(self) -> Hook:
@@ -77,9 +75,6 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
             metrics: Numbers by their names. What is not a number is left out.
             step: The step. Default: the open one.
         """
-        if step is not None and step == self.newest_step + 1 and step:
-            # Lightning numbers what it logs after the training, such as a test, as if one more step had been.
-            step -= 1
         self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
 
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace | None = None, *_: Any, **__: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
+from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
@@ -185,7 +186,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         options["resume"] = resumes or options.get("resume", False)
         hook = self._make(out_dir, options)
         hook.recorder.add_metadata({"trainer": args.to_sanitized_dict()})
-        logger.info("tensors of this training are saved to %s", hook.out_dir)
+        logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 
     def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:

@@ -274,6 +274,8 @@ class EndInfo:
     failure: str | None = None
     last_index_file: str | None = None
     """The path of the worker's last index file, empty if there is none. Earlier releases did not say it."""
+    steps: Number | None = None
+    """The number of global steps that the job had begun, whether they were saved or not."""
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> EndInfo:

@@ -67,13 +67,19 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
     if claimed or run.num_workers != num_workers or storage.list(END):
         raise RunExists(
             storage.url,
-            "holds a run already, and nothing of it is ever overwritten: choose another out_dir, or continue that run "
-            "with resume=True",
+            "holds a run already, and nothing of it is ever overwritten: choose another out_dir, continue that run "
+            "with resume=True, or pass on_exists='number' for a new folder each time or on_exists='replace' to delete "
+            "that run",
         )
 
 
-def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
-    """Begin a new run, or join it as a further worker.
+def has_ended(storage: Storage, worker: str) -> bool:
+    """Return whether a worker has ended its run, or somebody has marked the run as ended."""
+    return not {end_path(worker), MARKED_END}.isdisjoint(f"{END}/{name}" for name in storage.list(END))
+
+
+def claim(storage: Storage, run: RunInfo, worker: WorkerInfo, joins: bool = True) -> None:
+    """Begin a new run or, if it `joins`, also be a further worker of one that has just begun.
 
     Raises:
         RunExists: The storage holds another run.
@@ -82,6 +88,8 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
+        if not joins:
+            raise RunExists(storage.url, "another process has begun a run here: choose another out_dir") from None
         check_out_dir(storage, worker.worker, worker.num_workers)
     try:
         storage.create(collections_path(worker.worker), worker.to_bytes())

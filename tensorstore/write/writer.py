@@ -199,8 +199,8 @@ class Writer:
         request.wait()
         self._raise_error()
 
-    def close(self, failure: str | None = None) -> None:
-        """Publish the rest and write that this worker has ended; `failure` says why it ended early."""
+    def close(self, failure: str | None = None, steps: int | None = None) -> None:
+        """Publish the rest and write that this worker has ended; `failure` says why early, `steps` after how many."""
         with self._changed:
             if self._stopping:
                 return
@@ -211,10 +211,10 @@ class Writer:
         self._thread.join()
         # On a disk that was too full for the values, this may fail as well: the first error is the one to raise.
         with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
-            self._write_end(failure)
+            self._write_end(failure, steps)
         self._raise_error()
 
-    def _write_end(self, failure: str | None) -> None:
+    def _write_end(self, failure: str | None, steps: int | None) -> None:
         path, session = end_path(self._worker), {}
         if self._lease is not None:
             session = {"session": self._lease.info.session}
@@ -234,6 +234,7 @@ class Writer:
             "ended_at": datetime.now(UTC).isoformat(),
             "failure": failure or (None if error is None else f"{type(error).__name__}: {error}"),
             "last_index_file": self._last_index_file,
+            "steps": steps,
         }
         try:
             self._storage.replace(path, document_bytes(document))

@@ -115,6 +115,6 @@ class StepClock(StepCounter):
         """Count the step that is about to be held in a mode, and the following ones as before."""
         self._mode_before, self.mode = self.mode, mode
 
-    def number_by_caller(self) -> None:
-        """From here on only the caller begins steps of this mode: other numbers would come between."""
-        self._numbered.add(self.mode)
+    def number_by_caller(self, mode: ModeKeys) -> None:
+        """Let only the caller begin steps of a mode from now on: other numbers would come between."""
+        self._numbered.add(mode)

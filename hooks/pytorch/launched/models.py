@@ -22,11 +22,12 @@ from tensortrial.mode import ModeKeys
 from ...core.callbacks import UncopiedCallback
 from ...launch.launch import Launch, has_own_hook
 from ..callbacks import is_ignored
+from ..gradients import parameters_of
 from ..hook import Hook
 from ..names import class_name
 from .defaults import DEFAULTS
 from .loss import LaunchedLoss
-from .steps import LaunchedSteps, close_for_own_hook, parameters_of
+from .steps import LaunchedSteps, close_for_own_hook
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -240,7 +241,7 @@ class _AfterGradient(UncopiedCallback):
         self.steps: LaunchedSteps | None = None
         """The steps that are over with a gradient; None if an optimizer ends them."""
         wanted = [each for each in model.parameters() if each.requires_grad and each.is_leaf]
-        self._handles = [each.register_post_accumulate_grad_hook(self) for each in wanted]
+        self._handles = [each.register_post_accumulate_grad_hook(self) for each in wanted]  # type: ignore[no-untyped-call]
 
     def __call__(self, parameter: torch.Tensor) -> None:
         self.has_gradients = True
