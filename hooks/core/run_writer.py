@@ -162,14 +162,14 @@ class RunWriter:
         found = self._rewound(reached)
         if not self.open or found.global_step < self.progress.global_step:
             self.progress = found
-        self.set_aside(found.global_step)
+        self.set_aside(found)
         return found
 
-    def set_aside(self, global_step: int) -> None:
-        """Set aside what this session has saved from a global step on, where its steps continue."""
+    def set_aside(self, back_to: Progress) -> None:
+        """Set aside what this session has saved from the point on at which its steps continue."""
         self._resumes, self._earlier = True, None
         if self._writer is not None:
-            self._writer.flush(back_to=global_step)
+            self._writer.flush(back_to)
             self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:
