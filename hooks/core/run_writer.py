@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
+from tensortrial.config.metadata import checked_metadata
 from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
@@ -21,7 +22,6 @@ from tensortrial.format.schema import (
     COLLECTIONS,
     RunInfo,
     WorkerInfo,
-    checked_metadata,
     collections_path,
     path_component,
 )
@@ -170,14 +170,14 @@ class RunWriter:
         found = self._rewound(reached)
         if not self.open or found.global_step < self.progress.global_step:
             self.progress = found
-        self.set_aside(found.global_step)
+        self.set_aside(found)
         return found
 
-    def set_aside(self, global_step: int) -> None:
-        """Set aside what this session has saved from a global step on, where its steps continue."""
+    def set_aside(self, back_to: Progress) -> None:
+        """Set aside what this session has saved from the point on at which its steps continue."""
         self._resumes, self._earlier = True, None
         if self._writer is not None:
-            self._writer.flush(back_to=global_step)
+            self._writer.flush(back_to)
             self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:

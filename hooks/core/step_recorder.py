@@ -198,11 +198,10 @@ class StepRecorder:
                 raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
             self._close_step()
             mode = self.clock.mode if mode is None else ModeKeys.parse(mode)
-            global_step = self.clock.go_back(mode, number)
-            if global_step is None:
-                self.clock.start(self._run.resume_at(mode, number))
+            if back_to := self.clock.go_back(mode, number):
+                self._run.set_aside(back_to)
             else:
-                self._run.set_aside(global_step)
+                self.clock.start(self._run.resume_at(mode, number))
 
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""

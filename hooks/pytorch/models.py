@@ -164,7 +164,7 @@ class Models:
         return list(state.values())
 
     def start_again(self) -> None:
-        """Let models that are made anew, as training is repeated, take the names of those that have run before."""
+        """Let models that are made again, as training is repeated, take the names of those that have run before."""
         self._root_names.clear()
 
     def _forget(self, root: Root) -> None:

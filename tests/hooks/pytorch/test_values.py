@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +93,41 @@ def test_a_fake_tensor_is_left_out(make_hook: Any, out: str, caplog: pytest.LogC
     assert not trial.has_tensor("odd_output_0")
     assert len(logged(caplog)) == 1
     assert "odd_output_0" in logged(caplog)[0]
+
+
+class Slots:
+    __slots__ = ("first", "second")
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first = first
+
+
+class Plain:
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"),
+    [
+        (deque([torch.ones(1), torch.zeros(1)]), ["0", "1"]),
+        ((torch.ones(1), [SimpleNamespace(first=torch.zeros(1))]), ["0", "first"]),
+        ([Slots(torch.ones(1), torch.zeros(1)), torch.ones(1)], ["0"]),
+        ({"x": Plain(torch.ones(1), torch.zeros(1)), "y": torch.ones(1)}, ["y"]),
+        ((torch.ones(1), {torch.zeros(1)}), ["0"]),
+    ],
+    ids=lambda value: "",
+)
+def test_the_tensors_of_a_container_are_saved_or_a_warning_names_its_class(
+    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, value: Any, labels: list[str]
+) -> None:
+    trial = run_with(make_hook, out, value)
+    assert trial.tensor_names(regex="^odd_output_") == [f"odd_output_{label}" for label in labels]
+    hides = len(labels) == 1
+    assert len(logged(caplog)) == hides
+    assert not hides or re.match(
+        r"the tensors in a (Slots|Plain|set), an output of odd, are not saved", caplog.messages[0]
+    )
 
 
 def test_a_list_that_contains_itself_is_entered_once(make_hook: Any, out: str) -> None:
