@@ -166,6 +166,10 @@ class StepRecorder:
             begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
             return begins and self._turn_to(self.clock.next_step())
 
+    def join_first_step(self) -> None:
+        """Save values that are saved before any step at the first one, in whatever mode."""
+        self._called_steps.joins_first = True
+
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
         with self._lock:
@@ -178,6 +182,10 @@ class StepRecorder:
         A run that has steps continues after them.
         """
         with self._lock:
+            if self._run.restarts and not self._run.open:
+                self._run.restarts = False
+                self._run.resume()
+                self.clock.continue_after(self._run.progress)
             self.clock.start_at(step)
 
     @property
@@ -301,6 +309,12 @@ class StepRecorder:
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""
         return self._life.active and self._planner.may_save(names)
+
+    def name_saved(self) -> None:
+        """Add the names of the tensors that were saved to their collections, which may have matched them by a regex."""
+        for plan in self._planner.made():
+            for name in plan.collections:
+                self.collections.require(name).add_tensor_names([plan.name])
 
     @property
     def due(self) -> frozenset[str]:
