@@ -105,6 +105,8 @@ class RunWriter:
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
         self._resumes_at: tuple[str, int] | None = None
+        self.restarts = False
+        """Whether a resumed run begins again at its first step."""
         self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
@@ -142,7 +144,7 @@ class RunWriter:
         found = self._resumption(follows=follows)
         if not follows:
             self._find_alive(found.in_the_way())
-        self.progress = found.progress()
+        self.progress = self._rewound(found.progress())
 
     @property
     def resumes(self) -> bool:
@@ -181,6 +183,8 @@ class RunWriter:
             self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:
+        if self.restarts:
+            return Progress(progress.session)
         if self._resumes_at is None:
             return progress
         saved = [step for each in indexed_workers(self._storage) for step in published_steps(self._storage, each, [])]
@@ -207,7 +211,8 @@ class RunWriter:
             self._open_next()
         if self._on_exists == "replace" and self._holds_run():
             check_removable(self._observer, self._storage)
-        elif self._on_exists == "resume_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+        elif self._on_exists == "restart_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+            self.restarts = True
             self.resume()
         elif self._on_exists != "number":
             check_out_dir(self._storage, self.worker, self.num_workers)
@@ -337,7 +342,8 @@ class RunWriter:
             progress = found.progress()
             # The workers of a job continue at the same step, which the first one has found.
             self.progress = progress if found.is_joined else self._rewound(progress)
-            self._goes_back = found.goes_back if found.is_joined else self._resumes_at is not None
+            goes_back = self.restarts or self._resumes_at is not None
+            self._goes_back = found.goes_back if found.is_joined else goes_back
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]

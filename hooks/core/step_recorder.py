@@ -168,6 +168,10 @@ class StepRecorder:
             begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
             return begins and self._turn_to(self.clock.next_step())
 
+    def join_first_step(self) -> None:
+        """Save values that are saved before any step at the first one, in whatever mode."""
+        self._called_steps.joins_first = True
+
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
         with self._lock:
@@ -180,6 +184,10 @@ class StepRecorder:
         A run that has steps continues after them.
         """
         with self._lock:
+            if self._run.restarts and not self._run.open:
+                self._run.restarts = False
+                self._run.resume()
+                self.clock.continue_after(self._run.progress)
             self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
@@ -307,6 +315,12 @@ class StepRecorder:
     def tensor_names(self) -> set[str]:
         """Return the names of the tensors that were planned for, also of those that were never due."""
         return self._planner.tensor_names()
+
+    def name_saved(self) -> None:
+        """Add the names of the tensors that were saved to their collections, which may have matched them by a regex."""
+        for plan in self._planner.made():
+            for name in plan.collections:
+                self.collections.require(name).add_tensor_names([plan.name])
 
     @property
     def due(self) -> frozenset[str]:

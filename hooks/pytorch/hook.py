@@ -142,6 +142,9 @@ class Hook(BaseHook):
         self._generation = -1
         current_hook.made(self)
 
+    _saves_buffers = True
+    """Whether a buffer of a model is saved by any collection that it matches."""
+
     # What the user calls.
 
     def register_module(self, module: torch.nn.Module, name: str | None = None) -> None:
@@ -429,7 +432,8 @@ class Hook(BaseHook):
         if self.saving and root.parameters_saved_at is not step:
             root.parameters_saved_at = step
             for name, tensor in self._models.follow(root):
-                self._capture.tensor(name, tensor)
+                if self._saves_buffers or isinstance(tensor, torch.nn.Parameter):
+                    self._capture.tensor(name, tensor)
             self._lazy |= bool(root.uninitialised)
 
     def _save_late_parameters(self) -> None:
