@@ -97,7 +97,7 @@ class BoostingHook(BaseHook):
         """
         newest = self.recorder.clock.newest().get(self.mode, -1)
         if newest < 0:
-            self.recorder.start_at(rounds)
+            self.recorder.clock.start_at(self.mode, rounds)
         elif not rounds:
             self._has_several_models = True
         elif not self._has_several_models and rounds != newest + 1:

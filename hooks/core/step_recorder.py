@@ -166,21 +166,13 @@ class StepRecorder:
             self._stop_if_requested()
             self._start()
             begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
-            return begins and self._turn_to(self.clock.next_step())
+            return begins and self._turn_to(self.clock.next(self.clock.mode))
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
         with self._lock:
             if not self.clock.held:
                 self._close_step()
-
-    def start_at(self, step: int) -> None:
-        """Begin a new run with this step, because the model has been trained for as many.
-
-        A run that has steps continues after them.
-        """
-        with self._lock:
-            self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
         """Continue at this step of a mode, whatever was saved after it, also by this process.
@@ -283,7 +275,7 @@ class StepRecorder:
         self._start()
         if not self.counting:
             return
-        step = self.clock.next_step(number)
+        step = self.clock.next(self.clock.mode, number)
         self.saving = self._turn_to(step)
         self.clock.open(step)
         self._called_steps.open(step)
@@ -298,7 +290,7 @@ class StepRecorder:
         """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
         with self._lock:
             self.collections.complete()
-            return self._life.active and bool(self._planner.due_at(self.clock.next_step()))
+            return self._life.active and bool(self._planner.due_at(self.clock.next(self.clock.mode)))
 
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""
