@@ -103,7 +103,8 @@ class RunWriter:
         self._open(out_dir)
         self._lease_seconds = lease_seconds()
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
-        self._resumes = False
+        self.resumes = False
+        """Whether this continues a run."""
         self._resumes_at: tuple[str, int] | None = None
         self.restarts = False
         """Whether a resumed run begins again at its first step."""
@@ -140,22 +141,14 @@ class RunWriter:
         Raises:
             RunInUse: A living process writes to the run, and `force` is not set.
         """
-        self._resumes = True
+        self.resumes = True
         found = self._resumption(follows=follows)
         if not follows:
             self._find_alive(found.in_the_way())
         self.progress = self._rewound(found.progress())
 
-    @property
-    def resumes(self) -> bool:
-        """Whether this continues a run."""
-        return self._resumes
-
     def resume_at(self, mode: ModeKeys, step: int) -> Progress:
-        """Continue at a step of a mode from before this session, whatever was published after it.
-
-        Returns:
-            The point at which steps continue.
+        """Continue at a step of a mode from before this session. Return the point at which steps continue.
 
         Raises:
             ConfigurationError: The run has steps, but none in this mode.
@@ -177,7 +170,7 @@ class RunWriter:
 
     def set_aside(self, back_to: Progress) -> None:
         """Set aside what this session has saved from the point on at which its steps continue."""
-        self._resumes, self._earlier = True, None
+        self.resumes, self._earlier = True, None
         if self._writer is not None:
             self._writer.flush(back_to)
             self.announce()
@@ -249,7 +242,7 @@ class RunWriter:
             RunInUse: A living process writes to the run to be resumed, or another one resumed it first.
         """
         run = self._run_info()
-        if self._resumes:
+        if self.resumes:
             self._lease, first_flush = self._claim_again(run)
         else:
             self._lease, first_flush = self._claim_new(run), FROM_START
@@ -372,7 +365,7 @@ class RunWriter:
         """Return the global step of a step of an earlier session; None unless saved steps around it say it."""
         if self._earlier is None:
             self._earlier = {each: EarlierSteps() for each in ModeKeys}
-            for worker in indexed_workers(self._storage) if self._resumes else ():
+            for worker in indexed_workers(self._storage) if self.resumes else ():
                 for step in published_steps(self._storage, worker, []):
                     self._earlier[ModeKeys[step.mode]].add(step.mode_step, step.global_step)
         return self._earlier[mode].find(number)

@@ -166,7 +166,7 @@ class StepRecorder:
             self._stop_if_requested()
             self._start()
             begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
-            return begins and self._turn_to(self.clock.next_step())
+            return begins and self._turn_to(self.clock.next(self.clock.mode))
 
     def join_first_step(self) -> None:
         """Save values that are saved before any step at the first one, in whatever mode."""
@@ -291,7 +291,7 @@ class StepRecorder:
         self._start()
         if not self.counting:
             return
-        step = self.clock.next_step(number)
+        step = self.clock.next(self.clock.mode, number)
         self.saving = self._turn_to(step)
         self.clock.open(step)
         self._called_steps.open(step)
@@ -306,7 +306,7 @@ class StepRecorder:
         """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
         with self._lock:
             self.collections.complete()
-            return self._life.active and bool(self._planner.due_at(self.clock.next_step()))
+            return self._life.active and bool(self._planner.due_at(self.clock.next(self.clock.mode)))
 
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""

@@ -53,10 +53,6 @@ class StepClock(StepCounter):
         """Return whether the caller has given a step of the mode its number, so that nothing else begins one."""
         return mode in self._numbered
 
-    def next_step(self, number: int | None = None) -> Step:
-        """Return the step of the mode that comes next, or a later one of a given number, without opening it."""
-        return self.next(self.mode, number)
-
     def skip_to(self, mode: ModeKeys, number: int) -> Step:
         """Count a later step of any mode, which is never open, and return it."""
         step = self.next(mode, number)
