@@ -279,12 +279,14 @@ class Collection:
 def check_collection_name(name: Any) -> None:
     """Raise InvalidCollectionConfiguration for a name that no reader could show or query for.
 
-    Such a name is not text, is blank, or contains control characters or half a surrogate pair.
+    Such a name is not text, is blank or has a blank at an end, or contains control characters or half a surrogate pair.
     """
     if not isinstance(name, str):
         raise InvalidCollectionConfiguration(name, f"its name must be text, got {type(name).__name__}")
     if not name.strip():
         raise InvalidCollectionConfiguration(name, "its name is empty")
+    if name != name.strip():
+        raise InvalidCollectionConfiguration(name, f"its name has a blank at an end: use {name.strip()!r}")
     for character in name:
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise InvalidCollectionConfiguration(

@@ -111,7 +111,7 @@ def _steps_begun(trial: Trial) -> int:
     for worker in trial.workers()[:1]:
         path = end_path(worker)
         with suppress(FileError, FileNotFoundError, ValueError):
-            begun.append(EndInfo.from_bytes(run_reader_of(trial).storage.read(path), path).steps or 0)
+            begun.append(EndInfo.from_bytes(run_reader_of(trial).storage.read_document(path), path).steps or 0)
     return max(begun)
 
 

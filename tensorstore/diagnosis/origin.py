@@ -11,9 +11,11 @@ import numpy as np
 
 from ..dtypes import Array
 from ..format.index_types import SavedTensor
+from ..mode import ModeKeys
 from ..read.trial import Trial
 from ..rules.builtin.base import training_mode
 from ..rules.builtin.robust import robust_score
+from ..rules.builtin.weights import as_numbers
 from ..rules.reader import NotSaved, Selector, StepView, reader_of
 from ..visible import in_a_line
 
@@ -83,12 +85,16 @@ def origin(trial: Trial, step: int, worker: str | None) -> Origin | None:
 def _changes(trial: Trial, step: int, worker: str | None) -> dict[str, list[_Change]]:
     """Return the changes of each weight in the last saves up to a step, in the order of steps."""
     reader = reader_of(trial)
-    of_mode = set(reader.log.steps_of_mode(training_mode(reader.modes())))
+    mode = training_mode(reader.modes())
+    of_mode = set(reader.log.steps_of_mode(mode))
     saves = [each for each in reader.steps_of(_WEIGHTS) if each <= step and each in of_mode]
     found: defaultdict[str, list[_Change]] = defaultdict(list)
     before: dict[str, _Weight] = {}
     for each in saves[-_SAVES:]:
-        now = _weights(reader.step(each), worker)
+        now: dict[str, _Weight] = {}
+        for view in reader.views(each):
+            if mode in (view.mode, ModeKeys.GLOBAL):
+                now |= _weights(view, worker)
         ratios = {name: _ratio(before[name], now[name]) for name in now.keys() & before.keys()}
         logs = {name: math.log(ratio) for name, ratio in ratios.items() if 0 < ratio < math.inf}
         common = statistics.median(logs.values()) if len(logs) >= _FEWEST_OTHERS else 0.0
@@ -105,9 +111,8 @@ def _weights(view: StepView, worker: str | None) -> dict[str, _Weight]:
         if row.worker == worker or (worker is None and row.name not in rows):
             rows[row.name] = row
     raw = [row for row in rows.values() if row.has_raw]
-    found: dict[str, _Weight] = {
-        row.name: np.asarray(value, np.float64) for row, value in zip(raw, view.values(raw), strict=True)
-    }
+    values = {row.name: as_numbers(value) for row, value in zip(raw, view.values(raw), strict=True)}
+    found: dict[str, _Weight] = {name: value for name, value in values.items() if value is not None}
     for name in rows.keys() - found.keys():
         try:
             norms = view.statistics(rows[name], ("l2",))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
-from . import many_runs, one_tensor, overview
+from . import findings, many_runs, one_tensor, overview
 from .difference import difference
 from .open_run import OpenRun
 from .served_runs import ServedRuns
@@ -85,16 +85,16 @@ class Answers:
         return overview.availability(run, mode, _integer(given, "columns", 500))
 
     def findings(self, given: Parameters) -> list[dict[str, Any]]:
-        return many_runs.findings(self._run(given))
+        return findings.findings(self._run(given))
 
     def diagnosis(self, given: Parameters) -> dict[str, Any]:
-        return many_runs.diagnosis(self._run(given))
+        return findings.diagnosis(self._run(given))
 
     def rules(self, _: Parameters) -> list[dict[str, str]]:
-        return many_runs.list_rules()
+        return findings.list_rules()
 
     def run_rules(self, given: Parameters) -> str:
-        return many_runs.run_rules(self._run(given), _texts(given, "rules"))
+        return findings.run_rules(self._run(given), _texts(given, "rules"))
 
     def scalar_names(self, given: Parameters) -> list[str]:
         return many_runs.scalar_names(self.runs, _texts(given, "runs"))

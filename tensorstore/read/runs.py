@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +35,7 @@ from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from ..format.superseded import superseded_files
 from ..html_table import html_table
+from ..parallel import in_threads
 from ..redaction import without_credentials
 from ..storage.open import Storage
 from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
@@ -203,11 +203,11 @@ class Runs:
             RunNotFound: No run can be opened.
         """
         self.damaged = {}
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            storages = list({s.url: s for found in pool.map(self._find, self._locations) for s in found}.values())
-            names = short_names([storage.url for storage in storages])
-            opened = pool.map(self._open, storages, [names[storage.url] for storage in storages])
-            self._runs = {run.name: run for run in opened if run is not None}
+        found = in_threads(self._find, self._locations, _PARALLEL)
+        storages = {storage.url: storage for each in found for storage in each}
+        names = short_names(list(storages))
+        opened = in_threads(lambda url: self._open(storages[url], names[url]), storages, _PARALLEL)
+        self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
             raise _nothing_opened(", ".join(map(_spelled, self._locations)), list(self.damaged.values()))
         self._connect()
@@ -281,7 +281,7 @@ class Runs:
 
     def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
-            info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+            info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
@@ -348,8 +348,7 @@ class Runs:
         return views
 
     def _table_of_runs(self) -> pa.Table:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return arrow_arrays.table(_RUNS, list(pool.map(_row, self._runs.values())))
+        return arrow_arrays.table(_RUNS, in_threads(_row, self._runs.values(), _PARALLEL))
 
     def _index_files(self) -> list[RunFile]:
         return [
@@ -488,7 +487,7 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
     times = []
     for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
         try:
-            mark = EndInfo.from_bytes(storage.read(path), path)
+            mark = EndInfo.from_bytes(storage.read_document(path), path)
             times += [utc(mark.ended_at)] if mark.ended_at else []
         except (ValueError, FileNotFoundError) as exc:
             damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
 from ..storage.open import Storage
+from ..suggestions import near_names
 from .catalogue.views import StepRange, checked_range
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns
@@ -30,6 +32,8 @@ from .waiting import Waiting
 
 if TYPE_CHECKING:
     from .verify import Verification
+
+logger = logging.getLogger(__name__)
 
 GLOBAL = ModeKeys.GLOBAL
 # A table in a notebook is shown without being requested, so what takes longer is left out.
@@ -104,7 +108,8 @@ class Trial:
             step: Only tensors that were saved at this step of `mode`; None for any step.
             mode: Only tensors that were saved in this mode; GLOBAL for any.
             regex: Only names in which `re.search` finds this regular expression, or one of several.
-            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`.
+            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`. A name
+                that no collection of the run has is logged as a warning.
 
         Returns:
             The names, sorted.
@@ -120,7 +125,15 @@ class Trial:
             rows = [row for row in rows if any(pattern.search(row[0]) for pattern in patterns)]
         if collection is not None:
             rows = [row for row in rows if belongs_to(row[0], row[1], collection)]
+            if not rows and isinstance(collection, str):
+                self._warn_of_unknown(collection)
         return list(dict.fromkeys(name for name, _ in rows))
+
+    def _warn_of_unknown(self, collection: str) -> None:
+        known = {*self.collections(), *(each for _, of in self._reader.tensors(GLOBAL) for each in of)}
+        if (collection.strip() or CollectionKeys.DEFAULT) not in known:
+            near = near_names(collection, known) or sorted(known)
+            logger.warning("run %s: no collection %r; the nearest are: %s", self.path, collection, ", ".join(near))
 
     def workers(self) -> list[str]:
         """Return the workers that saved anything.

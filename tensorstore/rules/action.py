@@ -29,6 +29,7 @@ from ..errors import ConfigurationError, StorageError
 from ..format.checksum import document_bytes
 from ..format.schema import STOP_FILE
 from ..read.trial import Trial, run_reader_of
+from ..visible import in_a_line
 from .finding import Finding
 
 logger = logging.getLogger("tensortrial.rules")
@@ -75,7 +76,7 @@ class StopTraining(Action):
         if firing.trial.path in self._stopped:
             return
         self._stopped.add(firing.trial.path)
-        sentence = firing.findings[0].sentence if firing.findings else ""
+        sentence = in_a_line(firing.findings[0].sentence) if firing.findings else ""
         reason = f"rule {firing.rule} fired at step {firing.step}: {sentence}"
         document = {
             "requested_at": datetime.now(UTC).isoformat(),

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
 from ..forking import call_in_child
+from ..parallel import in_threads
 from .base import Blocks, ByteRange, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .foreign_errors import translated
 from .ranges import merge
@@ -88,6 +89,10 @@ class FsspecStorage(Storage):
     def read(self, path: str) -> bytes:
         with translated(path, "read"):
             return bytes(self.fs.cat_file(self._full(path)))
+
+    def _read_front(self, path: str, length: int) -> bytes:
+        with translated(path, "read"):
+            return bytes(self.fs.cat_file(self._full(path), start=0, end=length))
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"):
@@ -246,15 +251,7 @@ def _outcomes(read: Callable[[str], tuple[bytes, int]], paths: Sequence[str]) ->
         except Exception as exc:  # noqa: BLE001 - returned, for each path its own
             return exc
 
-    if len(paths) < 2:
-        return [outcome(path) for path in paths]
-    from concurrent.futures import ThreadPoolExecutor
-
-    try:
-        with ThreadPoolExecutor(min(PARALLEL, len(paths))) as pool:
-            return [*pool.map(outcome, paths)]
-    except RuntimeError:  # a run that is closed at exit: no thread can be started any more
-        return [outcome(path) for path in paths]
+    return in_threads(outcome, paths, PARALLEL)
 
 
 def _filesystem_class(protocol: str) -> Any:

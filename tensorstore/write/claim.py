@@ -60,7 +60,7 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
         RunExists: It holds a run that is not one which other workers of this job have just begun.
     """
     try:
-        run = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+        run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     except FileNotFoundError:
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
@@ -127,7 +127,7 @@ def claim_again(
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
-        RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+        RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     check()
     storage.replace(collections_path(worker.worker), worker.to_bytes())
     for path in (end_path(worker.worker), MARKED_END, STOP_FILE):
@@ -358,6 +358,13 @@ def _last_flush(path: str) -> tuple[int, str]:
     return flushes.last, path
 
 
+def restore_claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
+    """Claim a run again whose folder was renamed or removed while the worker writes to it."""
+    with suppress(AlreadyPublished):
+        storage.create(RUN_FILE, _with_id(run).to_bytes())
+    update_claim(storage, worker)
+
+
 def update_claim(storage: Storage, worker: WorkerInfo) -> None:
     """Publish collections that changed after training began."""
     storage.replace(collections_path(worker.worker), worker.to_bytes())
@@ -371,7 +378,7 @@ def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
 
 def _claim_at(storage: Storage, path: str) -> WorkerInfo:
     try:
-        return WorkerInfo.from_bytes(storage.read(path), path)
+        return WorkerInfo.from_bytes(storage.read_document(path), path)
     except ValueError as exc:
         raise FileError(path, f"the run cannot be continued: {exc}") from exc
 

@@ -21,7 +21,7 @@ from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
 from tensortrial.page import Page, page
 from tensortrial.page.app import STATIC
-from tensortrial.page.many_runs import findings, run_rules
+from tensortrial.page.findings import findings, run_rules
 from tensortrial.page.open_run import OpenRun
 from tensortrial.page.overview import describe_run
 from tensortrial.rules import invoke_rule, make_rule

@@ -87,7 +87,7 @@ def _git_output(*arguments: str) -> str | None:
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_GIT_SECONDS,
             env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},

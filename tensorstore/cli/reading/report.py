@@ -31,7 +31,7 @@ def report(
     \b
     tensortrial report runs/digits -o report.html --rules
     """
-    from ...page.many_runs import list_rules, run_rules
+    from ...page.findings import list_rules, run_rules
     from ...page.report import write_report
     from ...page.served_runs import ServedRuns
 
