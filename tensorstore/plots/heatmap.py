@@ -173,7 +173,8 @@ def _add_scale(ax: Any, image: Any, values: Floats, label: str) -> None:
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((below, above), "neither")
     # Of the same width for many rows as for few.
     aspect = max(20.0, ax.bbox.height / ax.figure.dpi / _SCALE_WIDTH)
-    ax.figure.colorbar(image, ax=ax, label=label, extend=extend, pad=0.01, aspect=aspect)
+    with np.errstate(over="ignore"):  # the ends of a scale over hundreds of decades
+        ax.figure.colorbar(image, ax=ax, label=label, extend=extend, pad=0.01, aspect=aspect)
 
 
 def _step_label(chosen: Selection, cells: _Cells) -> str:

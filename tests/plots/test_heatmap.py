@@ -153,6 +153,14 @@ def test_a_run_of_nothing_but_nan_is_drawn(tmp_path: Path) -> None:
         ax.figure.canvas.draw()
 
 
+def test_values_over_hundreds_of_decades_have_a_scale(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(6):
+            job.step({"loss": 10.0 ** (100 * step - 300)})
+    ax = tensortrial.create_trial(tmp_path / "run").plot.heatmap("loss", "value")
+    ax.figure.canvas.draw()
+
+
 def test_a_run_that_has_saved_nothing_says_so(tmp_path: Path) -> None:
     with Job(tmp_path / "run"), pytest.raises(ConfigurationError, match="no tensor was saved yet"):
         tensortrial.create_trial(tmp_path / "run").plot.heatmap()
