@@ -73,6 +73,7 @@ def csv_of(data: bytes, url: str) -> pa.Table:
 
 
 def _checked(table: pa.Table, url: str) -> pa.Table:
+    table = table.rename_columns([name.strip() for name in table.column_names])
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")
@@ -167,7 +168,7 @@ def points_of_rows(
     numbers = _reported_numbers(values, "values", path, report)
     if numbers is None:
         raise CorruptFile(path, f"its column of values holds {values.type} instead of numbers")
-    coded = names.cast(pa.string()).combine_chunks().dictionary_encode()
+    coded = pc.utf8_trim_whitespace(names.cast(pa.string())).combine_chunks().dictionary_encode()
     whole = pc.and_(pc.is_valid(coded), pc.is_valid(numbers)).to_numpy(zero_copy_only=False) & (step >= 0)
     if missing := len(whole) - int(np.count_nonzero(whole)):
         report(f"{path}: {missing} rows without a name, a step or a number")

@@ -36,6 +36,7 @@ from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FI
 from ..format.superseded import superseded_files
 from ..html_table import html_table
 from ..parallel import in_threads
+from ..redaction import without_credentials
 from ..storage.open import Storage
 from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
 from .catalogue.index_tables import TABLES, IndexTables
@@ -272,15 +273,15 @@ class Runs:
         try:
             found = list(search.at(location))
         except TensorTrialError as exc:
-            search.damaged[location] = exc
+            search.damaged[_spelled(location)] = exc
         if not found and not search.damaged:
-            search.damaged[location] = RunNotFound(location, "there is no run here, nor in the folders below")
+            search.damaged[_spelled(location)] = RunNotFound(location, "there is no run here, nor in the folders below")
         self.damaged.update(search.damaged)
         return found
 
     def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
-            info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+            info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
@@ -486,7 +487,7 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
     times = []
     for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
         try:
-            mark = EndInfo.from_bytes(storage.read(path), path)
+            mark = EndInfo.from_bytes(storage.read_document(path), path)
             times += [utc(mark.ended_at)] if mark.ended_at else []
         except (ValueError, FileNotFoundError) as exc:
             damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")
@@ -494,4 +495,4 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
 
 
 def _spelled(location: str | Storage) -> str:
-    return location if isinstance(location, str) else location.url
+    return without_credentials(location) if isinstance(location, str) else location.url

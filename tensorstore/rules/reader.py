@@ -220,6 +220,11 @@ class Reader:
         found = [self._select(selector, name_set) for name_set in self.log.sets_at(global_step)]
         return found[0] if len(found) == 1 else sorted({name for names in found for name in names})
 
+    def steps_of(self, selector: Selector) -> list[int]:
+        """Return the global steps at which a selected tensor was saved, ascending."""
+        log = self.log
+        return sorted({step for each in log.sets() if self._select(selector, each) for step in log.steps_of_set(each)})
+
     def modes_of(self, selector: Selector) -> set[ModeKeys]:
         """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
         log = self.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensortrial
+from support.event_folders import read_by_tensorboard
 from support.imported_runs import interrupt_writer
 from tensortrial import modes
 from tensortrial.cli import main
@@ -39,6 +41,12 @@ def numbers(tag: str, values: Mapping[int, float], begin: float = 1000.0) -> lis
     return [summary.event(begin + step, step, summary.scalar(tag, value)) for step, value in values.items()]
 
 
+def array(tag: str, step: int, value: float, begin: float = 1000.0) -> bytes:
+    """Return an event with a tensor of one float64."""
+    tensor = varint_field(1, 2) + bytes_field(4, struct.pack("<d", value))
+    return summary.event(begin + step, step, bytes_field(1, tag.encode()) + bytes_field(8, tensor))
+
+
 def import_one(source: Path, target: Path, **options: Any) -> Any:
     (path,) = import_runs(source, target, progress=False, **options)
     return tensortrial.create_trial(path)
@@ -46,6 +54,20 @@ def import_one(source: Path, target: Path, **options: Any) -> Any:
 
 def values(trial: Any, name: str, mode: Any = modes.GLOBAL) -> dict[int, float]:
     return {step: float(value) for step, value in trial.tensor(name).values(mode).items()}
+
+
+def test_what_tensorboard_has_forgotten_is_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "logs"
+    write(source / "train", [*numbers("loss", dict.fromkeys(range(6), 1.0)), *numbers("lr", {2: 0.1, 5: 0.2})])
+    again = [summary.session_start(2000.0, 3), *numbers("loss", {3: 2.0, 4: 2.0}, 2000.0)]
+    write(source / "train", again, f"{NAME}.1")
+    write(source / "eval", numbers("loss", {5: 3.0}))
+    trial = import_one(source, tmp_path / "run")
+    shown = read_by_tensorboard(source / "train")
+    for name in ("loss", "lr"):
+        expected = {each.step: pytest.approx(each.value) for each in shown.Scalars(name)}
+        assert values(trial, name, modes.TRAIN) == expected
+    assert values(trial, "loss", modes.EVAL) == {5: 3.0}
 
 
 class TestWhatPyTorchWrites:
@@ -199,15 +221,28 @@ class TestAgain:
         write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
         assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 2, 2: 3}
 
-    def test_steps_that_come_too_late_are_said(self, tmp_path: Path) -> None:
-        write(tmp_path / "logs", numbers("loss", {0: 1, 5: 2}))
+    def test_values_of_imported_steps_are_added_and_replace_others(self, tmp_path: Path) -> None:
+        first = [*numbers("loss", {0: 1, 5: 2}), array("size", 5, 7)]
+        write(tmp_path / "logs", first)
+        run = import_one(tmp_path / "logs", tmp_path / "run")
+        write(tmp_path / "logs", [*first, *numbers("val", {3: 4}), array("size", 5, 8, begin=1100.0)])
+        again = import_one(tmp_path / "logs", tmp_path / "run")
+        run.refresh()
+        for trial in (run, again):
+            assert values(trial, "loss") == {0: 1, 5: 2}
+            assert values(trial, "val") == {3: 4}
+            assert values(trial, "size") == {5: 8}
+            assert trial.loaded_all_steps
+            assert trial.verify().is_whole
+
+    def test_a_value_that_no_run_can_hold_is_left_out_again(self, tmp_path: Path) -> None:
+        message = doubles_field(6, [1]) + doubles_field(7, [1, 1]) + double_field(3, 2)
+        bad = summary.event(1, 0, bytes_field(1, b"bad") + bytes_field(5, message))
+        write(tmp_path / "logs", [bad, *numbers("loss", {0: 1, 1: 2}), array("size", 1, 7)])
         import_one(tmp_path / "logs", tmp_path / "run")
-        write(tmp_path / "logs", numbers("loss", {0: 1, 5: 2, 3: 4, 6: 3}))
-        reported: list[str] = []
-        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
-        assert values(trial, "loss") == {0: 1, 5: 2, 6: 3}
-        (sentence,) = reported
-        assert "cannot take 1 new steps of the source" in sentence
+        before = sorted((tmp_path / "run").rglob("*.parquet"))
+        import_one(tmp_path / "logs", tmp_path / "run")
+        assert sorted((tmp_path / "run").rglob("*.parquet")) == before
 
     def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "logs", numbers("loss", {step: step for step in range(100)}))
