@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
+from tensortrial.config.metadata import checked_metadata
 from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
@@ -21,7 +22,6 @@ from tensortrial.format.schema import (
     COLLECTIONS,
     RunInfo,
     WorkerInfo,
-    checked_metadata,
     collections_path,
     path_component,
 )
@@ -105,6 +105,8 @@ class RunWriter:
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
         self._resumes_at: tuple[str, int] | None = None
+        self.restarts = False
+        """Whether a resumed run begins again at its first step."""
         self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
@@ -142,7 +144,7 @@ class RunWriter:
         found = self._resumption(follows=follows)
         if not follows:
             self._find_alive(found.in_the_way())
-        self.progress = found.progress()
+        self.progress = self._rewound(found.progress())
 
     @property
     def resumes(self) -> bool:
@@ -170,17 +172,19 @@ class RunWriter:
         found = self._rewound(reached)
         if not self.open or found.global_step < self.progress.global_step:
             self.progress = found
-        self.set_aside(found.global_step)
+        self.set_aside(found)
         return found
 
-    def set_aside(self, global_step: int) -> None:
-        """Set aside what this session has saved from a global step on, where its steps continue."""
+    def set_aside(self, back_to: Progress) -> None:
+        """Set aside what this session has saved from the point on at which its steps continue."""
         self._resumes, self._earlier = True, None
         if self._writer is not None:
-            self._writer.flush(back_to=global_step)
+            self._writer.flush(back_to)
             self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:
+        if self.restarts:
+            return Progress(progress.session)
         if self._resumes_at is None:
             return progress
         saved = [step for each in indexed_workers(self._storage) for step in published_steps(self._storage, each, [])]
@@ -207,7 +211,8 @@ class RunWriter:
             self._open_next()
         if self._on_exists == "replace" and self._holds_run():
             check_removable(self._observer, self._storage)
-        elif self._on_exists == "resume_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+        elif self._on_exists == "restart_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+            self.restarts = True
             self.resume()
         elif self._on_exists != "number":
             check_out_dir(self._storage, self.worker, self.num_workers)
@@ -260,16 +265,6 @@ class RunWriter:
             is_ordered=self._is_ordered,
         )
 
-    def _run_info(self) -> RunInfo:
-        return RunInfo(
-            created_at=_now(),
-            framework=self._framework,
-            num_workers=self.num_workers,
-            codec=self._codec,
-            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
-            metadata=self._metadata,
-        )
-
     def _claim_new(self, run: RunInfo) -> Lease:
         numbered = self._on_exists == "number"
         self._claimed = self._worker_info(_now())
@@ -299,6 +294,16 @@ class RunWriter:
             remove_run(self._storage, lease.info.path)
         finally:
             lease.withdraw()
+
+    def _run_info(self) -> RunInfo:
+        return RunInfo(
+            created_at=_now(),
+            framework=self._framework,
+            num_workers=self.num_workers,
+            codec=self._codec,
+            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
+            metadata=self._metadata,
+        )
 
     def _new_lease(self, session: int = 0) -> Lease:
         return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds, self._restore)
@@ -337,7 +342,8 @@ class RunWriter:
             progress = found.progress()
             # The workers of a job continue at the same step, which the first one has found.
             self.progress = progress if found.is_joined else self._rewound(progress)
-            self._goes_back = found.goes_back if found.is_joined else self._resumes_at is not None
+            goes_back = self.restarts or self._resumes_at is not None
+            self._goes_back = found.goes_back if found.is_joined else goes_back
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]

@@ -168,6 +168,10 @@ class StepRecorder:
             begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
             return begins and self._turn_to(self.clock.next_step())
 
+    def join_first_step(self) -> None:
+        """Save values that are saved before any step at the first one, in whatever mode."""
+        self._called_steps.joins_first = True
+
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
         with self._lock:
@@ -180,6 +184,10 @@ class StepRecorder:
         A run that has steps continues after them.
         """
         with self._lock:
+            if self._run.restarts and not self._run.open:
+                self._run.restarts = False
+                self._run.resume()
+                self.clock.continue_after(self._run.progress)
             self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
@@ -198,11 +206,10 @@ class StepRecorder:
                 raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
             self._close_step()
             mode = self.clock.mode if mode is None else ModeKeys.parse(mode)
-            global_step = self.clock.go_back(mode, number)
-            if global_step is None:
-                self.clock.start(self._run.resume_at(mode, number))
+            if back_to := self.clock.go_back(mode, number):
+                self._run.set_aside(back_to)
             else:
-                self._run.set_aside(global_step)
+                self.clock.start(self._run.resume_at(mode, number))
 
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
@@ -304,6 +311,16 @@ class StepRecorder:
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""
         return self._life.active and self._planner.may_save(names)
+
+    def tensor_names(self) -> set[str]:
+        """Return the names of the tensors that were planned for, also of those that were never due."""
+        return self._planner.tensor_names()
+
+    def name_saved(self) -> None:
+        """Add the names of the tensors that were saved to their collections, which may have matched them by a regex."""
+        for plan in self._planner.made():
+            for name in plan.collections:
+                self.collections.require(name).add_tensor_names([plan.name])
 
     @property
     def due(self) -> frozenset[str]:

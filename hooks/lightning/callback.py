@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from tensortrial.mode import ModeKeys
@@ -182,7 +183,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._loggers = [each for each in ours if each.experiment is self._hook]
         if not ours:
             # Lightning passes the values of `self.log` to loggers only.
-            self._loggers = [Logger(hook=self._hook)]
+            self._loggers = [_JoinedLogger(self._hook, trainer.loggers)]
             trainer.loggers = [*trainer.loggers, *self._loggers]
 
     def _made_hook(self, trainer: Any, pl_module: Any, loggers: list[Logger], resumes: bool) -> Hook:
@@ -273,6 +274,19 @@ class Callback(lightning.Callback):  # type: ignore[misc]
             self._save_unused_gradients(trainer)
             self._end_training_step()
             self._used_hook.flush()
+
+
+class _JoinedLogger(Logger):
+    """A logger that a `Callback` adds to the user's own."""
+
+    def __init__(self, hook: Hook, others: Sequence[Any]) -> None:
+        super().__init__(hook=hook)
+        self._others = list(others)
+
+    @property
+    def version(self) -> str:
+        """The version of the user's logger: the progress bar shows those of all loggers that differ."""
+        return str(self._others[0].version) if self._others else ""
 
 
 def _step_of(trainer: Any) -> int:

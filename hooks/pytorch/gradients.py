@@ -60,6 +60,8 @@ class GradientCallbacks:
         self._handles: dict[str, tuple[Any, int, Root | None]] = {}
         """The handle that removes the callback, the address of the tensor behind the parameter at that time, and the
         model."""
+        self.used: set[int] = set()
+        """The ids of parameters whose gradients an optimizer has used."""
         self._threads: set[int] = set()
         """The threads in which steps have begun."""
         # Not by the parameters' versions alone: fused optimizers leave those as they are.
@@ -104,6 +106,8 @@ class GradientCallbacks:
     def note_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that an optimizer is about to update its parameters."""
         for parameter in parameters_of(optimizer):
+            if parameter.grad is not None:
+                self.used.add(id(parameter))
             for each in list(_callbacks_of(parameter).values()):
                 if isinstance(each, GradientCallback) and each.receiver is self._receiver:
                     each.updated = True

@@ -142,6 +142,9 @@ class Hook(BaseHook):
         self._generation = -1
         current_hook.made(self)
 
+    _saves_buffers = True
+    """Whether a buffer of a model is saved by any collection that it matches."""
+
     # What the user calls.
 
     def register_module(self, module: torch.nn.Module, name: str | None = None) -> None:
@@ -287,7 +290,7 @@ class Hook(BaseHook):
 
     @guarded
     def _let_go(self) -> None:
-        compiled.switch.turn(self, False)
+        compiled.switch.close(self)
         self._unsaved.check()
         self._models.release()
         self._optimizers.release()
@@ -389,6 +392,7 @@ class Hook(BaseHook):
     def _capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
         """Capture the gradient of a parameter."""
         self._missed.note(callback.name)
+        self._unsaved.gradients_arrived = True
         step = self.recorder.step
         if gradient is None or callback.root.gradients_saved_at is step or callback.root.in_pipeline:
             return
@@ -402,10 +406,15 @@ class Hook(BaseHook):
     def _begin_step(self, root: Root) -> None:
         self._end_step()
         self.recorder.begin_step()
+        self._leave_fused()
         self._unsaved.check()
         self.recorder.awaited.discard(root.name)
         root.ran_at = self.recorder.step
         self._save_parameters(root)
+
+    def _leave_fused(self) -> None:
+        due = self.recorder.due if self.saving else frozenset()
+        self._models.leave_fused(due, self.recorder.generation)
 
     def _end_step(self) -> None:
         self._resolve_modules()
@@ -423,7 +432,8 @@ class Hook(BaseHook):
         if self.saving and root.parameters_saved_at is not step:
             root.parameters_saved_at = step
             for name, tensor in self._models.follow(root):
-                self._capture.tensor(name, tensor)
+                if self._saves_buffers or isinstance(tensor, torch.nn.Parameter):
+                    self._capture.tensor(name, tensor)
             self._lazy |= bool(root.uninitialised)
 
     def _save_late_parameters(self) -> None:
@@ -437,6 +447,7 @@ class Hook(BaseHook):
                 self._lazy |= bool(root.uninitialised)
 
     def _save_gradients(self, root: Root, module: torch.nn.Module) -> None:
+        self._unsaved.gradients_arrived = True
         for name, gradient in gradients_of(root, module):
             self._missed.note(name)
             self._capture.tensor(name, self._unscaling.of_now(gradient))
@@ -473,6 +484,7 @@ class Hook(BaseHook):
         if self.recorder.counting:
             self._end_step()
         self.recorder.hold_step(step, mode)
+        self._leave_fused()
         if self.recorder.counting:
             self._unsaved.check()
             for root, _ in self._models.living():

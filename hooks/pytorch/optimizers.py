@@ -87,7 +87,7 @@ class Optimizers:
         return iter(list(self._handles))
 
     def start_again(self) -> None:
-        """Let optimizers that are made anew, as training is repeated, take the names of those that were registered."""
+        """Let optimizers that are made again, as training is repeated, take the names of those that were registered."""
         self._names.clear()
 
     def release(self) -> None:

@@ -15,6 +15,7 @@ from ..mode import ModeKeys
 from ..read.trial import Trial
 from ..rules.builtin.base import training_mode
 from ..rules.builtin.robust import robust_score
+from ..rules.builtin.weights import as_numbers
 from ..rules.reader import NotSaved, Selector, StepView, reader_of
 from ..visible import in_a_line
 
@@ -110,9 +111,8 @@ def _weights(view: StepView, worker: str | None) -> dict[str, _Weight]:
         if row.worker == worker or (worker is None and row.name not in rows):
             rows[row.name] = row
     raw = [row for row in rows.values() if row.has_raw]
-    found: dict[str, _Weight] = {
-        row.name: np.asarray(value, np.float64) for row, value in zip(raw, view.values(raw), strict=True)
-    }
+    values = {row.name: as_numbers(value) for row, value in zip(raw, view.values(raw), strict=True)}
+    found: dict[str, _Weight] = {name: value for name, value in values.items() if value is not None}
     for name in rows.keys() - found.keys():
         try:
             norms = view.statistics(rows[name], ("l2",))

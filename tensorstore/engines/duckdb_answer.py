@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import duckdb
@@ -79,7 +80,7 @@ class DuckDBAnswer:
             while rows:
                 count = _rows_at_once(rows)
                 yield from rows
-                rows = self._run(connection, lambda count=count: connection.fetchmany(count))
+                rows = self._run(connection, partial(connection.fetchmany, count))
         finally:
             connection.close()
 

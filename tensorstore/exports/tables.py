@@ -79,6 +79,9 @@ REPLACED = {
 }
 """Small tables, whose rows of a run are all replaced by each export."""
 
+DOCUMENTS = frozenset({"versions", "metadata", "save_config", "reduction_config"})
+"""Columns of small tables whose texts are JSON."""
+
 SCHEMAS = {**GROWING, **REPLACED}
 """Every table with its columns, the same in all targets."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -12,7 +11,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from ..errors import ConfigurationError, NotARun, UnknownFormat
+from ..errors import NotARun, UnknownFormat
 from ..statistics.definitions import LATER_STATISTICS, STATISTICS
 from .checksum import document_bytes
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
@@ -209,31 +208,6 @@ def path_component(worker: str) -> str:
     quoted = quote(worker, safe="")
     # '..' would lead out of the run, and readers ignore names that begin with a dot.
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
-
-
-def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata of a run in the types of JSON.
-
-    Arrays, tensors and numbers of numpy become numbers; NaN, infinities and objects that JSON lacks become texts.
-
-    Raises:
-        ConfigurationError: The metadata is not a mapping.
-    """
-    if not isinstance(metadata, Mapping | None):
-        raise ConfigurationError(f"metadata must be a mapping such as {{'lr': 0.1}}, got {metadata!r}")
-    return {str(key): _plain(value) for key, value in (metadata or {}).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return checked_metadata(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 @dataclass(frozen=True)

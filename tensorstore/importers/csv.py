@@ -103,6 +103,8 @@ def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multi
         report(f"{url}: the times, because its column {time!r} holds {table[time].type}")
     steps = np.arange(len(table)) if step is None else steps_of(table[step], url, multiplier)
     saved_at = times_of(table[time] if time else None, len(table))
+    if time and holds_times(table[time]) and (wrong := int(np.sum(saved_at == 0)) - table[time].null_count):
+        report(f"{url}: {wrong} times of {time!r} that are not between 1970 and 2200")
     if wanted["name"] and wanted["value"]:
         return points_of_rows(table[wanted["name"]], table[wanted["value"]], steps, saved_at, url, report)
     columns = {column: column for column in table.column_names if column not in (step, time)}

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.collection import CollectionKeys, is_loss
+from ..config.metadata import checked_metadata
 from ..errors import ConfigurationError, UnsupportedValue
 from ..format.flush_range import FROM_START
 from ..format.record import Plan, Record, ScalarBatch, Step
-from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
+from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
 from ..mode import ModeKeys
 from ..progress import progress_bar
 from ..storage.open import Storage

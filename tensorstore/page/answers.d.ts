@@ -1,4 +1,56 @@
-/** What the server answers, as static/api.js passes it to the views, and the state. Nothing of this is served. */
+/** What the server answers, as static/api.js passes it to the views, the state, and the views. Nothing of this is served. */
+
+/** What a view gets from the page. */
+interface Page {
+  info: Info;
+  /** shows an error in place of the view */
+  fail: (error: unknown) => void;
+}
+
+interface View {
+  show: (state: State) => Promise<void> | void;
+  /** a run has new steps; without it, show is called */
+  grow?: () => Promise<void> | void;
+}
+
+type ViewMaker = (root: HTMLElement, page: Page) => View;
+
+/** auto: linear, but logarithmic where a linear one would hide all but the largest */
+type Axis = "auto" | "linear" | "log";
+
+interface ChartLine {
+  label: string;
+  /** null breaks the line; it goes on across undefined */
+  values: ArrayLike<number | null | undefined>;
+  /** which of the colours of lines */
+  color?: number;
+  width?: number;
+  /** 0 to 1 */
+  alpha?: number;
+  /** without a place in the legend's values */
+  quiet?: boolean;
+  /** with a point at each value */
+  points?: boolean;
+  dash?: boolean;
+}
+
+interface Chart {
+  /** ascending */
+  x: ArrayLike<number>;
+  lines: ChartLine[];
+  /** upper line, lower line, colour */
+  bands?: [number, number, number][];
+  logX?: boolean;
+  logY?: Axis;
+  /** of x */
+  unit?: "step" | "time" | "number";
+  height?: number;
+  /** an x with a line across */
+  mark?: number | null;
+  onclick?: (x: number) => void;
+  /** a range of x was dragged */
+  onrange?: (from: number, to: number) => void;
+}
 
 /** What the fragment of the URL holds. */
 type State = Record<string, string>;
@@ -48,9 +100,9 @@ interface Tiles {
   starts: number[];
   /** the step after the last */
   end: number;
-  min: Float32Array;
-  max: Float32Array;
-  mean: Float32Array;
+  min: Float64Array;
+  max: Float64Array;
+  mean: Float64Array;
   /** of steps with a finite value */
   count: Uint32Array;
   /** of steps with NaN or an infinity */

@@ -18,21 +18,7 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
         "epoch_ms(found_at) as found_at from findings order by step, rule, tensor limit 5000"
     )
     found = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
-    return [_finding(run, each) for each in (*found, *_unrecorded(run))]
-
-
-def count_findings(run: OpenRun) -> int:
-    """Return the number of findings in a run, with those of rules that were run from the page."""
-    return int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(_unrecorded(run))
-
-
-def _unrecorded(run: OpenRun) -> list[dict[str, Any]]:
-    """Return what rules that were run from the page found, and no rule has written into the run."""
-    if not run.new_findings:
-        return []
-    recorded = set(run.trial.sql("select distinct rule, step, worker, tensor from findings").fetchall())
-    keys = ("rule", "step", "worker", "tensor")
-    return [each for each in run.new_findings if tuple(each[key] for key in keys) not in recorded]
+    return [_finding(run, each) for each in (*found, *run.unrecorded_findings())]
 
 
 def diagnosis(run: OpenRun) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..plots.thinning import finite_mean
 from ..read.trial import run_reader_of
+from ..statistics.histogram import histogram
 from .open_run import OpenRun
 from .payload import number, numbers
 from .tiles import width_for
@@ -25,6 +26,7 @@ _MOST_POINTS = 2_000
 _MOST_HISTOGRAMS = 200
 # Raw values above this are not read for histograms that were not saved.
 _LARGEST_RAW = 16 << 20
+_LARGEST = 1e300
 _OF_TENSOR = "name = $name and ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)"
 
 
@@ -151,15 +153,19 @@ def _evenly(steps: Sequence[int], count: int) -> list[int]:
 
 
 def _compact(edges: Sequence[float], counts: Sequence[int]) -> dict[str, Any]:
-    return {"edges": numbers(edges), "counts": [int(each) for each in counts]}
+    # Of larger ones, the distance is infinite.
+    kept = np.clip(np.asarray(edges, float), -_LARGEST, _LARGEST)
+    # Six digits do not tell edges apart that are near each other.
+    near = kept[-1] - kept[0] < 1e-3 * np.abs(kept).max()
+    return {"edges": kept.tolist() if near else numbers(kept.tolist()), "counts": [int(each) for each in counts]}
 
 
 def _histogram(value: Array) -> dict[str, Any] | None:
-    finite = value[np.isfinite(value)]
-    if not finite.size:
+    counted = histogram(value, _HISTOGRAM_BINS)
+    if counted is None:
         return None
-    counts, edges = np.histogram(finite, _HISTOGRAM_BINS)
-    return _compact(edges.tolist(), counts.tolist())
+    edges, counts = counted
+    return _compact(edges, counts)
 
 
 def _raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | None = None) -> Array | None:

@@ -11,10 +11,9 @@ from ..format.documents import utc
 from ..format.schema import RunInfo
 from ..read.runs import Runs
 from ..read.steps.workers import natural
-from .findings import count_findings
 from .grid import Grid
 from .open_run import OpenRun
-from .payload import pack
+from .payload import is_wide, pack
 from .tiles import width_for
 
 # The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
@@ -36,7 +35,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
-        "findings": count_findings(run),
+        "findings": run.count_findings(),
         **_about(run.info),
     }
 
@@ -48,9 +47,9 @@ def _about(info: RunInfo) -> dict[str, Any]:
 
 def outline(runs: Runs) -> list[dict[str, Any]]:
     """Return of many runs what a list of them shows."""
-    steps = dict(runs.sql("select run, count(distinct global_step) from steps group by run").fetchall())
-    found = dict(runs.sql("select run, count(*) from findings group by run").fetchall())
-    savers = dict(runs.sql("select run, list(distinct worker) from steps group by run").fetchall())
+    steps = _by_run(runs, "count(distinct global_step) from steps")
+    found = _by_run(runs, "count(*) from findings")
+    savers = _by_run(runs, "list(distinct worker) from steps")
     return [
         {
             "name": run.name,
@@ -69,6 +68,11 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
     ]
 
 
+def _by_run(runs: Runs, counted: str) -> dict[str, Any]:
+    found: list[Any] = runs.sql(f"select run, {counted} group by run").fetchall()
+    return dict(found)
+
+
 def _describe_mode(run: OpenRun, mode: str) -> dict[str, Any]:
     steps = run.steps(mode)
     return {"mode": mode, "first": steps.first, "last": steps.end - 1, "steps": len(np.unique(steps.steps))}
@@ -83,18 +87,15 @@ def tiles(
     grid = run.grid(statistic, mode, worker, bounds, most)
     steps = run.steps(mode)
     collections, has_values = run.collections, grid.finite > 0
+    floats = [np.where(has_values, grid.most, np.nan), np.where(has_values, grid.least, np.nan), grid.mean]
+    wide = is_wide(*floats)
     return {
         "names": grid.names,
         "collections": [collections.get(name, []) for name in grid.names],
         "starts": grid.starts,
         "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
-        "packed": pack(
-            np.where(has_values, grid.most, np.nan),
-            np.where(has_values, grid.least, np.nan),
-            grid.mean,
-            grid.finite,
-            grid.nonfinite,
-        ),
+        "wide": wide,
+        "packed": pack(floats, [grid.finite, grid.nonfinite], wide),
         "missing": _has_step(grid, steps.missing(not run.trial.loaded_all_steps)).tolist(),
     }
 

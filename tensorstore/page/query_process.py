@@ -128,7 +128,7 @@ class _Process:
     def _line(self, deadline: float) -> bytes:
         """Return a line, without its end if the process has ended."""
         assert self._process.stdout
-        parts, pipe = [], self._process.stdout.fileno()
+        parts, pipe = list[bytes](), self._process.stdout.fileno()
         while not parts or not parts[-1].endswith(b"\n"):
             if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise QueryError(f"the query took longer than {_TIMEOUT_SECONDS:g} seconds")

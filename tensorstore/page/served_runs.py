@@ -24,7 +24,7 @@ from .query_process import QueryProcesses
 _T = TypeVar("_T")
 _PARALLEL = 8
 # Between two searches for runs that have begun or were deleted.
-_SEARCH_SECONDS = 5.0
+_SEARCH_SECONDS, _SEARCH_SHARE = 5.0, 20
 _Found = dict[str, Storage]
 
 
@@ -50,13 +50,13 @@ class ServedRuns:
     def __init__(self, runs: Runs | RunLocations, storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = storage_options
         self._locations = _locations(runs)
-        self._lock = threading.RLock()
+        self._opening, self._searching, self._outlining = threading.Lock(), threading.RLock(), threading.Lock()
         self._storages = _Found()
         self._opened: dict[str, OpenRun] = {}
         self._listings: dict[str, object] = {}
         self._outlines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._deleted: dict[str, str] = {}
-        self._searched_at = 0.0
+        self._search_at = 0.0
         self.damaged: dict[str, TensorTrialError] = {}
         self.queries = QueryProcesses()
         self.search()
@@ -71,14 +71,13 @@ class ServedRuns:
     @property
     def storages(self) -> list[Storage]:
         """The runs, by name."""
-        return [self._storages[name] for name in self.names]
+        return [storage for _, storage in sorted(self._storages.items())]
 
     @property
     def opened(self) -> list[OpenRun]:
         """The runs that a view has shown, by name."""
-        with self._lock:
-            known = {storage.url for storage in self._storages.values()}
-            return sorted((run for url, run in self._opened.items() if url in known), key=lambda run: run.name)
+        known = {storage.url for storage in self._storages.values()}
+        return sorted((run for url, run in list(self._opened.items()) if url in known), key=lambda run: run.name)
 
     def run(self, name: str) -> OpenRun:
         """Return one of the runs, opened.
@@ -86,22 +85,20 @@ class ServedRuns:
         Raises:
             ConfigurationError: No run has this name.
         """
-        with self._lock:
-            if name not in self._storages:
-                known = ", ".join(self.names[:20])
-                why = "was deleted" if name in self._deleted.values() else "is unknown"
-                raise ConfigurationError(f"the run {name!r} {why}; the runs are: {known}")
-            storage = self._storages[name]
-            opened = self._opened.get(storage.url)
-            if opened is None or opened.name != name:
-                try:
-                    opened = self._opened[storage.url] = OpenRun(Trial(storage, run_info(storage), name))
-                except (TensorTrialError, FileNotFoundError):
-                    self.search()
-                    if name in self._storages:
-                        raise
-                    return self.run(name)  # which says that it was deleted
-            return opened
+        storage = self._storages.get(name)
+        if storage is None:
+            why = "was deleted" if name in self._deleted.values() else "is unknown"
+            raise ConfigurationError(f"the run {name!r} {why}; the runs are: {', '.join(self.names[:20])}")
+        try:
+            with self._opening:
+                if storage.url not in self._opened:
+                    self._opened[storage.url] = OpenRun(Trial(storage, run_info(storage), name))
+                return self._opened[storage.url]
+        except (TensorTrialError, FileNotFoundError):
+            self.search()
+            if name in self._storages:
+                raise
+        return self.run(name)  # which says that it was deleted
 
     def of_each(self, names: Sequence[str], work: Callable[[OpenRun], _T]) -> list[_T]:
         """Return what `work` returns of some of the runs; those that were deleted are left out."""
@@ -117,7 +114,8 @@ class ServedRuns:
 
     def search(self) -> None:
         """Find runs that have begun, and those that were deleted."""
-        with self._lock:
+        with self._searching:
+            begun = time.monotonic()
             damaged, found = dict[str, TensorTrialError](), _Found()
             known = {storage.url: storage for storage in self._storages.values()}
             for part, problems in in_threads(self._find, self._locations, _PARALLEL):
@@ -131,17 +129,20 @@ class ServedRuns:
                 except TensorTrialError as exc:
                     damaged[url] = exc
                     del found[url]
-            names = short_names(list(found))
+            # A name stays what it is when another run begins whose folder is called alike.
+            names = short_names(list(found)) | {s.url: name for name, s in self._storages.items() if s.url in found}
             self._deleted |= {storage.url: name for name, storage in self._storages.items() if storage.url not in found}
             self._deleted = {url: name for url, name in self._deleted.items() if url not in found}
             damaged |= {url: RunNotFound(url, "it was deleted while the page was open") for url in self._deleted}
             self._storages = {names[url]: known.get(url, storage) for url, storage in found.items()}
             self.damaged = damaged
             self._listings = {storage.url: _listing(storage) for storage in self._unopened()}
-            self._searched_at = time.monotonic()
+            # A search for very many runs, or for runs far away, takes long: at most a twentieth of all time.
+            now = time.monotonic()
+            self._search_at = now + max(_SEARCH_SECONDS, _SEARCH_SHARE * (now - begun))
 
     def _search_if_due(self) -> None:
-        if time.monotonic() - self._searched_at > _SEARCH_SECONDS:
+        if time.monotonic() >= self._search_at:
             self.search()
 
     def _find(self, location: str | Storage) -> tuple[_Found, Mapping[str, TensorTrialError]]:
@@ -182,8 +183,7 @@ class ServedRuns:
         return [*found, *self._listings.values()], all_ended
 
     def _unopened(self) -> list[Storage]:
-        with self._lock:
-            return [storage for storage in self.storages if storage.url not in self._opened]
+        return [storage for storage in self.storages if storage.url not in self._opened]
 
     def describe(self, chosen: str = "") -> list[dict[str, Any]]:
         """Return what the runs are: all of the chosen one and of those that were opened, the outline of the others.
@@ -214,7 +214,7 @@ class ServedRuns:
 
     def _outline(self) -> list[dict[str, Any]]:
         """Return the outlines of the runs that no view has shown; those that have grown are read again."""
-        with self._lock:
+        with self._outlining:
             listed, now = {storage.url: storage for storage in self._unopened()}, self._listings
             grown = [each for url, each in listed.items() if self._outlines.get(url, (None,))[0] != now.get(url)]
             if grown:
@@ -236,9 +236,8 @@ class ServedRuns:
     def close(self) -> None:
         """Close the runs, and end the processes of queries."""
         self.queries.close()
-        with self._lock:
-            for run in self._opened.values():
-                run.trial.close()
+        for run in self._opened.values():
+            run.trial.close()
 
 
 def _locations(runs: Runs | RunLocations) -> list[str | Storage]:

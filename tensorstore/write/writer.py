@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -30,7 +30,7 @@ from ..statistics.histogram import histogram
 from ..statistics.single import statistics
 from ..statistics.sketch import sketch_of
 from ..storage.open import Storage, register_flush, translated
-from .claim import next_flush
+from .claim import Progress, next_flush
 from .close_compaction import SmallIndex
 from .lease import Lease
 from .supersession import set_aside_after
@@ -60,6 +60,9 @@ class StepSink(Protocol):
     def write(self, steps: Sequence[IndexedStep]) -> None:
         """Take steps that are published."""
 
+    def go_back(self, steps: Mapping[str, int]) -> None:
+        """Note that what was taken from these steps on, by mode, no longer counts."""
+
     def close(self) -> None:
         """End: no step follows."""
 
@@ -74,8 +77,8 @@ class _Batch(NamedTuple):
 class _FlushRequest(threading.Event):
     """Queued behind what it covers; set once that is published, or never will be."""
 
-    back_to: int | None = None
-    """The global step from which on all steps are set aside after that."""
+    back_to: Progress | None = None
+    """The point from which on all steps are set aside after that."""
 
 
 class _Stop:
@@ -180,10 +183,10 @@ class Writer:
             if self._queued_bytes > _MUCH * self._queue_bytes:
                 self._changed.wait(_MOMENT_SECONDS)
 
-    def flush(self, back_to: int | None = None) -> None:
+    def flush(self, back_to: Progress | None = None) -> None:
         """Publish every closed step, and return when that is done.
 
-        With `back_to`, set aside what this worker saved from that global step on. No step may be open.
+        With `back_to`, set aside what this worker saved from there on. No step may be open.
         """
         with self._changed:
             is_done = not self._unpublished_steps and back_to is None
@@ -424,12 +427,14 @@ class Writer:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
             self._publish_all()
 
-    def _set_aside(self, step: int) -> None:
+    def _set_aside(self, back_to: Progress) -> None:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
             paths = list_index(self._storage, self._worker)
-            set_aside_after(self._storage, self._worker, paths, step, self._flush)
+            set_aside_after(self._storage, self._worker, paths, back_to.global_step, self._flush)
             self._flush, self._last_index_file, self._last_folder = next_flush(self._storage, self._worker)
         self._small = None
+        if self._also_to is not None:
+            self._also_to.go_back(back_to.mode_steps)
 
     def _publish_all(self) -> None:
         for key, (_, chunk) in list(self._chunks.items()):

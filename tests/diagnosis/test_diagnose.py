@@ -296,3 +296,14 @@ def test_a_spike_names_the_weight_that_left_its_past_before(tmp_path: Path, plan
 def test_a_spike_names_no_weight_that_only_follows_it(tmp_path: Path, growth: dict[int, float], from_step: int) -> None:
     problem = trained(tmp_path, growth, from_step=from_step).problems[0]
     assert (problem.rule, problem.origin) == ("LossSpike", None)
+
+
+def test_weights_that_are_no_numbers_have_no_changes(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        for step in range(42):
+            values = {"text": np.array(["a", "b"]), "complex": np.full(3, 1 + 1j), "empty": np.empty((0, 2))}
+            job.put(at := job.begin(TRAIN), values, collections=("weights",))
+            job.put(at, {"loss": ({"collections": ("losses",)}, 50.0 if step >= 40 else 1.0)}, closes=True)
+    found = tensortrial.diagnose(tmp_path)
+    assert "WeightUpdateRatio" in found.checked
+    assert [each.origin for each in found.problems if each.rule == "LossSpike"] == [None]

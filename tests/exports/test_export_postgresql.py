@@ -69,6 +69,42 @@ class TestPostgreSQL(ExportConformance):
             self.export(run, target, shema="x")
 
 
+def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
+    target = str(postgres.new_database())
+    with tensortrial.Run(tmp_path / "a", metadata={"lr": 0.25, "who": "é"}, flush_seconds=0) as run:
+        run.log({"loss": 1.0}, step=0)
+        run.flush()
+        query = "select cast(metadata->>'lr' as double precision) from runs"
+        tensortrial.export(tmp_path / "a", target, progress=False)
+        (expected,) = tensortrial.open_runs(tmp_path / "a").sql(query.replace(" precision", "")).fetchall()
+        assert _fetch(target, query) == [expected] == [(0.25,)]
+        # An earlier release created these tables so.
+        _execute(target, "alter table runs alter column metadata type text using metadata::text")
+        _execute(target, "alter table exports drop column digest")
+        run.log({"loss": 2.0}, step=1)
+    assert tensortrial.export(tmp_path / "a", target, progress=False).rows["steps"] == 1
+    assert _fetch(target, "select count(*) from runs where metadata like '{\"lr\": 0.25%'") == [(1,)]
+
+
+@pytest.mark.parametrize("encoding", ["EUC_JP", "LATIN1"])
+def test_names_are_stored_whatever_the_encoding_of_the_database(
+    tmp_path: Path, postgres: Any, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    name = "損失" if encoding == "EUC_JP" else "café"
+    target = postgres.new_database(f"encoding {encoding} locale 'C' template template0")
+    for run, tensor in (("a", name), ("b", "☃")):
+        with tensortrial.Run(tmp_path / run / name) as saved:
+            saved.log({tensor: 1.0}, step=0)
+    tensortrial.export(tmp_path / "a", target, progress=False)
+    stored = f"{target}?client_encoding=UTF8"
+    assert _fetch(stored, "select run, name from scalars") == [(name, name)]
+    refusal = f"run 'b/{name}', tensor '☃': name .* cannot be stored in a database with the encoding {encoding}"
+    with pytest.raises(ExportError, match=refusal):
+        tensortrial.export(tmp_path, target, progress=False)
+    assert _fetch(stored, "select run, name from scalars") == [(name, name)]
+
+
 def test_a_url_without_a_server_means_that_of_the_surroundings(
     run: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +160,12 @@ def _execute(target: str, statement: str) -> None:
     with dbapi.connect(target) as connection, connection.cursor() as cursor:
         cursor.execute(statement)
         connection.commit()
+
+
+def _fetch(target: str, query: str) -> list[Any]:
+    with dbapi.connect(target) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
 
 
 def _same_names(found: pa.Table, expected: pa.Table) -> bool:

@@ -67,6 +67,22 @@ class TestATableOfCsv:
         ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
         assert first == _NOON.replace(tzinfo=None)
 
+    @pytest.mark.parametrize("times", ["1600-01-01T00:00:00", "9999-12-31", "-1e12", "1e300"])
+    def test_with_a_time_that_no_training_had_is_imported_without_it(self, tmp_path: Path, times: str) -> None:
+        source = _write(tmp_path / "log.csv", f"step,loss,timestamp\n0,1,{times}\n1,2,\n")
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        trial = tensortrial.create_trial(run)
+        assert trial.verify().is_whole
+        assert datetime.fromisoformat(trial.info.created_at) > _NOON
+        assert reported == [f"{source}: 1 times of 'timestamp' that are not between 1970 and 2200"]
+
+    @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
+    def test_keeps_times_in_any_unit(self, tmp_path: Path, unit: float) -> None:
+        source = _write(tmp_path / "log.csv", f"step,loss,time\n0,1,{int(_NOON.timestamp() * unit)}\n")
+        trial = tensortrial.create_trial(import_run(source, tmp_path / "run", progress=False))
+        assert datetime.fromisoformat(trial.info.created_at) == _NOON
+
     def test_in_long_form_becomes_a_scalar_for_each_name(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n")
         run = import_run(source, tmp_path / "run", step="when", name="what", value="number", progress=False)

@@ -376,6 +376,42 @@ def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> N
     assert json.loads((tmp_path / "run" / "run.json").read_text())["metadata"]["rate"] == 0.2
 
 
+@pytest.mark.parametrize("loggers", [0, 1, 2])
+def test_the_progress_bar_shows_the_version_of_the_users_own_logger(tmp_path: Path, loggers: int) -> None:
+    shown: list[Any] = []
+
+    class Bar(lightning.callbacks.ProgressBar):  # type: ignore[misc]
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+            shown.append(self.get_metrics(trainer, pl_module).get("v_num"))
+
+    def fit(*callbacks: Any) -> None:
+        folder = tmp_path / f"logs-{len(callbacks)}"
+        made = [lightning.loggers.CSVLogger(folder, version=7 + number) for number in range(loggers)]
+        made_trainer(tmp_path, Bar(), *callbacks, enable_progress_bar=True, logger=made).fit(Net(), loader(1))
+
+    fit()
+    callback = Callback(tmp_path / "lit.run", **EACH)
+    fit(callback)
+    callback.close()
+    assert str(shown[0]) == str(shown[1])
+
+
+def test_hyperparameters_of_any_size_do_not_hold_up_training(tmp_path: Path) -> None:
+    class Pretrained(Net):
+        def __init__(self, table: Any, options: Any) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    options: dict[str, Any] = {"rate": 0.1}
+    options["all"] = options
+    callback = Callback(tmp_path / "run", **EACH)
+    made_trainer(tmp_path, callback).fit(Pretrained(torch.zeros(400, 100), options), loader(1))
+    callback.close()
+    metadata = create_trial(tmp_path / "run").info.metadata
+    assert metadata["table"] == "Tensor of shape (400, 100) and dtype torch.float32"
+    assert metadata["options"]["all"] == "dict that contains itself"
+
+
 def test_a_callback_without_arguments_saves_to_the_run_of_the_logger(tmp_path: Path) -> None:
     logger, callback = Logger(tmp_path / "run", include_collections=["weights"], **EACH), Callback()
     made_trainer(tmp_path, callback, logger=logger).fit(Net(), loader(2))

@@ -95,6 +95,7 @@ def test_runs_in_an_object_store_are_shown(moto_s3: ObjectStore) -> None:
         assert set(answered(served).values()) == {200}
         assert fetch(served, "tiles", **TILES)["starts"] == [0, 1, 2]
         assert fetch(served, "value", run="run", name="w", mode="TRAIN", step=1)["values"] == [2.0] * 4
+        assert fetch(served, "sql", run="run", sql="select count(*) from tensors where name = 'w'")["rows"] == [[3]]
 
 
 @pytest.mark.slow
@@ -221,6 +222,7 @@ def test_a_deleted_run_is_named_and_the_others_are_answered(tmp_path: Path) -> N
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SHARE", 0)
     write(tmp_path / "first")
     with page(tmp_path) as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()

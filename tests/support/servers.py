@@ -111,13 +111,13 @@ class PostgreSQLServer:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{self.user}:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """The URL of a new, empty database."""
+    def new_database(self, options: str = "") -> str:
+        """The URL of a new, empty database, which is created with options of SQL."""
         from adbc_driver_postgresql import dbapi
 
         name = f"db_{secrets.token_hex(6)}"
         with dbapi.connect(self.url(), autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.execute(f"create database {name}")
+            cursor.execute(f"create database {name} {options}")
         return self.url(name)
 
 

@@ -109,6 +109,11 @@ class Planner:
         planned = [name for plans in self._plans_by_due.values() for name in plans]
         return {*planned, *(name for name, *_ in self._explicit)}
 
+    def made(self) -> list[Plan]:
+        """Return the plans of tensors that were due since a collection changed last."""
+        plans = [plan for plans in self._plans_by_due.values() for plan in plans.values() if plan is not None]
+        return [*plans, *self._explicit.values()]
+
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether one of these names belongs to a collection that is saved at some step."""
         saved = self._collections.saved()

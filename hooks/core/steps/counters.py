@@ -30,15 +30,7 @@ class GlobalSteps:
         return None if found < 0 else self._global[found] + mode_step - self._first[found]
 
     def cut(self, global_step: int, following: int) -> int | None:
-        """Forget the steps from a global step on.
-
-        Args:
-            global_step: The global step.
-            following: The number of the step of the mode that would come next.
-
-        Returns:
-            The number of the step that comes next now; None if no step is left.
-        """
+        """Forget the steps from a global step on. Return the number of the next one, which was `following`, or None."""
         left = bisect_left(self._global, global_step)
         following = self._first[left] if left < len(self._first) else following
         del self._first[left:], self._global[left:]
@@ -131,19 +123,16 @@ class StepCounter:
         if progress != self._progress:
             self.start(progress)
 
-    def go_back(self, mode: ModeKeys, number: int) -> int | None:
-        """Make a step of a mode the next one, and forget what was counted after it.
-
-        Returns:
-            Its global step; None, and nothing is forgotten, if it was before the first one of the mode.
-        """
+    def go_back(self, mode: ModeKeys, number: int) -> Progress | None:
+        """Make a step of a mode the next one. Return the point to go back to; None if it was before the first step."""
         found = self._global_steps[mode].find(number)
-        if found is not None:
-            for each, steps in self._global_steps.items():
-                following = steps.cut(found, self._mode_steps[each])
-                self._mode_steps[each] = self._progress.mode_step(each) if following is None else following
-            self._global_step, self._mode_steps[mode] = found, number
-        return found
+        if found is None:
+            return None
+        for each, steps in self._global_steps.items():
+            following = steps.cut(found, self._mode_steps[each])
+            self._mode_steps[each] = self._progress.mode_step(each) if following is None else following
+        self._global_step, self._mode_steps[mode] = found, number
+        return Progress(0, found, {each.name: count for each, count in self._mode_steps.items()})
 
     def start_at(self, mode: ModeKeys, step: int) -> None:
         """Begin with this number, unless there are steps already."""

@@ -143,6 +143,10 @@ class LaunchedSteps:
         self._mode = mode
         self._hook.begin_step(mode=mode)
 
+    def after_gradient(self) -> None:
+        """End the step with the gradients of a model that no optimizer of torch updates."""
+        self.has_updates = self._is_updated = True
+
     @guarded
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Count an update."""

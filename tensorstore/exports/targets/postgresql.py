@@ -15,6 +15,7 @@ from ...statistics.definitions import STATISTICS
 from .. import urls
 from ..batches import ahead, gathered
 from ..json_text import as_json
+from ..tables import DOCUMENTS
 from ..target import LEDGER, Held, Part, Replacement, reader_of, shown
 from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
 
@@ -107,7 +108,7 @@ class PostgreSQL(SQLTarget):
             self._fetch(f"create schema {_quoted(self._schema)}")
 
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
-        return {field.name: _type(field.type) for field in schema}
+        return {field.name: "json" if field.name in DOCUMENTS else _type(field.type) for field in schema}
 
     def _found_columns(self, table: str) -> dict[str, str]:
         rows = self._fetch(
@@ -115,7 +116,8 @@ class PostgreSQL(SQLTarget):
             "where attrelid = to_regclass($table) and attnum > 0 and not attisdropped order by attnum",
             table=self._table(table),
         )
-        return dict(rows)
+        # An earlier release created documents as text, which takes them in the same way.
+        return {name: "json" if name in DOCUMENTS and kind == "text" else kind for name, kind in rows}
 
     def _create_table(self, table: str, schema: pa.Schema) -> None:
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self._wanted_columns(schema).items())
@@ -126,12 +128,12 @@ class PostgreSQL(SQLTarget):
 
     def _ingest(self, table: str, rows: pa.RecordBatchReader) -> None:
         for piece in ahead(map(_as_stored, gathered(rows, rows.schema))):
-            self._check_texts(piece)
+            self._check_texts(table, piece)
             with self._connection.cursor() as cursor:
                 stream = piece.to_reader(max_chunksize=_SENT_ROWS)
                 cursor.adbc_ingest(table, stream, mode="append", db_schema_name=self._schema)
 
-    def _check_texts(self, rows: pa.Table) -> None:
+    def _check_texts(self, table: str, rows: pa.Table) -> None:
         """Raise ExportError for a text that the database cannot hold, whose encoding is another one than UTF-8."""
         for column in rows.column_names if self._encoding != "UTF8" else ():
             texts = rows[column].combine_chunks()
@@ -143,8 +145,9 @@ class PostgreSQL(SQLTarget):
                 if text not in self._storable:
                     row = pc.index(texts, text).as_py()
                     place = rows.slice(row if at is None else at[row].as_py(), 1).to_pydict()
-                    tensor = f", tensor {place['name'][0]!r}" if "name" in place else ""
-                    self._check_text(text, f"run {place['run'][0]!r}{tensor}: {column} {text!r}")
+                    kind = "collection" if table == "collections" else "tensor"
+                    named = f", {kind} {place['name'][0]!r}" if "name" in place else ""
+                    self._check_text(text, f"run {place['run'][0]!r}{named}: {column} {text!r}")
 
     def _check_text(self, text: str, what: str) -> None:
         if self._encoding == "UTF8" or text.isascii() or text in self._storable:

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from ...config.collection import CollectionKeys, is_loss
+from ...config.metadata import checked_metadata
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ...format.flush_range import FROM_START, FirstFlush
 from ...format.record import Plan, Record, ScalarBatch, Step, ValueBatch
-from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
+from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
 from ...mode import ModeKeys
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage

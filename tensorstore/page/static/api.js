@@ -74,8 +74,6 @@ export function numberOf(value) {
 const numbers = (list) => list.map(numberOf);
 /** @param {any} curve */
 const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
-/** @param {any[]} list */
-const floats = (list) => Float32Array.from(list, (value) => numberOf(value) ?? NaN);
 
 /**
  * Return what the runs are, and all of one of them.
@@ -93,27 +91,32 @@ export async function loadInfo(run) {
  */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
-  return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length)) };
+  return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
 }
 
 /**
  * Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated.
  * @param {string} packed base64
  * @param {number} cells
+ * @param {boolean} wide whether a number is the upper bits of a float64, not of a float32
  */
-async function unpack(packed, cells) {
+async function unpack(packed, cells, wide) {
   const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const half = (/** @type {number} */ array, /** @type {number} */ i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i];
-  const [max, min, mean] = [new Float32Array(cells), new Float32Array(cells), new Float32Array(cells)];
+  const [max, min, mean] = [new Float64Array(cells), new Float64Array(cells), new Float64Array(cells)];
   const [count, nonfinite] = [new Uint32Array(cells), new Uint32Array(cells)];
-  const bits = [max, min, mean].map((array) => new Uint32Array(array.buffer));
+  const view = new DataView(new ArrayBuffer(8));
+  const float = (/** @type {number} */ upper) => {
+    view.setUint16(0, upper & 0xffff);
+    return wide ? view.getFloat64(0) : view.getFloat32(0);
+  };
   for (let i = 0; i < cells; i++) {
     const largest = half(0, i);
-    bits[0][i] = largest << 16; // the upper half of a float32
-    bits[1][i] = ((largest + half(1, i)) & 0xffff) << 16;
-    bits[2][i] = ((largest + half(2, i)) & 0xffff) << 16;
+    max[i] = float(largest);
+    min[i] = float(largest + half(1, i));
+    mean[i] = float(largest + half(2, i));
     count[i] = half(3, i);
     nonfinite[i] = half(4, i);
   }
@@ -174,7 +177,7 @@ export function loadHistograms(query) {
  */
 export async function loadValue(query) {
   const value = await fetchJson("value", query);
-  return value && { ...value, values: Array.from(floats(value.values)) };
+  return value && { ...value, values: value.values.map((/** @type {any} */ each) => numberOf(each) ?? NaN) };
 }
 
 /**

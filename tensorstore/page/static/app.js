@@ -15,19 +15,6 @@ import { scalars } from "./views/scalars.js";
 import { sql } from "./views/sql.js";
 import { tensor } from "./views/tensor.js";
 
-/**
- * What a view gets from the page. `fail` shows an error in place of the view.
- * @typedef {object} Page
- * @property {Info} info
- * @property {(error: unknown) => void} fail
- */
-/**
- * @typedef {object} View
- * @property {(state: State) => Promise<void> | void} show
- * @property {() => Promise<void> | void} [grow] a run has new steps; without it, show is called
- */
-/** @typedef {(root: HTMLElement, page: Page) => View} ViewMaker */
-
 /** @type {{key: string, title: string, make: ViewMaker}[]} */
 const VIEWS = [
   { key: "overview", title: "Overview", make: overview },

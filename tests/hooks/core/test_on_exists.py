@@ -71,15 +71,18 @@ def test_a_removal_that_was_interrupted_is_completed(out: str) -> None:
     assert saved(out) == {0: 1.0}
 
 
-def test_a_crashed_run_is_continued_and_an_ended_one_is_refused(out: str) -> None:
-    save(Run(out), [0])
+def test_a_crashed_run_is_begun_again_and_an_ended_one_is_refused(out: str) -> None:
+    save(Run(out), [0, 1, 2])
     with pytest.raises(RunExists) as refused:
-        Run(out, on_exists="resume_crashed")
+        Run(out, on_exists="restart_crashed")
     assert isinstance(refused.value, RuntimeError)
     Path(out, "end", "worker_0.json").unlink()
-    save(Run(out, on_exists="resume_crashed"), [1])
-    save(Run(out, on_exists="resume"), [2])
-    assert saved(out) == {0: 0.0, 1: 1.0, 2: 2.0}
+    save(Run(out, on_exists="restart_crashed"), [5, 6])
+    assert saved(out) == {0: 5.0, 1: 6.0}
+    aside = "select scalar from superseded where name = 'x' order by mode_step"
+    assert create_trial(out).sql(aside).fetchall() == [(0.0,), (1.0,), (2.0,)]
+    save(Run(out, on_exists="resume"), [7])
+    assert saved(out) == {0: 5.0, 1: 6.0, 2: 7.0}
 
 
 def test_workers_that_would_choose_folders_on_their_own_are_refused(out: str, monkeypatch: pytest.MonkeyPatch) -> None:

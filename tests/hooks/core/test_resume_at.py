@@ -237,7 +237,7 @@ def test_each_worker_goes_back_by_itself(out: str, monkeypatch: pytest.MonkeyPat
     assert verify(out).is_whole
 
 
-def test_a_model_that_is_made_anew_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:
+def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:
     hook = make_hook(include_collections=["weights"])
     alive = []
     for value in (1.0, 2.0):

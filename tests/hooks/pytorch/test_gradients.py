@@ -323,3 +323,27 @@ def test_a_gradient_of_an_lbfgs_step_is_that_before_its_first_update(make_hook: 
     hook.close()
     assert len(expected) == 3
     assert same(create_trial(out).tensor(GRADIENT).value(0), expected[0])
+
+
+@pytest.mark.parametrize("how", ["backward", "assigned", "saved by a call"])
+def test_gradients_that_never_arrive_are_named(make_hook: Any, caplog: pytest.LogCaptureFixture, how: str) -> None:
+    hook, net = hooked(make_hook)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for batch in range(3):
+        loss = loss_of(net, batch)
+        hook.record_tensor_value("loss", loss)
+        if how == "backward":
+            optimizer.zero_grad()
+            loss.backward()
+        else:
+            for parameter, gradient in zip(
+                net.parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True
+            ):
+                parameter.grad = gradient
+        if how == "saved by a call":
+            hook.save_gradients()
+        optimizer.step()
+    hook.close()
+    texts = [each.getMessage() for each in caplog.records if each.name == "tensortrial.hooks"]
+    assert len(texts) == (how == "assigned")
+    assert all("no gradient has arrived of Net_fc1.weight" in text for text in texts)

@@ -498,13 +498,28 @@ def test_histogram_of_many() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[5.0], [1e300, 1e300], [-1.7e308, 1.7e308, 3.0], [1.0, 1.0 + 2**-52], [1.797e308], [5e-324, 0.0]]
+    "values",
+    [
+        [5.0],
+        [1e300, 1e300],
+        [-1.7e308, 1.7e308, 3.0],
+        [1.0, 1.0 + 2**-52],
+        [1 / 3, 1 - 2 / 3, 1 / 3],
+        [-0.1, -0.1 - 2**-50],
+        [1.764e18, 1.764e18 + 256],
+        [1.797e308],
+        [1.797e308, math.nextafter(1.797e308, 0)],
+        [5e-324, 0.0],
+    ],
 )
-def test_histogram_of_awkward_ranges(values: list[float]) -> None:
-    edges, counts = histogram(np.array(values), 8) or ([], [])
+@pytest.mark.parametrize("bins", [8, 64])
+def test_histogram_of_awkward_ranges(values: list[float], bins: int) -> None:
+    edges, counts = histogram(np.array(values), bins) or ([], [])
     assert sum(counts) == len(values)
     assert np.isfinite(edges).all()
-    assert edges == sorted(edges)
+    assert (np.diff(np.array(edges) / 2) >= 0).all()
+    assert len(set(edges)) == bins + 1
+    assert edges[0] <= min(values) <= max(values) <= edges[-1]
 
 
 def test_histogram_of_other_dtypes() -> None:

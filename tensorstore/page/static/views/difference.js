@@ -5,7 +5,7 @@ import { fill, h, select, table } from "../dom.js";
 import { count, counted, number, printable } from "../format.js";
 import { go, link } from "../state.js";
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function difference(root, page) {
   const tools = h("div", { class: "tools" });
   const body = h("div", {});

@@ -7,7 +7,7 @@ import { count, number, printable } from "../format.js";
 import { firstFindings } from "../findings.js";
 import { go, link, state } from "../state.js";
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function findings(root, page) {
   const body = h("div", {});
   const tools = h("div", { class: "tools" });

@@ -14,7 +14,7 @@ import { flat, folded } from "../tree.js";
 
 const Z_REACH = 8;
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function overview(root, page) {
   const tools = h("div", { class: "tools" });
   const key = h("div", { class: "tools" });
@@ -26,8 +26,8 @@ export function overview(root, page) {
   let lines = [];
   /** @type {Tiles | null} */
   let tiles = null;
-  /** @type {Float32Array} */
-  let z = new Float32Array();
+  /** @type {Float64Array} */
+  let z = new Float64Array();
   /** @type {Int32Array} */
   let held = new Int32Array();
   let moving = 0;
@@ -53,7 +53,7 @@ export function overview(root, page) {
     tiles = loaded;
     held = heldBy(loaded);
     shownStatistic = choice.statistic;
-    z = new Float32Array();
+    z = new Float64Array();
     draw(now, choice, found);
   }
 
@@ -73,7 +73,7 @@ export function overview(root, page) {
     const columns = tiles.starts.length;
     const past = now.color !== "value";
     const shown = past ? zOf(tiles) : tiles.mean;
-    const values = new Float32Array(lines.length * columns);
+    const values = new Float64Array(lines.length * columns);
     const flags = new Uint8Array(lines.length * columns);
     lines.forEach(({ members }, row) => {
       for (let column = 0; column < columns; column++) {
@@ -97,7 +97,7 @@ export function overview(root, page) {
    * Return the flag and the value of a cell: of several tensors, the one that stands out.
    * @param {number[]} members
    * @param {number} column
-   * @param {Float32Array} shown
+   * @param {Float64Array} shown
    * @param {boolean} past
    * @returns {[number, number]}
    */
@@ -120,7 +120,7 @@ export function overview(root, page) {
   function zOf(loaded) {
     const columns = loaded.starts.length;
     if (z.length !== loaded.max.length) {
-      z = new Float32Array(loaded.max.length);
+      z = new Float64Array(loaded.max.length);
       for (let row = 0; row < loaded.names.length; row++) {
         const part = [row * columns, (row + 1) * columns];
         const high = robustZ(loaded.max.subarray(part[0], part[1]));

@@ -5,7 +5,7 @@ import { fill, h, table, textbox } from "../dom.js";
 import { count, printable, size, time } from "../format.js";
 import { go, link } from "../state.js";
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function runs(root, page) {
   const tools = h("div", { class: "tools" });
   const body = h("div", {});

@@ -11,7 +11,7 @@ import { go, link } from "../state.js";
 const MOST_PANELS = 24;
 const MOST_RUNS = 16;
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function scalars(root, page) {
   const tools = h("div", { class: "tools" });
   const body = h("div", { class: "panels" });
@@ -93,7 +93,7 @@ export function scalars(root, page) {
       values.forEach((value, i) => { line[/** @type {number} */ (place.get(at[i]))] = value; });
       return line;
     };
-    /** @type {import("../chart.js").Line[]} */
+    /** @type {ChartLine[]} */
     const lines = [];
     /** @type {[number, number, number][]} */
     const bands = [];

@@ -9,7 +9,7 @@ import { go, state } from "../state.js";
 
 const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function sql(root, page) {
   const tools = h("div", { class: "tools" });
   const box = h("textarea", { "aria-label": "SQL", spellcheck: "false" });

@@ -14,7 +14,7 @@ const RIDGES = 24;
 const RELATED = /** @type {Record<string, string>} */ ({ "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" });
 const QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95];
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function tensor(root, page) {
   const head = h("div", { class: "tools" });
   const body = h("div", { class: "panels" });
