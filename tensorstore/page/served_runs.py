@@ -6,12 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..errors import ConfigurationError, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
+from ..parallel import in_threads
 from ..read.run_file import run_info
 from ..read.run_search import RunSearch, short_names
 from ..read.runs import RunLocations, Runs
@@ -118,10 +118,9 @@ class ServedRuns:
             begun = time.monotonic()
             damaged, found = dict[str, TensorTrialError](), _Found()
             known = {storage.url: storage for storage in self._storages.values()}
-            with ThreadPoolExecutor(_PARALLEL) as pool:
-                for part, problems in pool.map(self._find, self._locations):
-                    found.update(part)
-                    damaged.update(problems)
+            for part, problems in in_threads(self._find, self._locations, _PARALLEL):
+                found.update(part)
+                damaged.update(problems)
             if any(not isinstance(error, RunNotFound) for error in damaged.values()):
                 found = {**known, **found}  # a folder that cannot be listed now
             for url in [url for url in found if url not in known]:
@@ -200,8 +199,7 @@ class ServedRuns:
             self.run(chosen if chosen in self._storages else self.names[0])
         if not self._storages:
             raise self._nothing()
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            described = [each for each in pool.map(self._describe, self.opened) if each is not None]
+        described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
         return sorted([*described, *self._outline()], key=lambda each: str(each["name"]))
 
     def _describe(self, run: OpenRun) -> dict[str, Any] | None:
@@ -233,8 +231,7 @@ class ServedRuns:
 
     def sizes(self) -> dict[str, int]:
         """Return the size of all files of each run."""
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return dict(zip(self.names, pool.map(_nbytes, self.storages), strict=True))
+        return dict(zip(self.names, in_threads(_nbytes, self.storages, _PARALLEL), strict=True))
 
     def close(self) -> None:
         """Close the runs, and end the processes of queries."""

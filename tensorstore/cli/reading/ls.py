@@ -63,4 +63,5 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), row["begun"], row["framework"]]
+    begun = row["begun"][:16]  # to the minute: a line has to fit 80 columns
+    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), begun, row["framework"]]

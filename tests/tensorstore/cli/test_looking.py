@@ -43,6 +43,8 @@ def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
     assert found == {"good": ("ended", 6), "bad": ("running", 20)}
     assert all(row["file_bytes"] > row["tensor_bytes"] > 0 for row in rows)
     assert "running" in run("ls", place / "b*").stdout
+    lines = run("ls", place, COLUMNS="80").stdout.splitlines()
+    assert len([line for line in lines if line.strip()]) == 4, "a header, its rule and a line a run"
 
 
 def test_info_names_and_steps_print_json(place: Path) -> None:

@@ -531,3 +531,12 @@ def test_a_collection_is_found_by_its_name_as_hooks_read_it(tmp_path: Path, capl
     assert not caplog.messages
     assert trial.tensor_names(collection="of mime\n") == []
     assert "no collection 'of mime\\n'; the nearest are: of mine" in caplog.text
+
+
+@pytest.mark.parametrize("folder", ["index", "tensors"])
+def test_pandas_reads_a_folder_of_a_run_without_this_package(tmp_path: Path, folder: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    write_run(str(tmp_path / "run"))
+    frame = pandas.read_parquet(tmp_path / "run" / folder, partitioning=None)
+    assert {"w0", "w1"} <= set(frame["name"])
+    assert set(frame["mode"]) == {"TRAIN", "EVAL"}
