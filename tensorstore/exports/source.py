@@ -107,6 +107,7 @@ class Source:
 
     def refresh(self) -> None:
         """List the files again, with new steps."""
+        self.__dict__.pop("_names", None)
         seen = IndexFiles(self._storage)
         files = {worker: seen.find_new(worker) for worker in self._workers}
         for path, error in seen.damaged.items():
@@ -131,11 +132,26 @@ class Source:
             digests = files.digests(ends)
             for group, end in zip(groups, ends, strict=True):
                 batches = self._batches(table, worker, group, _Span(after, end, since))
-                rows, schema = sum(file.summary.rows for file in group), GROWING[table]
                 yield Part(
-                    table, self.run, self.identity, worker, last, after, end, digests[end], schema, batches, rows
+                    table,
+                    self.run,
+                    self.identity,
+                    worker,
+                    held=last,
+                    after=after,
+                    last_step=end,
+                    digest=digests[end],
+                    schema=GROWING[table],
+                    batches=batches,
+                    names=lambda: self._names,
+                    index_rows=sum(file.summary.rows for file in group),
                 )
                 last = after = end
+
+    @cached_property
+    def _names(self) -> set[str]:
+        files = (file for of_worker in self._files.values() for file in of_worker.files)
+        return {tensor.name for file in files for tensors in file.summary.name_sets for tensor in tensors}
 
     def rows(self, table: str, held: Held | None) -> int:
         """Return the number of index rows in the parts of a table that a target lacks."""
