@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -15,6 +17,7 @@ def main() -> None:
     from .cli.interrupts import hold_while_importing
 
     hold_while_importing()
+    _escape_what_cannot_be_encoded()
     try:
         from .cli import main as commands
 
@@ -23,6 +26,14 @@ def main() -> None:
         # It came between the parts of a command, each of which answers it in the same way.
         sys.stderr.write("Interrupted\n")
         sys.exit(130)
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Let standard output write every name: in UTF-8 a path's own bytes, in another encoding escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_utf8 = sys.stdout.encoding.lower() in ("utf-8", "utf8")
+        with suppress(OSError):  # the file behind it was replaced by one that is written to in another way
+            sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
 if __name__ == "__main__":

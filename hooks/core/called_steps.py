@@ -49,8 +49,10 @@ class CalledSteps:
 
     def __init__(self, clock: StepClock, run: RunWriter, begin: Callable[[int | None], None]) -> None:
         self._clock, self._run, self._begin = clock, run, begin
-        self._waiting: dict[tuple[ModeKeys, int | None], Step] = {}
+        self._waiting: dict[tuple[ModeKeys | None, int | None], Step] = {}
         """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
+        self.joins_first = False
+        """Whether values that are saved before any step are for the first one, in whatever mode."""
 
     def find(self, number: int | None, mode: ModeKeys | None) -> Step | None:
         """Return the step to save values at. After they were added, `hand_over` must be called.
@@ -66,6 +68,8 @@ class CalledSteps:
             ConfigurationError: The step cannot be saved at.
         """
         clock = self._clock
+        if self.joins_first and mode is number is None and clock.newest()[ModeKeys.GLOBAL] < 0:
+            return self._wait(None, None)
         mode = clock.mode if mode is None else mode
         opened = clock.step if clock.step is not None and clock.step.mode is mode else None
         if opened is not None and number in (None, opened.mode_step):
@@ -104,19 +108,19 @@ class CalledSteps:
 
     def close(self) -> None:
         """Write the values whose steps did not begin, at the steps that they are for."""
-        for mode in ModeKeys:
+        for mode in sorted(ModeKeys, key=lambda mode: mode is not self._clock.mode):
             for key in self._of_mode(mode):
                 waited, number = self._waiting.pop(key), key[1]
                 step = self._clock.skip_to(mode, self._clock.next_number(mode) if number is None else number)
                 step.records = waited.records
                 self._put(step)
 
-    def _of_mode(self, mode: ModeKeys) -> list[tuple[ModeKeys, int | None]]:
+    def _of_mode(self, mode: ModeKeys) -> list[tuple[ModeKeys | None, int | None]]:
         """Return the keys of the waiting values of a mode, the one for the next step first, then by number."""
         if not self._waiting:
             return []
         return sorted(
-            (key for key in self._waiting if key[0] is mode), key=lambda key: -1 if key[1] is None else key[1]
+            (key for key in self._waiting if key[0] in (mode, None)), key=lambda key: -1 if key[1] is None else key[1]
         )
 
     def _past(self, mode: ModeKeys, number: int) -> Step:
@@ -130,13 +134,13 @@ class CalledSteps:
             )
         return Step(mode, number, found)
 
-    def _wait(self, mode: ModeKeys, number: int | None) -> Step:
-        if len(self._waiting) >= _MAX_WAITING and (mode, number) not in self._waiting:
+    def _wait(self, mode: ModeKeys | None, number: int | None) -> Step:
+        if mode is not None and len(self._waiting) >= _MAX_WAITING and (mode, number) not in self._waiting:
             raise ConfigurationError(
                 f"step {number} of mode {mode.name} is far ahead: the next one is {self._clock.next_number(mode)}, and "
                 f"values for {_MAX_WAITING} later steps wait already; save at the steps of the job"
             )
-        return self._waiting.setdefault((mode, number), Step(mode, -1, -1))
+        return self._waiting.setdefault((mode, number), Step(mode or self._clock.mode, -1, -1))
 
     def _put(self, step: Step) -> None:
         records, step.records = step.records, []

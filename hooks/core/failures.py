@@ -6,6 +6,8 @@ import logging
 import os
 from collections.abc import Iterable
 
+from tensortrial.redaction import without_credentials
+
 logger = logging.getLogger("tensortrial.hooks")
 
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
@@ -18,11 +20,12 @@ class Failures:
     """The errors inside the hook of `out_dir`, of which the first is logged, and what the hook never saved."""
 
     def __init__(self, out_dir: str) -> None:
-        self._out_dir = out_dir
+        self._out_dir = without_credentials(out_dir)
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
         # A forked child saves nothing, and logs nothing about it.
         self._process_that_warns = os.getpid()
+        self._warned_of_repetition = False
 
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
@@ -42,6 +45,18 @@ class Failures:
             logger.warning(
                 "the hook of %s is closed, and what is saved with it is lost: make a hook for each run", self._out_dir
             )
+
+    def warn_of_repetition(self, name: str) -> None:
+        """Log, once, that a number takes the place of the one before."""
+        if self._warned_of_repetition:
+            return
+        self._warned_of_repetition = True
+        logger.warning(
+            "only the last of the numbers %r is kept, because no step has begun between them: put each step into `with "
+            "hook.step():`, or pass its number: hook.log({%r: …}, step=i)",
+            name,
+            name,
+        )
 
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
         """Log that at many steps collections were due only once."""

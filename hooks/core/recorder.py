@@ -250,7 +250,10 @@ class Recorder(StepRecorder):
         with self._lock:
             at = self._step_to_save_into(step, mode)
             if at is not None:
-                at.scalar_batch().add(self.scalar_plan(name, sm_metric), number, saved_at)
+                batch = at.scalar_batch()
+                if self.clock.is_ahead and any(plan.name == name for plan in batch.plans):
+                    self._life.failures.warn_of_repetition(name)
+                batch.add(self.scalar_plan(name, sm_metric), number, saved_at)
                 self._called_steps.hand_over(at)
 
     def save_tensor(

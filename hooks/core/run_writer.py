@@ -6,16 +6,25 @@ import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from numbers import Real
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, TensorTrialError
+from tensortrial.config.metadata import checked_metadata
+from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import CODECS, RunInfo, WorkerInfo, checked_metadata, path_component
+from tensortrial.format.schema import (
+    CODECS,
+    COLLECTIONS,
+    RunInfo,
+    WorkerInfo,
+    collections_path,
+    path_component,
+)
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
@@ -26,11 +35,14 @@ from tensortrial.write.claim import (
     check_out_dir,
     claim,
     claim_again,
+    has_ended,
     indexed_workers,
     published_steps,
+    restore_claim,
     update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
+from tensortrial.write.removal import check_removable, remove_run
 from tensortrial.write.rewind import rewound
 from tensortrial.write.writer import Writer
 
@@ -48,7 +60,8 @@ class RunWriter:
     """A run that one worker claims at its first step, writes to, and closes with a reason.
 
     Nothing is written before `claim`, nor after `close` or `forget`. The same values are written as event files to
-    `tensorboard_dir`, unless it is None. With `is_ordered`, records come in the order of execution.
+    `tensorboard_dir`, in the run if it is empty, unless it is None. With `is_ordered`, records come in the order of
+    execution.
 
     Raises:
         ConfigurationError: A setting has a value that it cannot have.
@@ -68,6 +81,7 @@ class RunWriter:
         flush_seconds: float | None,
         storage_options: Mapping[str, Any] | None,
         tensorboard_dir: str | os.PathLike[str] | None,
+        on_exists: str = "fail",
         force: bool = False,
         durable: bool = False,
         queue_bytes: int | None = None,
@@ -84,24 +98,38 @@ class RunWriter:
         self._codec, self._flush_seconds, self._is_ordered = codec, flush_seconds, is_ordered
         self._queue_bytes = queue_bytes
         self.environment = KeptEnvironment(environment, num_workers == 1 or worker == "worker_0")
-        self.out_dir = out_dir
-        self._storage = open_storage(out_dir, storage_options, durable=durable)
-        self._tensorboard: Storage | None = None
-        if tensorboard_dir is not None:
-            self._tensorboard = open_storage(tensorboard_dir, storage_options)
-        self._stop_request = StopRequest(self._storage)
-        self._observer = Observer(self._storage)
+        self._storage_options, self._durable, self._tensorboard_dir = storage_options, durable, tensorboard_dir
+        self._on_exists, self._first_dir, self._number = on_exists, out_dir, 1
+        self._open(out_dir)
         self._lease_seconds = lease_seconds()
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
         self._resumes_at: tuple[str, int] | None = None
+        self.restarts = False
+        """Whether a resumed run begins again at its first step."""
         self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
         self._earlier: dict[ModeKeys, EarlierSteps] | None = None
+        self.steps: int | None = None
+        """The number of global steps that have begun, once the last one has."""
         self.progress = Progress()
         """The point in the run at which the worker's steps continue."""
+
+    def _open(self, out_dir: str) -> None:
+        self.out_dir = out_dir
+        self._storage = open_storage(out_dir, self._storage_options, durable=self._durable)
+        self._tensorboard: Storage | None = None
+        if self._tensorboard_dir is not None:
+            folder = self._tensorboard_dir or f"{out_dir.rstrip('/')}/tensorboard"
+            self._tensorboard = open_storage(folder, self._storage_options)
+        self._stop_request, self._observer = StopRequest(self._storage), Observer(self._storage)
+
+    def _open_next(self) -> None:
+        """Write to the folder of the next number."""
+        self._number += 1
+        self._open(f"{self._first_dir.rstrip('/')}-{self._number}")
 
     def resume(self, follows: bool = False) -> None:
         """Continue after the steps of the run, if it has any.
@@ -116,29 +144,47 @@ class RunWriter:
         found = self._resumption(follows=follows)
         if not follows:
             self._find_alive(found.in_the_way())
-        self.progress = found.progress()
+        self.progress = self._rewound(found.progress())
 
     @property
     def resumes(self) -> bool:
         """Whether this continues a run."""
         return self._resumes
 
-    def resume_at(self, mode: ModeKeys, step: int) -> None:
-        """Continue at a step of a mode, whatever was published after it.
+    def resume_at(self, mode: ModeKeys, step: int) -> Progress:
+        """Continue at a step of a mode from before this session, whatever was published after it.
+
+        Returns:
+            The point at which steps continue.
 
         Raises:
             ConfigurationError: The run has steps, but none in this mode.
         """
-        others = sorted(name for name, count in self.progress.mode_steps.items() if count)
+        self.flush()
+        reached = replace(self._resumption().progress(), session=self.progress.session) if self.open else self.progress
+        others = sorted(name for name, count in reached.mode_steps.items() if count)
         if others and mode.name not in others:
             raise ConfigurationError(
                 f"the run has no steps in mode {mode.name}, only in {', '.join(others)}: pass mode=, or call set_mode "
                 "before"
             )
         self._resumes_at = mode.name, step
-        self.progress = self._rewound(self.progress)
+        found = self._rewound(reached)
+        if not self.open or found.global_step < self.progress.global_step:
+            self.progress = found
+        self.set_aside(found)
+        return found
+
+    def set_aside(self, back_to: Progress) -> None:
+        """Set aside what this session has saved from the point on at which its steps continue."""
+        self._resumes, self._earlier = True, None
+        if self._writer is not None:
+            self._writer.flush(back_to)
+            self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:
+        if self.restarts:
+            return Progress(progress.session)
         if self._resumes_at is None:
             return progress
         saved = [step for each in indexed_workers(self._storage) for step in published_steps(self._storage, each, [])]
@@ -155,12 +201,28 @@ class RunWriter:
         return alive
 
     def check(self) -> None:
-        """Check that no other run is in the folder.
+        """Check that no other run is in the folder, or that one may be treated as `on_exists` says.
 
         Raises:
             RunExists: There is one.
+            RunInUse: A living process writes to the run that is to be replaced or resumed.
         """
-        check_out_dir(self._storage, self.worker, self.num_workers)
+        while self._on_exists == "number" and self._holds_run():
+            self._open_next()
+        if self._on_exists == "replace" and self._holds_run():
+            check_removable(self._observer, self._storage)
+        elif self._on_exists == "restart_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+            self.restarts = True
+            self.resume()
+        elif self._on_exists != "number":
+            check_out_dir(self._storage, self.worker, self.num_workers)
+
+    def _holds_run(self) -> bool:
+        try:
+            check_out_dir(self._storage, self.worker, self.num_workers)
+        except RunExists:
+            return True
+        return False
 
     def become(self, worker: str, num_workers: int) -> None:
         """Set the worker to write as, before the run is claimed."""
@@ -186,21 +248,11 @@ class RunWriter:
             WorkerClaimed: Another process writes as this worker.
             RunInUse: A living process writes to the run to be resumed, or another one resumed it first.
         """
-        run = RunInfo(
-            created_at=_now(),
-            framework=self._framework,
-            num_workers=self.num_workers,
-            codec=self._codec,
-            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
-            metadata=self._metadata,
-        )
+        run = self._run_info()
         if self._resumes:
             self._lease, first_flush = self._claim_again(run)
         else:
-            self._lease, first_flush = self._new_lease(), FROM_START
-            self._claimed = self._worker_info(_now())
-            claim(self._storage, run, self._claimed)
-            self._lease.begin()
+            self._lease, first_flush = self._claim_new(run), FROM_START
         self._writer = Writer(
             self._storage,
             self.worker,
@@ -213,8 +265,62 @@ class RunWriter:
             is_ordered=self._is_ordered,
         )
 
+    def _claim_new(self, run: RunInfo) -> Lease:
+        numbered = self._on_exists == "number"
+        self._claimed = self._worker_info(_now())
+        try:
+            if self._on_exists == "replace":
+                self._remove_run()
+            claim(self._storage, run, self._claimed, joins=self.num_workers > 1 or not numbered)
+        except (RunExists, WorkerClaimed):
+            # Another job has begun a run there since the hook was made.
+            if not numbered:
+                raise
+            self._open_next()
+            return self._claim_new(run)
+        lease = self._new_lease()
+        lease.begin()
+        return lease
+
+    def _remove_run(self) -> None:
+        """Delete the run in the folder, if there is one, as the only process that does."""
+        if not self._holds_run():
+            return
+        lease = self._new_lease(self._resumption().session)
+        lease.take()
+        try:
+            # A process that was quicker may have removed the run, and begun its own, meanwhile.
+            check_removable(self._observer, self._storage, lease.info)
+            remove_run(self._storage, lease.info.path)
+        finally:
+            lease.withdraw()
+
+    def _run_info(self) -> RunInfo:
+        return RunInfo(
+            created_at=_now(),
+            framework=self._framework,
+            num_workers=self.num_workers,
+            codec=self._codec,
+            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
+            metadata=self._metadata,
+        )
+
     def _new_lease(self, session: int = 0) -> Lease:
-        return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds)
+        return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds, self._restore)
+
+    def _restore(self) -> bool:
+        """Claim the run again if its folder was renamed or removed: what is saved next would be in no run."""
+        claimed, path = self._claimed, collections_path(self.worker)
+        if claimed is None or path in [f"{COLLECTIONS}/{name}" for name in self._storage.list(COLLECTIONS)]:
+            return False
+        restore_claim(self._storage, self._run_info(), claimed)
+        logger.warning(
+            "run %s: its folder was renamed or removed while %s writes to it; what is saved from now on is there as a "
+            "run of its own, and what was saved before is where the folder is now",
+            self._storage.url,
+            self.worker,
+        )
+        return True
 
     def _claim_again(self, run: RunInfo) -> tuple[Lease, FirstFlush]:
         found = self._resumption()
@@ -236,7 +342,8 @@ class RunWriter:
             progress = found.progress()
             # The workers of a job continue at the same step, which the first one has found.
             self.progress = progress if found.is_joined else self._rewound(progress)
-            self._goes_back = found.goes_back if found.is_joined else self._resumes_at is not None
+            goes_back = self.restarts or self._resumes_at is not None
+            self._goes_back = found.goes_back if found.is_joined else goes_back
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
@@ -287,7 +394,7 @@ class RunWriter:
             self._announce_late()
         writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
-            writer.close(failure)
+            writer.close(failure, self.steps)
             self._write_manifest()
 
     def _announce_late(self) -> None:

@@ -11,6 +11,7 @@ for step, batch in enumerate(batches):
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tensortrial.config.collection import CollectionKeys, check_collection_name
+from tensortrial.config.collection import LOSS_NAMES, CollectionKeys, check_collection_name
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.format.record import Plan, Step
 from tensortrial.mode import ModeKeys
@@ -42,6 +43,8 @@ except ImportError as exc:
 
 from .arrays import column_later, number_later, parts_of, traced
 from .trees import TreeNames, path_of
+
+logger = logging.getLogger("tensortrial.hooks")
 
 OLDEST_JAX, NEWEST_TESTED_JAX = "0.5.3", "0.10"
 
@@ -86,7 +89,7 @@ class Hook(CalledHook):
     def __init__(self, options: HookOptions) -> None:
         check_version("jax", jax.__version__, OLDEST_JAX, NEWEST_TESTED_JAX)
         self.recorder = Recorder(options, _FRAMEWORK, _rank)
-        self.recorder.collections.require(CollectionKeys.LOSSES).include("(?i)loss")
+        self.recorder.collections.require(CollectionKeys.LOSSES).include(LOSS_NAMES)
         is_chosen = options.include_collections is not None or options.include_regex or options.save_all
         self._includes = not is_chosen
         self._trees = TreeNames(self.recorder.refuse)
@@ -289,6 +292,9 @@ class _Callback:
 
     def __init__(self, hook: Hook, method: str, mode: Any, *arguments: Any) -> None:
         self._hook, self._method, self._mode, self._arguments = weakref.ref(hook), method, mode, arguments
+        self._newest: dict[object, int] = {}
+        """By mode: the newest step of the calls."""
+        self._has_warned = False
 
     def __call__(self, values: Any, step: Any) -> None:
         hook = self._hook()
@@ -296,7 +302,22 @@ class _Callback:
             # Copied: the memory belongs to the function that runs.
             values = jax.tree_util.tree_map(lambda each: np.array(each), values)
             step = None if step is None else int(step)
+            if step is not None:
+                self._note(self._mode or hook.mode, step)
             getattr(hook, self._method)(*self._arguments, values, step=step, mode=self._mode)
+
+    def _note(self, mode: object, step: int) -> None:
+        """Log, once, that the function saves at a step again: the call is made for each element under vmap and pmap."""
+        if step > self._newest.get(mode, -1):
+            self._newest[mode] = step
+        elif not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "%s_in_jit was called again at step %d, of which the last value is kept: under vmap and pmap each "
+                "element makes the call; to save the values of all, return them from the function",
+                self._method,
+                step,
+            )
 
 
 def _element(fetch: Callable[[], Any], row: int) -> float:

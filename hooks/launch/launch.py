@@ -7,7 +7,10 @@ import json
 import logging
 import os
 import sys
+import tempfile
+import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -48,6 +51,8 @@ class Launch:
     """Whether the run in the folder is continued."""
     command: list[str] = field(default_factory=list)
     """The command line."""
+    found: str = ""
+    """The path of a file that a process makes, which may be one that the script started, once it finds a training."""
 
     @classmethod
     def of(cls, name: str, config: str | None, out_dir: str | None, resume: bool) -> Launch:
@@ -69,6 +74,7 @@ class Launch:
             None if config is None else os.path.abspath(config),
             out_dir if out_dir is None or "://" in out_dir else os.path.abspath(out_dir),
             resume,
+            found=os.path.join(tempfile.gettempdir(), f"tensortrial-{uuid.uuid4().hex}"),
         )
 
     @classmethod
@@ -118,7 +124,8 @@ class Launch:
                 'with include_workers="all" each process saves to the same run: pass --out-dir, or set out_dir in the '
                 "configuration"
             )
-        if out_dir is not None and duty.saves and not found.arguments.get("resume"):
+        refuses = not found.arguments.get("resume") and options.get("on_exists", "fail") == "fail"
+        if out_dir is not None and duty.saves and refuses:
             storage = open_storage(out_dir, found.arguments.get("storage_options"))
             check_out_dir(storage, duty.worker, duty.num_workers)
 
@@ -137,6 +144,9 @@ class Launch:
         Returns:
             The hook; None if it cannot be made, which is logged.
         """
+        if self.found:
+            with suppress(OSError), open(self.found, "x", encoding="utf-8"):
+                pass
         try:
             found = self.configuration()
             given = {**({} if self.config else defaults), **arguments, **found.arguments}
@@ -150,6 +160,19 @@ class Launch:
         if hook.recorder.active:
             print(f"tensortrial: tensors of this training are saved to {hook.out_dir}", file=sys.stderr)
         return hook
+
+    def check_found(self) -> None:
+        """Say on the terminal that no training was found, once the script has ended, if none was."""
+        try:
+            os.remove(self.found)
+        except OSError:
+            if switched_on() and not has_own_hook():
+                print(
+                    "tensortrial: nothing was saved: the script trained no model by PyTorch, the Trainer of "
+                    "transformers, Lightning, Keras or xgboost.train; of another training, such as xgboost.cv, make a "
+                    "hook in the script",
+                    file=sys.stderr,
+                )
 
 
 def active_launch() -> Launch | None:

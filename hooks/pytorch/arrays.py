@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,9 +49,32 @@ def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield _joined(key, field.name), getattr(value, field.name, None)
-    elif isinstance(value, (tuple, list)):
+    elif isinstance(value, SimpleNamespace):
+        for name, each in vars(value).items():
+            yield _joined(key, name), each
+    elif isinstance(value, (tuple, list, deque)):
         for position, each in enumerate(value):
             yield None if key is None else _joined(key, position), each
+
+
+def hiding_in(value: Any, above: tuple[int, ...] = ()) -> Iterator[type[Any]]:
+    """Yield the classes of objects whose tensors `tensors_in` does not find: sets, and objects with attributes."""
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or id(value) in above:
+        return
+    members = [each for _, each in _members(value, None)]
+    for each in members:
+        yield from hiding_in(each, (*above, id(value)))
+    if not members and any(isinstance(each, torch.Tensor) for each in _hidden(value)):
+        yield type(value)
+
+
+def _hidden(value: Any) -> Iterator[Any]:
+    if isinstance(value, (set, frozenset)):
+        yield from value
+    yield from getattr(value, "__dict__", {}).values()
+    for kind in type(value).__mro__:
+        for name in vars(kind).get("__slots__", ()):
+            yield getattr(value, name, None)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

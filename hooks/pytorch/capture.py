@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +17,12 @@ from tensortrial.format.record import Plan
 from ..core.base_hook import guarded
 from ..core.recorder import Recorder
 from ..core.steps.counters import OccurrenceCounter
-from .arrays import host_dtype, local_part, tensors_in, values_and_lengths
+from .arrays import hiding_in, host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import BufferPool
 from .device import Batch, Measured, Ready, copy_later
 from .routers import Routers
+
+logger = logging.getLogger("tensortrial.hooks")
 
 _NOTHING = np.empty(0)
 
@@ -39,6 +42,7 @@ class Capture:
         self.left_to_another = False
         """Whether another process saves a tensor that was gathered here."""
         self._occurrences = OccurrenceCounter()
+        self._hiding: set[type[Any]] = set()
         self._batches: dict[torch.device, Batch] = {}
         self._buffers = BufferPool()
         self._routers = Routers(recorder, self.planned)
@@ -57,6 +61,8 @@ class Capture:
         else:
             for key, tensor in tensors_in(value):
                 self.value(path, direction, key, tensor, any(tensor is each for each in losses))
+            for kind in hiding_in(value):
+                self._warn_of_hidden(path, direction, kind)
 
     def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor, is_loss: bool = False) -> None:
         """Record one of them. A tensor that is identified by its position has no key."""
@@ -72,6 +78,17 @@ class Capture:
         self.tensor(name, tensor)
         if direction == "output" and label == 0:
             self._routers.record(path, tensor)
+
+    def _warn_of_hidden(self, path: str, direction: str, kind: type[Any]) -> None:
+        """Log, once for each class, that the tensors in its objects are not saved."""
+        if kind not in self._hiding and self.recorder.may_save([f"{path}_{direction}_0"]):
+            self._hiding.add(kind)
+            logger.warning(
+                "the tensors in a %s, an %s of %s, are not saved: pass them in a tuple, list, dictionary or dataclass",
+                kind.__name__,
+                direction,
+                path,
+            )
 
     def number(self, path: str, kind: str) -> int:
         """Return how many values of this kind the module had before in the step."""
@@ -119,9 +136,9 @@ class Capture:
 
     def send(self) -> None:
         """Send the statistics that were computed on devices to the host, at the end of a step."""
-        for batch in self._batches.values():
-            batch.send()
-        self._batches.clear()
+        for device in list(self._batches):
+            if batch := self._batches.pop(device, None):
+                batch.send()
 
     def release(self) -> None:
         """Free the memory of copies."""

@@ -62,10 +62,14 @@ class Switch:
         self.epoch = "0"
         """A number that changes when the answers that the compiler got are no longer right."""
         self._hooks: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._limit_is_raised = False
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._raised_limit: int | None = None
+        self.has_graphs = False
+        """Whether the compiler has made a graph with callbacks."""
 
     def turn(self, hook: object, on: bool) -> None:
         """Say whether a hook may save something now."""
+        self._open.add(hook)
         if on:
             self._hooks.add(hook)
         else:
@@ -79,10 +83,22 @@ class Switch:
 
         There are two for each graph that it would have without a hook.
         """
-        config = sys.modules.get("torch._dynamo.config")
-        if config is not None and not self._limit_is_raised:
-            self._limit_is_raised = True
-            config.recompile_limit *= 2  # type: ignore[attr-defined]
+        config: Any = sys.modules.get("torch._dynamo.config")
+        if config is not None and self._raised_limit is None:
+            self._raised_limit = config.recompile_limit = config.recompile_limit * 2
+
+    def close(self, hook: object) -> None:
+        """Take a closed hook off, and the compiler's limit back after the last one.
+
+        Not if a function has graphs that capture: it keeps them, and with `fullgraph=True` the limit is an error.
+        """
+        self.turn(hook, False)
+        self._open.discard(hook)
+        config: Any = sys.modules.get("torch._dynamo.config")
+        if self._raised_limit is not None and not self._open and not self.has_graphs:
+            if config.recompile_limit == self._raised_limit:  # nobody else has changed it
+                config.recompile_limit //= 2
+            self._raised_limit = None
 
     def advance(self) -> None:
         """Make the compiler find out again what is wanted."""
@@ -115,6 +131,12 @@ def register(callback: GraphCallback) -> torch.Tensor:
     return torch.tensor(number, device="cpu")
 
 
+def compiler_is_used() -> bool:
+    """Return whether torch.compile was called, whose code keeps the callbacks that it finds at first."""
+    backends: dict[int, Any] = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
+    return any(each is not None for each in list(backends.values()))  # None is that of torch.compiler.disable
+
+
 def refresh() -> None:
     """Make the compiler compile code again that lacks callbacks, after collections have changed.
 
@@ -143,6 +165,7 @@ def _is_wanted(epoch: str, kind: type[torch.nn.Module] | None, direction: str, *
     if _operator is None:
         _warn(_TOO_OLD)
         return False
+    switch.has_graphs = True
     question = kind, direction, keys
     if question not in _answers:
         _answers[question] = _may_save(*question)

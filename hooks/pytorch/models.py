@@ -10,22 +10,26 @@ import itertools
 import logging
 import re
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from tensortrial.config.collection import CollectionKeys
+from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import check_name
 
 from ..core.configuration.collections import CollectionManager
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
+from .compile import compiler_is_used
 from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
 from .names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
+
+# The positions and keys of what the modules in a fused layer receive and return.
+_LABELS_IN_FUSED = (*range(32), "src_mask", "src_key_padding_mask", "attn_mask", "key_padding_mask")
 
 
 class Models:
@@ -47,6 +51,10 @@ class Models:
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)
+        self._fused: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        """The layers that torch computes by one kernel, in evaluation, if no module in them has a callback."""
+        self._fused_for: object = None
+        self._without_callbacks: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._root_names: set[str] = set()
         self._tensor_names: set[str] = set()
 
@@ -55,7 +63,8 @@ class Models:
         if self.root_of(module) is not None:
             return None
         root = Root(self._root_name(module) if name is None else name, weakref.ref(module))
-        self._root_names.add(root.name)
+        for replaced in [each for each in self.roots if each.name == root.name]:
+            self._forget(replaced)
         taken = set(self.names.values())
         if any(path in taken for path, _ in modules_of(module) if path):
             root.prefix = f"{root.name}."
@@ -108,6 +117,11 @@ class Models:
                         found.setdefault(id(tensor), root.tensor_name(inner))
         return found
 
+    def parameters_of_updates(self) -> list[str]:
+        """Return the names of the parameters whose gradients optimizers have used, if local gradients are saved."""
+        names = self.parameter_names()
+        return [names[each] for each in self._gradients.used if each in names] if LOCAL in self._moments else []
+
     def living(self) -> Iterator[tuple[Root, torch.nn.Module]]:
         """Yield the registered models that have not been freed."""
         for root in list(self.roots):
@@ -128,6 +142,7 @@ class Models:
         model = root.module
         if model is None:
             return []
+        self._root_names.add(root.name)
         state: dict[int, tuple[str, torch.Tensor]] = {}
         gradients = set()
         root.uninitialised.clear()
@@ -148,6 +163,18 @@ class Models:
         self._gradients.keep_only(root, gradients)
         return list(state.values())
 
+    def start_again(self) -> None:
+        """Let models that are made again, as training is repeated, take the names of those that have run before."""
+        self._root_names.clear()
+
+    def _forget(self, root: Root) -> None:
+        for _, module in modules_of(root.module) if root.module is not None else ():
+            self.names.pop(module, None)
+            for handle in self._handles.pop(module, ()):
+                handle.remove()
+        self._gradients.keep_only(root, ())
+        self.roots.remove(root)
+
     def release(self) -> None:
         """Remove every callback from the models, and forget them."""
         for handles in list(self._handles.values()):
@@ -167,7 +194,34 @@ class Models:
                 if path not in paths:
                     # A container does not run, only the modules in it do, which may be all that the user has kept.
                     self._add_callbacks(module, root.module_name(path), None if _has_forward(model) else model)
+                    if type(module) is torch.nn.TransformerEncoderLayer and _has_forward(model):
+                        self._fused.add(module)
             paths.add(path)
+
+    def leave_fused(self, due: frozenset[str], generation: int) -> None:
+        """Remove the callbacks from layers that torch computes by one kernel if they have none, where none is needed.
+
+        Args:
+            due: The names of the collections that are due at the step that begins.
+            generation: A number that grows when collections change.
+        """
+        key = due, generation, compiler_is_used()
+        if key == self._fused_for or not self._fused:
+            return
+        self._fused_for = key
+        collections = [each for each in self._collections.saved() if each.name in due]
+        for layer in list(self._fused):
+            parts = [(module, self.names[module]) for module in layer.modules() if module in self.names]
+            if compiler_is_used() or any(_captures(name, collections) for _, name in parts):
+                for module, name in parts:
+                    if module in self._without_callbacks:
+                        self._without_callbacks.discard(module)
+                        self._add_callbacks(module, name)
+            elif not any(module is root.module for root in self.roots for module, _ in parts):
+                for module, _ in parts:
+                    for handle in self._handles.pop(module, []):
+                        handle.remove()
+                        self._without_callbacks.add(module)
 
     def _add_callbacks(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:
         if _takes_callbacks(module, name):
@@ -196,6 +250,12 @@ class Models:
             self._collections.add_gradient(f"gradient/{name}", name)
             if OPTIMIZER in self._moments:
                 self._collections.add_gradient(f"optimizer_gradient/{name}", name)
+
+
+def _captures(name: str, collections: Iterable[Collection]) -> bool:
+    """Return whether one of the collections has an input or an output of a module in a fused layer."""
+    names = [f"{name}_{direction}_{label}" for direction in ("input", "output") for label in _LABELS_IN_FUSED]
+    return any(collection.matches(each) for collection in collections for each in names)
 
 
 def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:

@@ -13,6 +13,15 @@ from ..html_table import html_table
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
+# Not `loss_scale`, `loss_weight` or `glossary`. A script for smdebug has no scalar in a collection: it is `scalar/…`.
+LOSS_NAMES = r"(?is)^(?!scalar/).*loss(es)?(?![_\W]?(scal|weight|coef|factor))(?![a-z])"
+"""Matches the names of numbers that are losses, such as `val_loss` and `loss/total`."""
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a number of this name is a loss."""
+    return bool(re.search(LOSS_NAMES, name))
+
 
 class CollectionKeys:
     """The names of the built-in collections."""
@@ -270,12 +279,14 @@ class Collection:
 def check_collection_name(name: Any) -> None:
     """Raise InvalidCollectionConfiguration for a name that no reader could show or query for.
 
-    Such a name is not text, is blank, or contains control characters or half a surrogate pair.
+    Such a name is not text, is blank or has a blank at an end, or contains control characters or half a surrogate pair.
     """
     if not isinstance(name, str):
         raise InvalidCollectionConfiguration(name, f"its name must be text, got {type(name).__name__}")
     if not name.strip():
         raise InvalidCollectionConfiguration(name, "its name is empty")
+    if name != name.strip():
+        raise InvalidCollectionConfiguration(name, f"its name has a blank at an end: use {name.strip()!r}")
     for character in name:
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise InvalidCollectionConfiguration(

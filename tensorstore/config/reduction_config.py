@@ -186,11 +186,13 @@ def names(value: Iterable[str] | str | None) -> list[str]:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """Return a truth value that may be a string.
+    """Return a truth value that may be a string, or a list of one.
 
     Raises:
         ConfigurationError: `value` is neither.
     """
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()

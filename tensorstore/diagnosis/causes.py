@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..rules.finding import Finding
-from .checks import NON_FINITE, Check
+from .checks import NON_FINITE, SPIKES, Check
 from .result import Problem
 
 _REACH = 10
@@ -86,6 +86,9 @@ def _explains(cause: _Group, group: _Group, steps: Sequence[int]) -> bool:
         return True
     if group.check.rule not in cause.check.explains:
         return False
+    observed, threshold = cause.first.observed, cause.first.threshold
+    if group.check.rule in SPIKES and observed is not None and threshold is not None and observed < threshold:
+        return False  # a weight that does not change makes nothing large
     begun, ended = cause.first.step, cause.last_step or cause.first.step
     reach = bisect_left(steps, group.first.step) - bisect_left(steps, min(max(begun, group.first.step), ended))
     return reach <= _REACH

@@ -47,7 +47,10 @@ def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout:
     # A daemon: an engine that does not react to an interrupt must not keep the program from ending.
     thread = threading.Thread(target=_run, args=(running, call), name="tensortrial query", daemon=True)
     try:
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            return call()  # no thread can be started, so nothing can stop the call
         _wait(running, timeout)
     except BaseException:
         _stop(running, interrupt)

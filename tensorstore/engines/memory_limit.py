@@ -34,7 +34,7 @@ def threads_within_limit() -> int | None:
     if limit == resource.RLIM_INFINITY:
         return None
     try:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 1
     return max(1, min(os.cpu_count() or 1, (limit - used) // _BYTES_OF_THREAD))
@@ -46,7 +46,7 @@ def _limits() -> Iterator[int]:
         yield limit
     for file in _control_group_files():
         try:
-            text = file.read_text().strip()
+            text = file.read_text("ascii").strip()
         except OSError:
             continue
         if text.isdecimal():
@@ -57,7 +57,7 @@ def _control_group_files() -> Iterator[Path]:
     yield Path("/sys/fs/cgroup/memory.max")
     yield Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:
         return
     for group in groups:

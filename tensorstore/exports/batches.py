@@ -32,7 +32,11 @@ def ahead(items: Iterable[_T]) -> Iterator[_T]:
     end = object()
     source = iter(items)
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, source, end)
+        try:
+            coming = thread.submit(next, source, end)
+        except RuntimeError:  # no thread can be started
+            yield from source
+            return
         while (item := coming.result()) is not end:
             coming = thread.submit(next, source, end)
             yield item  # type: ignore[misc]

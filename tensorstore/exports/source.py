@@ -285,7 +285,7 @@ def _readable(worker: str, files: Sequence[NewFile], damaged: Mapping[str, FileE
 
 def _identity(storage: Storage) -> str:
     """Return a digest of run.json, which is written once and has the time in microseconds."""
-    return hashlib.sha256(storage.read(RUN_FILE)).hexdigest()[:16]
+    return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
 
 
 def _first_step(file: NewFile) -> int:

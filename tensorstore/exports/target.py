@@ -248,7 +248,7 @@ def open_target(url: str, options: Mapping[str, Any]) -> Target:
     """
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
-    if not scheme and url.endswith(".duckdb"):
+    if scheme not in _TARGETS and "://" not in url and url.endswith(".duckdb"):
         scheme, url = "duckdb", f"duckdb:{url}"
     if scheme not in _TARGETS:
         near = difflib.get_close_matches(scheme, _TARGETS, 1) or sorted(_TARGETS)

@@ -21,8 +21,8 @@ def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool
 
 
 def texts(cells: Sequence[str | None]) -> pa.Array:
-    """Null where a cell is None."""
-    encoded = [b"" if cell is None else cell.encode() for cell in cells]
+    """Null where a cell is None. What UTF-8 lacks, such as a byte of a path that is no UTF-8, is escaped."""
+    encoded = [b"" if cell is None else cell.encode(errors="backslashreplace") for cell in cells]
     buffers = [_validity(_present(cells)), _offsets(encoded), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(cells), buffers)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -12,7 +11,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from ..errors import ConfigurationError, NotARun, UnknownFormat
+from ..errors import NotARun, UnknownFormat
 from ..statistics.definitions import LATER_STATISTICS, STATISTICS
 from .checksum import document_bytes
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
@@ -211,31 +210,6 @@ def path_component(worker: str) -> str:
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
-def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the metadata of a run in the types of JSON.
-
-    Arrays, tensors and numbers of numpy become numbers; NaN, infinities and objects that JSON lacks become texts.
-
-    Raises:
-        ConfigurationError: The metadata is not a mapping.
-    """
-    if not isinstance(metadata, Mapping | None):
-        raise ConfigurationError(f"metadata must be a mapping such as {{'lr': 0.1}}, got {metadata!r}")
-    return {str(key): _plain(value) for key, value in (metadata or {}).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return checked_metadata(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
-
-
 @dataclass(frozen=True)
 class RunInfo:
     """`run.json`: what the run is. Written once, by the first worker."""
@@ -300,6 +274,8 @@ class EndInfo:
     failure: str | None = None
     last_index_file: str | None = None
     """The path of the worker's last index file, empty if there is none. Earlier releases did not say it."""
+    steps: Number | None = None
+    """The number of global steps that the job had begun, whether they were saved or not."""
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> EndInfo:
@@ -347,7 +323,11 @@ class LostInfo:
 class StopInfo:
     """`stop.json`: a rule requests that the job stop."""
 
-    reason: str = ""
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason:
+            raise ValueError("reason must not be empty")
 
 
 @dataclass(frozen=True)

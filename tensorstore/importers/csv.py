@@ -49,8 +49,8 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file does
 
     A table is CSV with a header, or Parquet. Each column of numbers becomes a scalar of its name, or, if `name` and
     `value` are set, each row becomes a value of the scalar that it names. The tables of a folder are joined by their
-    steps; of two numbers for one step the last is kept. Calling it again continues an interrupted import, or adds later
-    steps.
+    steps; of two numbers for one step the last is kept. Calling it again continues an interrupted import, or adds
+    what is new.
 
     Args:
         source: A file or a folder, as a path or a URL.
@@ -78,7 +78,8 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file does
     if (name is None) != (value is None):
         raise ConfigurationError("name and value must be set together: the column of names, and that of numbers")
     storage, paths = find_tables(source, storage_options)
-    wanted = {"step": step, "time": time, "name": name, "value": value}
+    roles = {"step": step, "time": time, "name": name, "value": value}
+    wanted = {role: column and column.strip() for role, column in roles.items()}
     parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
     points = joined(parts, metadata)
     if not len(points):
@@ -102,6 +103,8 @@ def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multi
         report(f"{url}: the times, because its column {time!r} holds {table[time].type}")
     steps = np.arange(len(table)) if step is None else steps_of(table[step], url, multiplier)
     saved_at = times_of(table[time] if time else None, len(table))
+    if time and holds_times(table[time]) and (wrong := int(np.sum(saved_at == 0)) - table[time].null_count):
+        report(f"{url}: {wrong} times of {time!r} that are not between 1970 and 2200")
     if wanted["name"] and wanted["value"]:
         return points_of_rows(table[wanted["name"]], table[wanted["value"]], steps, saved_at, url, report)
     columns = {column: column for column in table.column_names if column not in (step, time)}

@@ -11,6 +11,7 @@ from ..errors import CorruptFile, MissingExtra
 _PYTHON = "tag:yaml.org,2002:python/"
 _MOST_PARTS = 1_000_000
 _DEEPEST = 64
+_MOST_BITS = 14_000  # Python writes integers of up to 4300 digits
 
 
 def json_of(text: bytes | str, path: str) -> Any:
@@ -45,7 +46,8 @@ def yaml_of(text: bytes, path: str) -> dict[str, Any]:
     try:
         found = yaml.load(text, Loader)  # a SafeLoader
         _check_size(found)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as exc:
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as exc:
+        # PyYAML raises what its constructors do: `!!bool x` is a KeyError.
         raise CorruptFile(path, f"this is not YAML: {exc}") from exc
     if found is None:
         return {}
@@ -72,10 +74,12 @@ def _plain(loader: Any, suffix: str, node: Any) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Raise ValueError if the value, written out with what its references repeat, is large or endless."""
+    """Raise ValueError if the value, written out with what its references repeat, is too large, or endless."""
     sizes: dict[int, int | None] = {}
 
     def size(part: Any) -> int:
+        if isinstance(part, int) and part.bit_length() > _MOST_BITS:
+            raise ValueError("it has a number of more than 4000 digits")
         if not isinstance(part, dict | list):
             return 1
         if id(part) in sizes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,4 +55,4 @@ def _edges(value: Mapping[str, Any], length: int) -> list[float]:
 
 
 def _is_count(value: Any) -> bool:
-    return value is not None and math.isfinite(value) and value >= 0 and float(value).is_integer()
+    return value is not None and 0 <= value < 1 << 63 and float(value).is_integer()

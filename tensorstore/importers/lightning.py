@@ -40,7 +40,7 @@ def import_runs(
     The columns of `metrics.csv` become scalars at its steps, and `hparams.yaml` becomes metadata; no object in it is
     made. The folder of one run, such as `lightning_logs/version_0`, is imported to `target`, and a folder of such
     folders to folders of `target` with the same names. CSVLogger keeps no times. Calling it again continues an
-    interrupted import, or adds later steps.
+    interrupted import, or adds what is new.
 
     Args:
         source: The folder of a run or of several, as a path or a URL.

@@ -17,19 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..config.collection import CollectionKeys
+from ..config.collection import CollectionKeys, is_loss
+from ..config.metadata import checked_metadata
 from ..errors import ConfigurationError, UnsupportedValue
 from ..format.flush_range import FROM_START
 from ..format.record import Plan, Record, ScalarBatch, Step
-from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
+from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
 from ..mode import ModeKeys
 from ..progress import progress_bar
 from ..storage.open import Storage
 from ..version import __version__
-from ..write.claim import claim, claim_again, published_steps
+from ..write.claim import claim, claim_again
 from ..write.writer import Writer
 from .modes import MODES
-from .target import SOURCE, begun, writing
+from .target import SOURCE, Begin, Found, begin_of, begun, report_changed_metadata, writing
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +84,27 @@ class Points:
         last = np.append((step[1:] != step[:-1]) | (name[1:] != name[:-1]), True)[: len(step)]
         return self._rows(order[last])
 
-    def after(self, step: int) -> Points:
-        """Return the points of later steps."""
-        later = [drawn for drawn in self.histograms if drawn.step > step]
-        return replace(self._rows(np.flatnonzero(self.step > step)), histograms=later)
+    def from_step(self, step: int) -> Points:
+        """Return the points of a global step and of later ones."""
+        later = [drawn for drawn in self.histograms if drawn.step >= step]
+        return replace(self._rows(np.flatnonzero(self.step >= step)), histograms=later)
+
+    def found(self) -> Found:
+        """Return what is there, to compare it with a run. A number counts before a histogram of its name and step."""
+        number = {name: index for index, name in enumerate(dict.fromkeys([*self.names, *self._drawn_names()]))}
+        drawn = [(number[each.name], each.step, each.saved_at) for each in self.histograms]
+        name, step, saved_at = np.array(drawn, np.int64).reshape(-1, 3).T
+        return Found(
+            list(number),
+            np.concatenate([name, self.name]),
+            np.concatenate([step, self.step]),
+            np.concatenate([np.full(len(drawn), np.nan), self.value]),
+            np.repeat([False, True], [len(drawn), len(self.value)]),
+            np.concatenate([saved_at, self.saved_at]),
+        )
+
+    def _drawn_names(self) -> Iterator[str]:
+        return (drawn.name for drawn in self.histograms)
 
     def _rows(self, rows: Integers) -> Points:
         return replace(
@@ -123,7 +141,8 @@ def import_points(
 ) -> str:
     """Make a run of `points` at `target`, and return its URL.
 
-    A run of the same `source` is continued with later steps. Earlier steps that it lacks are reported.
+    A run of the same `source` is continued: from the first step at which the source has something new, its steps are
+    written, again if the run has them.
 
     Raises:
         ConfigurationError: The earlier import counted the steps of other modes.
@@ -131,17 +150,9 @@ def import_points(
         UnsupportedValue: No tensor can have such a name.
     """
     earlier = begun(target, source)
-    resumes = earlier is not None
     modes = _modes(points, earlier, target)
-    published = np.array([step.global_step for step in published_steps(target, WORKER)] if resumes else [], np.int64)
-    done = int(published.max(initial=-1))
-    if late := len(np.setdiff1d(points.step[points.step <= done], published)):
-        later = f"{target.url} cannot take {late} new steps of the source, as it has later ones"
-        report(f"{later}: import it to another target to get them")
-    ended = resumes and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}
-    left = points.by_step().after(done)
-    if ended and not len(left):
-        return target.url
+    begin = Begin(0) if earlier is None else begin_of(target, WORKER, points.found(), report)
+    left = points.by_step().from_step(begin.step)
     plans = [_plan(name) for name in points.names]
     run = RunInfo(
         created_at=_began_at(points).isoformat(),
@@ -149,10 +160,23 @@ def import_points(
         versions={"tensortrial": __version__},
         metadata={**points.metadata, SOURCE: source, **modes},
     )
-    worker = WorkerInfo(WORKER, 1, run.created_at, _collections(plans), [CollectionKeys.LOSSES, CollectionKeys.METRICS])
-    first_flush = claim_again(target, run, worker) if resumes else FROM_START
-    if not resumes:
+    worker = WorkerInfo(
+        WORKER,
+        1,
+        run.created_at,
+        _collections(plans),
+        [CollectionKeys.LOSSES, CollectionKeys.METRICS],
+        first_global_step=begin.step if begin.goes_back else 0,
+        goes_back=begin.goes_back,
+    )
+    first_flush = FROM_START
+    if earlier is None:
         claim(target, run, worker)
+    else:
+        report_changed_metadata(earlier, run, target, report)
+        if not len(left) and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}:
+            return target.url
+        first_flush = claim_again(target, run, worker)
     _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)
     return target.url
 
@@ -173,7 +197,7 @@ def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str
 def _plan(name: str) -> Plan:
     if not name:
         raise UnsupportedValue("a metric without a name cannot be imported: name its column")
-    kind = CollectionKeys.LOSSES if "loss" in name.lower() else CollectionKeys.METRICS
+    kind = CollectionKeys.LOSSES if is_loss(name) else CollectionKeys.METRICS
     return Plan(name, (kind,), raw=False)
 
 
@@ -214,8 +238,10 @@ def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[in
         if step in numbers:
             begin, end = numbers[step]
             of = [plans[name] for name in points.name[begin:end].tolist()]
-            saved_at = int(points.saved_at[begin:end].max()) or now
-            records.append(ScalarBatch(of, points.value[begin:end].tolist(), [saved_at] * len(of)))
+            # A number without a time was saved with the others of its step.
+            times = points.saved_at[begin:end]
+            saved_at = np.where(times > 0, times, times.max() if times.max() > 0 else now)
+            records.append(ScalarBatch(of, points.value[begin:end].tolist(), saved_at.tolist()))
         yield step, records
 
 

@@ -66,7 +66,7 @@ def import_runs(
       which the series has the file's name; all such files of a folder are series of one run.
 
     Neptune's steps may have a fraction: `step_multiplier`, such as 1000, makes whole numbers of them. Texts and files
-    are left out and passed to `report`. Calling it again continues an interrupted import, or adds later steps.
+    are left out and passed to `report`. Calling it again continues an interrupted import, or adds what is new.
 
     Args:
         source: A file or a folder, as a path or a URL.

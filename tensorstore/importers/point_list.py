@@ -119,8 +119,7 @@ class PointList:
         return int(step) * len(self._modes) + (0 if mode is None else self._modes.index(mode))
 
     def _is_step(self, step: Any) -> bool:
-        whole = isinstance(step, int | float) and math.isfinite(step) and step == int(step)
-        return whole and 0 <= step < _STEPS_END // len(self._modes)
+        return isinstance(step, int | float) and 0 <= step < _STEPS_END // len(self._modes) and step == int(step)
 
     def _index(self, name: str) -> int | None:
         if name not in self._names:

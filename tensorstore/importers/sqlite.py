@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
 from ..errors import ConfigurationError, CorruptFile, RunNotFound, StorageError
 
 _MAGIC = b"SQLite format 3\0"
+_VERSIONS, _WAL = slice(18, 20), 2
+"""The bytes that say how a file is written and read, and what they are if it has a write-ahead log."""
 ENDINGS = (".db", ".sqlite", ".sqlite3")
 
 
@@ -59,12 +63,13 @@ class Database:
                 head = file.read(len(_MAGIC))
             if head != _MAGIC:
                 raise CorruptFile(self.path, "this is not an SQLite file")
-            # Read-only. A writer in between does not disturb: each statement reads one state.
-            self._connection = sqlite3.connect(f"file:{quote(self.path)}?mode=ro", uri=True, timeout=10)
-            self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
-            self._connection.execute("PRAGMA trusted_schema = OFF")
-            self._connection.execute("PRAGMA cell_size_check = ON")
-            self.columns = self._columns()
+            self._copy: TemporaryDirectory[str] | None = None
+            try:
+                self._open(path)
+            except sqlite3.OperationalError:
+                if not self._lacks_shared_memory(path):
+                    raise
+                self._open(self._copied(path))
         for table, columns in tables.items():
             missing = [column for column in columns if column not in self.columns.get(table, ())]
             if missing:
@@ -80,6 +85,34 @@ class Database:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def _open(self, path: Path) -> None:
+        # Read-only. A writer in between does not disturb: each statement reads one state.
+        self._connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, timeout=10)
+        self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        self._connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection.execute("PRAGMA cell_size_check = ON")
+        self.columns = self._columns()
+
+    def _lacks_shared_memory(self, path: Path) -> bool:
+        """Return whether a file with a write-ahead log lacks the file next to it that SQLite makes to read the log.
+
+        In a folder that cannot be written to, it cannot be made.
+        """
+        with path.open("rb") as file:
+            versions = file.read(_VERSIONS.stop)[_VERSIONS]
+        return _WAL in versions and not Path(f"{path}-shm").is_file()
+
+    def _copied(self, path: Path) -> Path:
+        """Return a copy of a file and of its log."""
+        self._connection.close()
+        self._copy = TemporaryDirectory(prefix="tensortrial-")
+        for name in (path.name, f"{path.name}-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(name), Path(self._copy.name, name))
+        return Path(self._copy.name, path.name)
 
     def _columns(self) -> dict[str, list[str]]:
         # Real tables only: a view would run whatever the file says.

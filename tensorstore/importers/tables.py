@@ -24,6 +24,7 @@ KINDS = (".csv", ".parquet")
 _NUMBER = r"^(-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|-?inf|-?infinity)$"
 # A run numbers its folders with twelve digits.
 _STEPS_END = 10**12
+_LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
 def find_tables(
@@ -73,6 +74,7 @@ def csv_of(data: bytes, url: str) -> pa.Table:
 
 
 def _checked(table: pa.Table, url: str) -> pa.Table:
+    table = table.rename_columns([name.strip() for name in table.column_names])
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")
@@ -167,7 +169,7 @@ def points_of_rows(
     numbers = _reported_numbers(values, "values", path, report)
     if numbers is None:
         raise CorruptFile(path, f"its column of values holds {values.type} instead of numbers")
-    coded = names.cast(pa.string()).combine_chunks().dictionary_encode()
+    coded = pc.utf8_trim_whitespace(names.cast(pa.string())).combine_chunks().dictionary_encode()
     whole = pc.and_(pc.is_valid(coded), pc.is_valid(numbers)).to_numpy(zero_copy_only=False) & (step >= 0)
     if missing := len(whole) - int(np.count_nonzero(whole)):
         report(f"{path}: {missing} rows without a name, a step or a number")
@@ -233,19 +235,27 @@ def holds_times(column: pa.ChunkedArray) -> bool:
 
 
 def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
-    """Return a column of times, or of seconds or milliseconds since 1970, in nanoseconds since 1970; 0 if unknown."""
+    """Return a column of times in nanoseconds since 1970; 0 if unknown, before 1970 or after 2200.
+
+    Args:
+        column: Timestamps, or seconds, milliseconds, microseconds or nanoseconds since 1970; None if there is none.
+        length: The number of rows.
+    """
     if column is None:
         return np.zeros(length, np.int64)
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        moments = column.combine_chunks().cast(pa.timestamp("ns"), safe=False).cast(pa.int64())
-        return np.asarray(pc.fill_null(moments, 0), np.int64)
-    numbers = _numbers(column)
-    if numbers is None:
+        moments = column.combine_chunks().cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        microseconds = np.asarray(pc.fill_null(moments, 0), np.int64)
+    elif (numbers := _numbers(column)) is None:
         return np.zeros(length, np.int64)
-    seconds = np.nan_to_num(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
-    # Nothing was trained in the year 5000: such a number counts milliseconds.
-    seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
-    return np.asarray(seconds * 1e6, np.int64) * 1000
+    else:
+        seconds = np.nan_to_num(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
+        for _ in range(3):
+            # Nothing was trained in the year 5000: such a number counts in a smaller unit.
+            seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
+        microseconds = np.asarray(np.where(seconds < _LATEST, seconds, 0).clip(0) * 1e6, np.int64)
+    is_known = (microseconds > 0) & (microseconds < _LATEST * 1e6)
+    return np.where(is_known, microseconds * 1000, 0)
 
 
 def url_below(target: str | os.PathLike[str], run: str) -> str:

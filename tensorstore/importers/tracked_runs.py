@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
+from ..config.metadata import checked_metadata
 from ..errors import CorruptFile
-from ..format.schema import checked_metadata
 from ..storage.open import open_storage
 from .metrics import Points, Report, import_points
 

@@ -41,7 +41,7 @@ def import_runs(
     A run goes to the folder PROJECT/RUN of `target`. Numbers become scalars, with nested names such as `val.acc`, and
     histograms stay histograms. The configuration becomes metadata, and what Trackio keeps about the run is in the
     metadata under `trackio`. Media and the machine's load are left out. Calling it again continues an interrupted
-    import, or adds new runs and later steps.
+    import, or adds new runs and what is new in others.
 
     Args:
         source: The SQLite file of a project, or the folder of all, such as ~/.cache/huggingface/trackio.

@@ -39,7 +39,7 @@ def import_runs(
     optimizer; the rest of the state becomes metadata. Of the checkpoints of one training the newest has the whole
     history, and is imported. A file, a checkpoint or the Trainer's `output_dir` is imported to `target`, and a folder
     of several to folders of `target` with the same names. The Trainer keeps no times. Calling it again continues an
-    interrupted import, or adds later steps.
+    interrupted import, or adds what is new.
 
     Args:
         source: A file or a folder, as a path or a URL.

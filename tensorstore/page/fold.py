@@ -223,7 +223,12 @@ def _ahead(pool: ThreadPoolExecutor, work: Callable[[_S], _T], items: Iterable[_
     """Yield what `work` returns for each item, in their order. The pool works a few items ahead."""
     waiting: deque[Future[_T]] = deque()
     for item in items:
-        waiting.append(pool.submit(work, item))
+        try:
+            waiting.append(pool.submit(work, item))
+        except RuntimeError:  # no more threads can be started
+            while waiting:
+                yield waiting.popleft().result()
+            yield work(item)
         if len(waiting) > _AHEAD:
             yield waiting.popleft().result()
     while waiting:

@@ -11,7 +11,9 @@ from ..dtypes import Array
 from ..errors import ConfigurationError, TensorUnavailableForStep, UnavailableError
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
+from ..plots.thinning import finite_mean
 from ..read.trial import run_reader_of
+from ..statistics.histogram import histogram
 from .open_run import OpenRun
 from .payload import number, numbers
 from .tiles import width_for
@@ -24,6 +26,7 @@ _MOST_POINTS = 2_000
 _MOST_HISTOGRAMS = 200
 # Raw values above this are not read for histograms that were not saved.
 _LARGEST_RAW = 16 << 20
+_LARGEST = 1e300
 _OF_TENSOR = "name = $name and ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)"
 
 
@@ -67,14 +70,24 @@ def series(
     """Return statistics of a tensor over steps: least, largest and mean value of each range of steps."""
     chosen = [each for each in statistics if each in run.row_statistics]
     first, end = run.bounded(mode, bounds)
-    width = width_for(end - first, min(points, _MOST_POINTS))
+    steps = _steps_of(run, name, mode, (first, end))
+    width = _width(steps, min(points, _MOST_POINTS))
     columns = ", ".join(_columns_of(i) for i in range(len(chosen)))
     values = ", ".join(f"{run.expression(each)} as value{i}" for i, each in enumerate(chosen))
     comma = ", " if chosen else ""
     found = run.trial.sql(
         f"select min(step) as step{comma}{columns} from (select {_step(mode)} as step{comma}{values} "
-        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end group by step // $width order by 1",
-        {"name": name, "mode": mode, "worker": worker, "first": first, "end": end, "width": width},
+        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end and $newest is not null "
+        "group by step // $width order by 1",
+        {
+            "name": name,
+            "mode": mode,
+            "worker": worker,
+            "first": first,
+            "end": end,
+            "width": width,
+            "newest": steps[-1] if steps else 0,
+        },
     ).to_arrow_table()
 
     def of(column: str) -> list[Any]:
@@ -87,6 +100,7 @@ def series(
                 "statistic": each,
                 **{key: numbers(of(f"{key}{i}")) for key in ("min", "max", "mean")},
                 "nonfinite": sum(of(f"nonfinite{i}")),
+                "last": number(of(f"last{i}")[-1]) if steps else None,
             }
             for i, each in enumerate(chosen)
         ],
@@ -97,11 +111,11 @@ def _columns_of(number: int) -> str:
     """Return the SQL of a statistic: NaN where there are only values that are not finite."""
     value = f"value{number}"
     none = f"case when count({value}) > 0 then 'nan'::double end"
-    folded = (
-        f"coalesce({fold}({value}) filter (where isfinite({value})), {none}) as {key}{number}"
-        for key, fold in (("min", "min"), ("max", "max"), ("mean", "avg"))
-    )
-    return f"{', '.join(folded)}, count({value}) filter (where not isfinite({value})) as nonfinite{number}"
+    finite = f"filter (where isfinite({value}))"
+    folds = {"min": f"min({value}) {finite}", "max": f"max({value}) {finite}", "mean": finite_mean(value)}
+    folded = (f"coalesce({fold}, {none}) as {key}{number}" for key, fold in folds.items())
+    wrong = f"count({value}) filter (where not isfinite({value})) as nonfinite{number}"
+    return f"{', '.join(folded)}, {wrong}, avg({value}) filter (where step = $newest) as last{number}"
 
 
 def histograms(
@@ -109,19 +123,27 @@ def histograms(
 ) -> list[dict[str, Any]]:
     """Return histograms of a tensor at steps that are evenly distributed, ascending; saved ones, or of raw values."""
     first, end = run.bounded(mode, bounds)
-    kept = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
-    steps = [step for step in kept if first <= step < end]
-    chosen = _evenly(steps, max(1, min(count, _MOST_HISTOGRAMS)))
+    chosen = _evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
     step = _step(mode)
     rows = run.trial.sql(
-        f"select {step} as step, any_value(histogram) as histogram from tensors where {_OF_TENSOR} "
-        f"and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
+        f"select {step} as step, arg_min(histogram, (length(worker), worker)) as histogram from tensors "
+        f"where {_OF_TENSOR} and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
         {"name": name, "mode": mode, "worker": worker, "steps": chosen},
     ).fetchall()
     if rows:
         return [{"step": at, **_compact(histogram["edges"], histogram["counts"])} for at, histogram in rows]
     found = ((at, _raw(run, name, mode, worker, at, _LARGEST_RAW)) for at in chosen)
     return [{"step": at, **made} for at, value in found if value is not None and (made := _histogram(value))]
+
+
+def _steps_of(run: OpenRun, name: str, mode: str, bounds: tuple[int, int]) -> list[int]:
+    steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
+    return [step for step in steps if bounds[0] <= step < bounds[1]]
+
+
+def _width(steps: Sequence[int], points: int) -> int:
+    """Return how many steps a point holds: one each where there are few, however far apart they are."""
+    return 1 if len(steps) <= points else width_for(steps[-1] - steps[0] + 1, points)
 
 
 def _evenly(steps: Sequence[int], count: int) -> list[int]:
@@ -131,15 +153,19 @@ def _evenly(steps: Sequence[int], count: int) -> list[int]:
 
 
 def _compact(edges: Sequence[float], counts: Sequence[int]) -> dict[str, Any]:
-    return {"edges": numbers(edges), "counts": [int(each) for each in counts]}
+    # Of larger ones, the distance is infinite.
+    kept = np.clip(np.asarray(edges, float), -_LARGEST, _LARGEST)
+    # Six digits do not tell edges apart that are near each other.
+    near = kept[-1] - kept[0] < 1e-3 * np.abs(kept).max()
+    return {"edges": kept.tolist() if near else numbers(kept.tolist()), "counts": [int(each) for each in counts]}
 
 
 def _histogram(value: Array) -> dict[str, Any] | None:
-    finite = value[np.isfinite(value)]
-    if not finite.size:
+    counted = histogram(value, _HISTOGRAM_BINS)
+    if counted is None:
         return None
-    counts, edges = np.histogram(finite, _HISTOGRAM_BINS)
-    return _compact(edges.tolist(), counts.tolist())
+    edges, counts = counted
+    return _compact(edges, counts)
 
 
 def _raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | None = None) -> Array | None:

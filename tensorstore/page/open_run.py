@@ -119,6 +119,18 @@ class OpenRun:
         findings = parquet_files(self._reader.storage, FINDINGS)
         return self.refresh(), ended, (*findings, str(len(self.new_findings)))
 
+    def count_findings(self) -> int:
+        """Return the number of findings in the run, with those of rules that were run from the page."""
+        return int(self.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(self.unrecorded_findings())
+
+    def unrecorded_findings(self) -> list[dict[str, Any]]:
+        """Return what rules that were run from the page found, and no rule has written into the run."""
+        if not self.new_findings:
+            return []
+        recorded = set(self.trial.sql("select distinct rule, step, worker, tensor from findings").fetchall())
+        keys = ("rule", "step", "worker", "tensor")
+        return [each for each in self.new_findings if tuple(each[key] for key in keys) not in recorded]
+
     def kept(self, key: Any, make: Callable[[], _T]) -> _T:
         """Return what `make` makes, which is kept until the run grows."""
         version = self.refresh()

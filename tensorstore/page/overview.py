@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..format.documents import utc
+from ..format.schema import RunInfo
+from ..read.runs import Runs
+from ..read.steps.workers import natural
 from .grid import Grid
 from .open_run import OpenRun
-from .payload import pack
+from .payload import is_wide, pack
 from .tiles import width_for
 
 # The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
@@ -25,17 +28,49 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "path": run.trial.path,
+        "opened": True,
         "ended": run.trial.loaded_all_steps,
         "steps": len(np.unique(run.steps("GLOBAL").steps)),
         "workers": workers,
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
-        "findings": int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(run.new_findings),
-        "started": int(utc(run.info.created_at).replace(tzinfo=UTC).timestamp() * 1000),
-        "framework": run.info.framework,
-        "metadata": dict(run.info.metadata),
+        "findings": run.count_findings(),
+        **_about(run.info),
     }
+
+
+def _about(info: RunInfo) -> dict[str, Any]:
+    started = int(utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000)
+    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata)}
+
+
+def outline(runs: Runs) -> list[dict[str, Any]]:
+    """Return of many runs what a list of them shows."""
+    steps = _by_run(runs, "count(distinct global_step) from steps")
+    found = _by_run(runs, "count(*) from findings")
+    savers = _by_run(runs, "list(distinct worker) from steps")
+    return [
+        {
+            "name": run.name,
+            "path": run.storage.url,
+            "opened": False,
+            "ended": run.workers.job_ended,
+            "steps": steps.get(run.name, 0),
+            "workers": sorted(savers.get(run.name, []), key=natural),
+            "modes": [],
+            "statistics": [],
+            "collections": [],
+            "findings": found.get(run.name, 0),
+            **_about(run.info),
+        }
+        for run in runs.all
+    ]
+
+
+def _by_run(runs: Runs, counted: str) -> dict[str, Any]:
+    found: list[Any] = runs.sql(f"select run, {counted} group by run").fetchall()
+    return dict(found)
 
 
 def _describe_mode(run: OpenRun, mode: str) -> dict[str, Any]:
@@ -52,18 +87,15 @@ def tiles(
     grid = run.grid(statistic, mode, worker, bounds, most)
     steps = run.steps(mode)
     collections, has_values = run.collections, grid.finite > 0
+    floats = [np.where(has_values, grid.most, np.nan), np.where(has_values, grid.least, np.nan), grid.mean]
+    wide = is_wide(*floats)
     return {
         "names": grid.names,
         "collections": [collections.get(name, []) for name in grid.names],
         "starts": grid.starts,
         "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
-        "packed": pack(
-            np.where(has_values, grid.most, np.nan),
-            np.where(has_values, grid.least, np.nan),
-            grid.mean,
-            grid.finite,
-            grid.nonfinite,
-        ),
+        "wide": wide,
+        "packed": pack(floats, [grid.finite, grid.nonfinite], wide),
         "missing": _has_step(grid, steps.missing(not run.trial.loaded_all_steps)).tolist(),
     }
 

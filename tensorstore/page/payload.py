@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -55,7 +55,7 @@ def cell(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, bytes):
-        return _shortened(value.hex())
+        return _shortened(value[:_LONGEST_TEXT].hex())
     if isinstance(value, Mapping | list | tuple):
         return _shortened(json.dumps(value, default=str))
     return _shortened(str(value))
@@ -65,31 +65,41 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
-def pack(most: _Array, least: _Array, mean: _Array, *counts: _Array) -> str:
+def is_wide(*floats: _Array) -> bool:
+    """Return whether there are finite numbers that float32 cannot represent to six digits: too large, or too small."""
+    sizes = np.abs(np.concatenate([each[np.isfinite(each)] for each in floats]))
+    single = np.finfo(np.float32)
+    return bool(np.any((sizes > single.max) | ((sizes > 0) & (sizes < single.tiny))))
+
+
+def pack(floats: Sequence[_Array], counts: Sequence[_Array], wide: bool = False) -> str:
     """Return a statistic of all tensors as compressed bytes in base64.
 
     Args:
-        most: The largest values, (rows, columns), NaN where there is none.
-        least: The smallest values, likewise.
-        mean: The mean values, likewise.
-        *counts: Whole numbers, likewise; those above 65,535 are cut to that.
+        floats: The largest, the smallest and the mean values, each (rows, columns), NaN where there is none.
+        counts: Whole numbers, likewise; those above 65,535 are cut to that.
+        wide: Whether there are numbers that float32 lacks.
 
     Returns:
-        The arrays one after another, compressed by zlib. Each element has 16 bits: of a float the upper half of its
-        float32 (bfloat16), of `least` and `mean` the difference of these bits to those of `most`, modulo 65,536, which
-        is 0 for a single step. Each array comes as the upper bytes of all its elements and then the lower ones.
+        The arrays one after another, compressed by zlib. Each element has 16 bits: of a float the upper bits of its
+        float32 (bfloat16), or of its float64 if `wide`; of the smallest and the mean values the difference of these
+        bits to those of the largest, modulo 65,536, which is 0 for a single step. Each array comes as the upper bytes
+        of all its elements and then the lower ones.
     """
-    upper = _bfloat16(most)
-    floats = [upper, _bfloat16(least) - upper, _bfloat16(mean) - upper]
-    arrays = [*floats, *(np.minimum(each, 0xFFFF).astype("<u2") for each in counts)]
+    upper, *others = (_upper_half(each, "<u8" if wide else "<u4") for each in floats)
+    arrays = [upper, *(each - upper for each in others), *(np.minimum(each, 0xFFFF).astype("<u2") for each in counts)]
     planes = [plane for each in arrays for plane in ((each >> 8).astype("u1"), (each & 0xFF).astype("u1"))]
     return base64.b64encode(zlib.compress(b"".join(plane.tobytes() for plane in planes), 6)).decode()
 
 
-def _bfloat16(values: _Array) -> _Array:
+def _upper_half(values: _Array, bits: str) -> _Array:
+    """Return the upper 16 bits of floats, rounded to nearest."""
+    size = int(bits[-1])
     with np.errstate(over="ignore"):
-        bits = np.ascontiguousarray(values, "<f4").view("<u4")
-    # Rounded to nearest; infinities and NaN are cut, so that they stay what they are.
-    rounded = np.where(np.isfinite(values) & ((bits >> 16) & 0x7FFF < 0x7F7F), bits + 0x8000, bits)
-    halves = (rounded >> 16).astype("<u2")
-    return np.where(np.isnan(values), np.uint16(0x7FC0), halves)
+        whole = np.ascontiguousarray(values, f"<f{size}").view(bits)
+    below = 8 * size - 16
+    half = np.array(1 << (below - 1), bits)
+    # The largest finite number of 16 bits is 0x7F7F, or of float64 0x7FEF: what is above it is not rounded up.
+    largest = 0x7F7F if size == 4 else 0x7FEF
+    rounded = np.where(np.isfinite(values) & ((whole >> below) & 0x7FFF < largest), whole + half, whole)
+    return np.where(np.isnan(values), np.uint16(0x7FC0 if size == 4 else 0x7FF8), (rounded >> below).astype("<u2"))

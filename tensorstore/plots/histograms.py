@@ -10,6 +10,7 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import ConfigurationError, TensorUnavailableForStep
 from ..read.trial import Trial
+from ..statistics.histogram import histogram
 from .drawing import (
     NOT_FINITE,
     NOT_FINITE_LABEL,
@@ -44,7 +45,7 @@ class _Ridge:
     step: int
     edges: Floats
     density: Floats
-    """Elements in each bin, divided by its width."""
+    """Elements in each bin, divided by its share of the widest one."""
     wrong: int
     """How many elements are NaN or infinite."""
 
@@ -107,20 +108,19 @@ def _of_raw_values(trial: Trial, chosen: Selection, name: str, steps: list[int])
 
 
 def _ridge_of(step: int, value: Array) -> _Ridge:
-    finite = value[np.isfinite(value)]
-    # By half of the range: the whole may be infinite.
-    with np.errstate(over="ignore"):
-        is_wide = len(finite) and not np.isfinite(finite.max() - finite.min())
-    counts, edges = np.histogram(finite / 4, _BINS) if is_wide else np.histogram(finite, _BINS)
-    return _ridge(step, edges * 4 if is_wide else edges, counts.astype(float), value.size - finite.size)
+    wrong = value.size - np.count_nonzero(np.isfinite(value))
+    edges, counts = histogram(value, _BINS) or ([0.0, 1.0], [0])
+    return _ridge(step, np.array(edges), np.array(counts, float), int(wrong))
 
 
 def _ridge(step: int, edges: Floats, counts: Floats, wrong: int) -> _Ridge:
+    edges = drawable(edges)
     widths = np.diff(edges)
     with np.errstate(divide="ignore", invalid="ignore"):
-        density = np.where(widths > 0, counts / widths, 0.0)
+        # By the share of the widest bin: the width itself may be too small to divide by.
+        density = np.where(widths > 0, counts / (widths / widths.max(initial=0.0)), 0.0)
     # A constant has bins without width; all its elements are in them.
-    return _Ridge(step, drawable(edges), np.nan_to_num(density) if density.any() or not counts.any() else counts, wrong)
+    return _Ridge(step, edges, np.nan_to_num(density) if density.any() or not counts.any() else counts, wrong)
 
 
 def _draw(ax: Any, ridge: _Ridge, row: int, color: Any) -> list[Any]:

@@ -25,5 +25,6 @@ def belongs_to(name: str, collections: Sequence[str], wanted: Collection | str) 
     if wanted == CollectionKeys.ALL:
         return True
     if isinstance(wanted, str):
-        return wanted in collections
+        # As hooks read names: without blanks at their ends, and none is the default collection.
+        return wanted in collections or (wanted.strip() or CollectionKeys.DEFAULT) in collections
     return wanted.name in collections or wanted.matches(name)

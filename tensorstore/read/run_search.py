@@ -23,16 +23,25 @@ class RunSearch:
         """Folders that could not be listed."""
 
     def at(self, location: str) -> Iterator[Storage]:
-        head, *pattern = _split(location)
+        head, *pattern = self._split(location)
         for found in self._matching(head, pattern) if pattern else [location]:
             yield from self._below(found, _DEPTH)
+
+    def _split(self, location: str) -> list[str]:
+        """Return the folder that a pattern begins with, and its parts from the first one with such a sign on."""
+        parts = location.rstrip("/").split("/")
+        first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
+        # A folder may well have one in its name.
+        if first < len(parts) and self._entries(open_storage(location, self._options)):
+            first = len(parts)
+        return ["/".join(parts[:first]) or ("/" if location.startswith("/") else "."), *parts[first:]]
 
     def _matching(self, folder: str, pattern: Sequence[str]) -> Iterator[str]:
         if not pattern:
             yield folder
             return
         for name in self._entries(open_storage(folder, self._options)):
-            if fnmatch.fnmatchcase(name, pattern[0]):
+            if name == pattern[0] or fnmatch.fnmatchcase(name, pattern[0]):
                 yield from self._matching(f"{folder.rstrip('/')}/{name}", pattern[1:])
 
     def _below(self, location: str, depth: int) -> Iterator[Storage]:
@@ -52,18 +61,8 @@ class RunSearch:
             return []
 
 
-def _split(location: str) -> list[str]:
-    """Return the folder that a pattern begins with, and its parts from the first one with a sign of a pattern on."""
-    parts = location.rstrip("/").split("/")
-    first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
-    # A folder may well have a bracket in its name.
-    if first < len(parts) and "*" not in location and "?" not in location and open_storage(location).exists_any():
-        first = len(parts)
-    return ["/".join(parts[:first]) or ("/" if location.startswith("/") else "."), *parts[first:]]
-
-
 def short_names(urls: Sequence[str]) -> dict[str, str]:
-    """Return the shortest ends of the paths that distinguish them."""
+    """Return the shortest ends of the paths that distinguish them, as UTF-8 can hold them."""
     names = {url: url.rpartition("/")[2] for url in urls}
     parts = 1
     while len(set(names.values())) < len(urls):
@@ -72,4 +71,4 @@ def short_names(urls: Sequence[str]) -> dict[str, str]:
         names = {
             url: "/".join(url.split("/")[-parts:]) if taken.count(name) > 1 else name for url, name in names.items()
         }
-    return names
+    return {url: name.encode(errors="backslashreplace").decode() for url, name in names.items()}

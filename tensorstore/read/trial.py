@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
 from ..storage.open import Storage
+from ..suggestions import near_names
 from .catalogue.views import StepRange, checked_range
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns
@@ -30,6 +32,8 @@ from .waiting import Waiting
 
 if TYPE_CHECKING:
     from .verify import Verification
+
+logger = logging.getLogger(__name__)
 
 GLOBAL = ModeKeys.GLOBAL
 # A table in a notebook is shown without being requested, so what takes longer is left out.
@@ -104,7 +108,8 @@ class Trial:
             step: Only tensors that were saved at this step of `mode`; None for any step.
             mode: Only tensors that were saved in this mode; GLOBAL for any.
             regex: Only names in which `re.search` finds this regular expression, or one of several.
-            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`.
+            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`. A name
+                that no collection of the run has is logged as a warning.
 
         Returns:
             The names, sorted.
@@ -120,7 +125,15 @@ class Trial:
             rows = [row for row in rows if any(pattern.search(row[0]) for pattern in patterns)]
         if collection is not None:
             rows = [row for row in rows if belongs_to(row[0], row[1], collection)]
+            if not rows and isinstance(collection, str):
+                self._warn_of_unknown(collection)
         return list(dict.fromkeys(name for name, _ in rows))
+
+    def _warn_of_unknown(self, collection: str) -> None:
+        known = {*self.collections(), *(each for _, of in self._reader.tensors(GLOBAL) for each in of)}
+        if (collection.strip() or CollectionKeys.DEFAULT) not in known:
+            near = near_names(collection, known) or sorted(known)
+            logger.warning("run %s: no collection %r; the nearest are: %s", self.path, collection, ", ".join(near))
 
     def workers(self) -> list[str]:
         """Return the workers that saved anything.
@@ -159,7 +172,7 @@ class Trial:
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
         """Return the steps at which anything was saved.
 
-        A step is complete when every worker wrote it, when a later step is complete, or when the job has ended.
+        A step is complete when every worker has written it or a later one, or when the job has ended.
 
         Args:
             mode: The mode that steps are counted in; GLOBAL counts over all modes.
@@ -180,7 +193,7 @@ class Trial:
         return [mode for mode in ModeKeys if mode in saved]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
-        """Return the global step of a step of a mode.
+        """Return the global step of a step of a mode: that of the first worker that has it.
 
         Args:
             mode: The mode that `mode_step` is counted in.
@@ -193,10 +206,10 @@ class Trial:
             StepUnavailable: The step was not saved and will not be.
             StepNotYetAvailable: The step was not saved, and may be yet.
         """
-        return self._reader.global_step(mode_step, ModeKeys.parse(mode))
+        return self._reader.step_info(mode_step, ModeKeys.parse(mode)).global_step
 
     def mode_step(self, global_step: int) -> int:
-        """Return a global step, counted in its own mode.
+        """Return a global step, counted in its own mode: that of the first worker that has it.
 
         Args:
             global_step: The step, counted over all modes.
@@ -217,7 +230,7 @@ class Trial:
             global_step: The step, counted over all modes.
 
         Returns:
-            The mode in which it was saved.
+            The mode in which it was saved, by the first worker that has it.
 
         Raises:
             StepUnavailable: The step was not saved and will not be.

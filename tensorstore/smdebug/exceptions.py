@@ -31,7 +31,22 @@ class SMDebugNotImplementedError(TensorTrialError, NotImplementedError):
     """A script uses a part of smdebug that this project does not have."""
 
 
+class SMDebugCustomerError(SMDebugRuntimeError):
+    """A script raises it for a mistake of its user."""
+
+
+class IndexReaderException(TensorTrialError):
+    """A script catches it where it reads a run."""
+
+
+class NoMoreProfilerData(TensorTrialError):
+    """A script catches it where it reads what SageMaker's profiler wrote."""
+
+
 __all__ = [
+    "IndexReaderException",
+    "NoMoreProfilerData",
+    "SMDebugCustomerError",
     *(name for name, each in vars(errors).items() if isinstance(each, type) and not name.startswith("_")),
     "SMDebugError",
     "SMDebugIndexError",

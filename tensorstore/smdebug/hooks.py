@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -42,7 +43,17 @@ class StepNumber(int):
 
 
 class ScriptHook(BaseHook):
-    """What scripts use in addition to the methods of this project's hooks. It stands before them in a class's bases."""
+    """What scripts use in addition to the methods of this project's hooks. It stands before them in a class's bases.
+
+    Its arguments are those of the hook. A job that crashed begins its run again, unless `on_exists` says otherwise.
+    """
+
+    logger = logging.getLogger("tensortrial.hooks")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("on_exists", "restart_crashed")
+        super().__init__(*args, **kwargs)
+        self.recorder.join_first_step()
 
     @property  # type: ignore[override]
     def step(self) -> StepNumber:
@@ -141,9 +152,38 @@ class ScriptHook(BaseHook):
         self._assign("include_collections", names, lambda value: self.recorder.collections.include(as_names(value)))
 
     @property
+    def include_regex(self) -> list[str]:
+        """The regular expressions of the collection `default`."""
+        return list(self.recorder.collections.require("default").include_regex)
+
+    @property
     def collection_manager(self) -> CollectionManager:
-        """The collections of the hook."""
+        """The collections of the hook, each with the names of the tensors that it has saved."""
+        self.recorder.name_saved()
         return self.recorder.collections
+
+    def has_default_configuration(self) -> bool:
+        """Return whether the hook saves only what it saves without any argument."""
+        options = self.recorder.options
+        return not (options.include_collections or options.include_regex or options.save_all)
+
+    def export_collections(self) -> None:
+        """Do nothing: the collections are published with the run."""
+
+    def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
+        """Save a tensor, as `save_tensor` does.
+
+        Args:
+            tensor_name: The name of the tensor.
+            tensor_value: An array, a tensor of the framework, or numbers.
+        """
+        self.save_tensor(tensor_name, tensor_value)  # type: ignore[attr-defined]
+
+    def _write_raw_tensor_simple(
+        self, tensor_name: str, tensor_value: Any, tensor_ref: Any = None, timestamp: float | None = None
+    ) -> None:
+        if self.recorder.saving:
+            self.save_tensor(tensor_name, tensor_value)  # type: ignore[attr-defined]
 
     def _assign(self, attribute: str, value: Any, assign: Callable[[Any], None]) -> None:
         """Set an attribute. An assignment never ends training: a wrong one is logged."""

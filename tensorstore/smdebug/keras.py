@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.hooks.keras.backend import unconverted
+from tensortrial.hooks.core.base_hook import guarded
+from tensortrial.hooks.keras.backend import unconverted, user_array
 from tensortrial.hooks.keras.hook import KerasHook as NativeHook
 from tensortrial.hooks.keras.names import VariableNaming
+from tensortrial.mode import modes
 
 from .hooks import ScriptHook, scalar_name
 
@@ -44,6 +46,38 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
     """The Keras hook, as scripts for smdebug use it."""
 
     naming = ScriptNaming()
+    _last_logged: int | None = None
+    """The newest step of mode TRAIN whose losses and metrics are saved."""
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Save the losses and metrics of the last batch of an epoch whatever the interval, as smdebug did.
+
+        Args:
+            epoch: The number of the epoch.
+            logs: What Keras reports.
+        """
+        self._save_last_logs(logs or {})
+        super().on_epoch_end(epoch, logs)
+
+    def _save_logs(self, logs: Mapping[str, Any]) -> None:
+        super()._save_logs(logs)
+        if self.mode is modes.TRAIN:
+            self._last_logged = self.mode_steps[modes.TRAIN]
+
+    @guarded
+    def _save_last_logs(self, logs: Mapping[str, Any]) -> None:
+        if not self.recorder.active or self._is_elsewhere():
+            return
+        self._withdraw_unfinished()
+        last = self.mode_steps.get(modes.TRAIN)
+        if last is None or last == self._last_logged:
+            return
+        for name, value in logs.items():
+            collection = self._collection_of(str(name))
+            config = self.recorder.collections.require(collection).save_config
+            if not name.startswith("val_") and (config is None or config.get_save_config(modes.TRAIN).end_step != 0):
+                for recorder in self.recorder.all:
+                    recorder.save_tensor(name, user_array(value), collection, step=last, mode=modes.TRAIN)
 
     @unconverted
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:

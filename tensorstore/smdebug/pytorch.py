@@ -58,6 +58,12 @@ class Hook(ScriptHook, pytorch.Hook):
         self._handles: list[Any] = []
         super().__init__(*args, **kwargs)
 
+    record_tensor_value = pytorch.Hook.record_tensor_value
+
+    @property
+    def _saves_buffers(self) -> bool:
+        return CollectionKeys.BUFFERS in self.recorder.collections.saved_names
+
     @property
     def module_maps(self) -> dict[Any, str]:
         """The names of the modules of registered models and losses."""
@@ -133,12 +139,6 @@ class Hook(ScriptHook, pytorch.Hook):
             self._write_raw_tensor_simple(tensor_name, tensor_value)
         elif self.saving:
             self._capture.tensor(tensor_name, tensor_value.detach())
-
-    def _write_raw_tensor_simple(
-        self, tensor_name: str, tensor_value: Any, tensor_ref: Any = None, timestamp: float | None = None
-    ) -> None:
-        if self.saving:
-            self.save_tensor(tensor_name, tensor_value)
 
     # An overridden `forward_hook` replaces the capture of inputs and outputs.
 

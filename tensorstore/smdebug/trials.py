@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from tensortrial import dtypes
-from tensortrial.config.collection import Collection
+from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.errors import UnavailableError
 from tensortrial.mode import ModeKeys
 from tensortrial.read import tensor, trial
@@ -21,6 +22,14 @@ from .constants import SCALAR_PREFIX
 __all__ = ["LocalTrial", "S3Trial", "Trial", "create_trial"]
 
 GLOBAL = ModeKeys.GLOBAL
+_FRAMEWORKS_OF_NUMBERS = ("keras", "xgboost")
+_NUMBERS = frozenset(
+    {
+        *(CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS),
+        *(CollectionKeys.FEATURE_IMPORTANCE, CollectionKeys.AVERAGE_SHAP),
+    }
+)
+"""The collections whose tensors of these frameworks have one element."""
 
 
 class Tensor(tensor.Tensor):
@@ -28,6 +37,8 @@ class Tensor(tensor.Tensor):
 
     original_name: str | None = None
     """Always None: a tensor has one name."""
+    framework: str = ""
+    """The framework of the run."""
 
     def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dtypes.Array:
         """Return the raw value at a step, as `tensortrial.read.tensor.Tensor.value` does.
@@ -55,7 +66,16 @@ class Tensor(tensor.Tensor):
         return {step: self._shaped(value) for step, value in super().values(mode, worker).items()}
 
     def _shaped(self, value: dtypes.Array) -> dtypes.Array:
-        return value.reshape(1) if self.name.startswith(SCALAR_PREFIX) and value.ndim == 0 else value
+        return value.reshape(1) if value.ndim == 0 and self._is_number else value
+
+    @cached_property
+    def _is_number(self) -> bool:
+        """Whether smdebug saved the tensor as an array of one element."""
+        if self.name.startswith(SCALAR_PREFIX):
+            return True
+        if self.framework not in _FRAMEWORKS_OF_NUMBERS:
+            return False
+        return not _NUMBERS.isdisjoint(dict(self._reader.tensors(GLOBAL)).get(self.name, ()))
 
 
 class Trial(trial.Trial):
@@ -89,7 +109,25 @@ class Trial(trial.Trial):
         Returns:
             The tensor, whose values are read on request.
         """
-        return Tensor(super().tensor(tname).name, self._reader)
+        found = Tensor(super().tensor(tname).name, self._reader)
+        found.framework = self.info.framework
+        return found
+
+    def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
+        """Return the steps at which anything but scalars was saved, or all, if only scalars were.
+
+        Args:
+            mode: The mode that steps are counted in; GLOBAL counts over all modes.
+            show_incomplete_steps: Return incomplete steps, too.
+
+        Returns:
+            The steps, ascending.
+        """
+        found = super().steps(mode, show_incomplete_steps)
+        if not any(_is_scalar(name) for name, _ in self._reader.tensors(GLOBAL)):
+            return found
+        more = [step for step in found if not all(_is_scalar(name) for name, _ in self._reader.tensors(mode, step))]
+        return more or found
 
     def collections(self) -> dict[str, Collection]:
         """Return the collections of the job, and those that `collection` made.
@@ -218,3 +256,7 @@ def create_trial(
         bucket, _, prefix = rest.partition("/")
         return S3Trial(name, bucket, prefix, range_steps, **options)
     return Trial(text, name, range_steps, **options)
+
+
+def _is_scalar(name: str) -> bool:
+    return name.startswith(SCALAR_PREFIX)

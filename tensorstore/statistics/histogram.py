@@ -18,7 +18,8 @@ def histogram(array: Array, bins: int = 64) -> tuple[list[float], list[int]] | N
     """Return bins + 1 ascending edges and bins counts of the finite values, as numpy.histogram draws them.
 
     The edges go from the least to the greatest finite value; a bin holds its left edge, and the last one both. One
-    value alone gets edges half a unit on each side. None without a finite value, and for complex and other dtypes.
+    value alone gets edges half a unit on each side, and values too near each other for so many bins as much as makes
+    the edges differ. None without a finite value, and for complex and other dtypes.
     """
     if bins < 1:
         raise ConfigurationError(f"a histogram needs at least one bin, got bins={bins}")
@@ -46,10 +47,11 @@ def _finite_range(array: Array) -> tuple[float, float]:
 
 def _histogram(array: Array, low: float, high: float, bins: int) -> tuple[list[float], list[int]]:
     scale = 1.0
-    if low == high:
-        # Half a unit, or what makes the edges differ where the numbers are too large to notice half a unit.
-        half = max(0.5, abs(low) * bins * 2.0**-50)
-        low, high = low - half, high + half
+    # What makes the edges differ, also of large numbers and of the smallest ones.
+    least_half = bins * max(abs(low) * 2.0**-50, abs(high) * 2.0**-50, 2.0**-1070)
+    if high - low < least_half:
+        middle, half = low + (high - low) / 2, max(0.5, least_half) if low == high else least_half
+        low, high = middle - half, middle + half
     if not high - low < math.inf:
         scale = 0.5  # exact, as these are no small numbers
         low, high = max(low * scale, -_HALF_RANGE), min(high * scale, _HALF_RANGE)

@@ -18,7 +18,7 @@ class FolderListings:
     """
 
     def __init__(self) -> None:
-        self._listed: dict[str, tuple[tuple[int, int], list[str]]] = {}
+        self._listed: dict[str, tuple[tuple[int, int, int], list[str]]] = {}
 
     def files_in(self, folder: str) -> list[str]:
         """Return the names of the files, sorted, without those that begin with a dot."""
@@ -26,12 +26,13 @@ class FolderListings:
             status = os.stat(folder)
         except FileNotFoundError:
             return []
-        state = status.st_ino, status.st_mtime_ns
+        # What copies files may set the time of the last change, but not that of the last change of the folder's status.
+        state = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
         known = self._listed.get(folder)
         if known is not None and known[0] == state:
             return known[1]
         names = sorted(entry.name for entry in entries(folder) if _is_listed(entry))
-        if _has_settled(status.st_mtime_ns):
+        if _has_settled(max(status.st_mtime_ns, status.st_ctime_ns)):
             if len(self._listed) >= _MAX_FOLDERS:
                 self._listed.clear()
             self._listed[folder] = state, names

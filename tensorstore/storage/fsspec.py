@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
 from ..forking import call_in_child
+from ..parallel import in_threads
 from .base import Blocks, ByteRange, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .foreign_errors import translated
 from .ranges import merge
@@ -45,9 +46,13 @@ class FsspecStorage(Storage):
         kind = _filesystem_class(self._protocol)
         # fsspec keeps one instance for equal arguments, and that is wanted: a session costs 0.1 s, and a hundred runs
         # of one bucket share it. The listings cache is not: it would hide what other processes write.
-        parameters = {**kind._get_kwargs_from_urls(self._address), **self._options, "use_listings_cache": False}
-        self._filesystem = kind(**parameters)
-        self._root = str(kind._strip_protocol(self._address)).rstrip("/")
+        try:
+            parameters = {**kind._get_kwargs_from_urls(self._address), **self._options, "use_listings_cache": False}
+            self._root = str(kind._strip_protocol(self._address)).rstrip("/")
+            with translated(self.url, "list"):  # some connect at once
+                self._filesystem = kind(**parameters)
+        except ValueError as exc:
+            raise ConfigurationError(f"{self.url} is no URL that its file system takes: {type(exc).__name__}") from None
 
     @property
     def fs(self) -> Any:
@@ -84,6 +89,10 @@ class FsspecStorage(Storage):
     def read(self, path: str) -> bytes:
         with translated(path, "read"):
             return bytes(self.fs.cat_file(self._full(path)))
+
+    def _read_front(self, path: str, length: int) -> bytes:
+        with translated(path, "read"):
+            return bytes(self.fs.cat_file(self._full(path), start=0, end=length))
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"):
@@ -242,15 +251,7 @@ def _outcomes(read: Callable[[str], tuple[bytes, int]], paths: Sequence[str]) ->
         except Exception as exc:  # noqa: BLE001 - returned, for each path its own
             return exc
 
-    if len(paths) < 2:
-        return [outcome(path) for path in paths]
-    from concurrent.futures import ThreadPoolExecutor
-
-    try:
-        with ThreadPoolExecutor(min(PARALLEL, len(paths))) as pool:
-            return [*pool.map(outcome, paths)]
-    except RuntimeError:  # a run that is closed at exit: no thread can be started any more
-        return [outcome(path) for path in paths]
+    return in_threads(outcome, paths, PARALLEL)
 
 
 def _filesystem_class(protocol: str) -> Any:

@@ -46,7 +46,7 @@ class EventLog:
             of_mode.setdefault(indexed.step.mode, []).extend(_events(indexed, self._names))
         try:
             if self._back_to is not None:
-                self._go_back(self._back_to)
+                self._start_at(self._back_to)
                 self._back_to = None
             for mode, events in of_mode.items():
                 if events:
@@ -57,13 +57,18 @@ class EventLog:
                 "no more is written to the event files in %s; the run itself goes on: %s", self._storage.url, exc
             )
 
+    def go_back(self, steps: Mapping[str, int]) -> None:
+        """Note that earlier events from these steps on, by mode, no longer count."""
+        known = self._back_to or steps
+        self._back_to = {mode: min(step, known.get(mode, 0)) for mode, step in steps.items()}
+
     def close(self) -> None:
         """Close the files. Never raises: appended events are already visible."""
         for file in self._files.values():
             with suppress(OSError):
                 file.close()
 
-    def _go_back(self, steps: Mapping[str, int]) -> None:
+    def _start_at(self, steps: Mapping[str, int]) -> None:
         for mode in ModeKeys:
             if self._storage.list(self._folder(mode)):
                 self._file(mode).append([session_start(time.time(), steps.get(mode.name, 0))])

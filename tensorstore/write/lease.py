@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -107,7 +107,7 @@ def _read_leases(storage: Storage) -> Iterator[LeaseInfo]:
     for name in storage.list(LEASES):
         path = f"{LEASES}/{name}"
         try:
-            yield LeaseInfo.from_bytes(storage.read(path), path)
+            yield LeaseInfo.from_bytes(storage.read_document(path), path)
         except FileNotFoundError:
             continue  # removed since it was listed
         except ValueError as exc:
@@ -165,12 +165,23 @@ class Observer:
 
 
 class Lease:
-    """A lease that this process holds. A thread renews it, from `begin` or `take` until `release` or `drop`."""
+    """A lease that this process holds. A thread renews it, from `begin` or `take` until `release` or `drop`.
 
-    def __init__(self, storage: Storage, worker: str, session: int, num_workers: int, seconds: float) -> None:
+    Where the lease is gone, and no successor is there, `restore` claims the run again and returns whether it had to.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        worker: str,
+        session: int,
+        num_workers: int,
+        seconds: float,
+        restore: Callable[[], bool] = lambda: False,
+    ) -> None:
         started_at = datetime.now(UTC).isoformat()
         self.info = LeaseInfo(worker, session, num_workers, this_process(), started_at, seconds)
-        self._storage = storage
+        self._storage, self._restore = storage, restore
         self._taken_over: RunTakenOver | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -212,7 +223,7 @@ class Lease:
 
     def _holder(self) -> LeaseInfo:
         try:
-            return LeaseInfo.from_bytes(self._storage.read(self.info.path), self.info.path)
+            return LeaseInfo.from_bytes(self._storage.read_document(self.info.path), self.info.path)
         except (FileNotFoundError, ValueError):
             return self.info
 
@@ -305,6 +316,8 @@ class Lease:
             self._renewed_at = started
         except FileNotFoundError:
             self._taken_over = self._successor()
+            if self._taken_over is None and self._restore():
+                self._storage.replace(self.info.path, self.info.to_bytes())
         except Exception as exc:
             # The store may be back before the lease runs out. Where files have no times that can be set, and all
             # processes are on this machine, it never does.

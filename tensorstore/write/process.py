@@ -64,7 +64,7 @@ def _identity(number: int) -> Process:
 @functools.lru_cache(maxsize=1)
 def _boot() -> str:
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
     except OSError:
         return ""
@@ -73,7 +73,7 @@ def _boot() -> str:
 def _started(number: int) -> str | None:
     """Return when a process was started; None if it does not run any more, or cannot be seen."""
     try:
-        text = (_PROC / str(number) / "stat").read_text(errors="replace")
+        text = (_PROC / str(number) / "stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
     # The second field is the program's name in parentheses, which may hold spaces and parentheses itself.

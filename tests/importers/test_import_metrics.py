@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import struct
+import zlib
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +22,7 @@ from tensortrial.cli import main
 from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
 from tensortrial.importers import neptune, wandb
 from tensortrial.importers.csv import import_run
+from tensortrial.tfevents.wire import bytes_field
 
 _NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 
@@ -62,6 +66,22 @@ class TestATableOfCsv:
         assert datetime.fromisoformat(trial.info.created_at) == _NOON
         ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
         assert first == _NOON.replace(tzinfo=None)
+
+    @pytest.mark.parametrize("times", ["1600-01-01T00:00:00", "9999-12-31", "-1e12", "1e300"])
+    def test_with_a_time_that_no_training_had_is_imported_without_it(self, tmp_path: Path, times: str) -> None:
+        source = _write(tmp_path / "log.csv", f"step,loss,timestamp\n0,1,{times}\n1,2,\n")
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        trial = tensortrial.create_trial(run)
+        assert trial.verify().is_whole
+        assert datetime.fromisoformat(trial.info.created_at) > _NOON
+        assert reported == [f"{source}: 1 times of 'timestamp' that are not between 1970 and 2200"]
+
+    @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
+    def test_keeps_times_in_any_unit(self, tmp_path: Path, unit: float) -> None:
+        source = _write(tmp_path / "log.csv", f"step,loss,time\n0,1,{int(_NOON.timestamp() * unit)}\n")
+        trial = tensortrial.create_trial(import_run(source, tmp_path / "run", progress=False))
+        assert datetime.fromisoformat(trial.info.created_at) == _NOON
 
     def test_in_long_form_becomes_a_scalar_for_each_name(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n")
@@ -143,16 +163,6 @@ class TestATableOfCsv:
         source = _write(tmp_path / "log.csv", "step;loss\n0;1,5\n1;0,25\n")
         assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.5, 1: 0.25}
 
-    def test_says_which_steps_come_too_late(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
-        run = import_run(source, tmp_path / "run", progress=False)
-        _write(source, "step,loss\n3,3\n5,1\n9,2\n")
-        reported = list[str]()
-        import_run(source, run, progress=False, report=reported.append)
-        assert _values(run, "loss") == {5: 1.0, 9: 2.0}
-        (sentence,) = reported
-        assert sentence.startswith(f"{run} cannot take 1 new steps of the source")
-
     def test_refuses_invalid_multipliers_and_metadata(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
         wrong: dict[str, Any] = {"step_multiplier": 0, "metadata": 5}
@@ -160,6 +170,15 @@ class TestATableOfCsv:
             with pytest.raises(ConfigurationError, match=rf"{option}.*\b{value}"):
                 import_run(source, tmp_path / "run", progress=False, **{option: value})
         assert not (tmp_path / "run").exists()
+
+    def test_keeps_no_blanks_around_names(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", '   epoch, train loss ," acc"\n 0, 2.5 ,1\n 10, 1.5 ,2\n')
+        run = import_run(source, tmp_path / "run", progress=False)
+        assert tensortrial.create_trial(run).tensor_names() == ["acc", "train loss"]
+        assert _values(run, "train loss") == {0: 2.5, 10: 1.5}
+        long = _write(tmp_path / "long.csv", "step, name, value\n0, loss,1\n1,loss ,2\n")
+        run = import_run(long, tmp_path / "long", name=" name", value="value", progress=False)
+        assert _values(run, "loss") == {0: 1.0, 1: 2.0}
 
     def test_with_invalid_times_is_imported_without_them(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,time,loss\n0,yesterday,1\n")
@@ -269,6 +288,29 @@ class TestHistoriesOfWandb:
     def test_that_are_none_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match=r"neither the history of a run.*nor a chart"):
             wandb.import_runs(_write(tmp_path / "log.csv", "step,loss\n0,1\n"), tmp_path / "run", progress=False)
+
+
+def _wandb_file(path: Path, run_id: str, loss: dict[int, float]) -> None:
+    """Write the file of a run as wandb does, with nothing but its history."""
+    data = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+    for step, value in loss.items():
+        items = [("_step", step), ("loss", value)]
+        texts = [bytes_field(1, name.encode()) + bytes_field(16, json.dumps(each).encode()) for name, each in items]
+        record = bytes_field(2, b"".join(bytes_field(1, text) for text in texts))
+        data += struct.pack("<IHB", zlib.crc32(b"\1" + record), len(record), 1) + record
+    path.mkdir(parents=True)
+    (path / f"run-{run_id}.wandb").write_bytes(data)
+
+
+def test_a_run_that_wandb_continued_offline_has_its_last_values(tmp_path: Path) -> None:
+    folder = tmp_path / "wandb"
+    _wandb_file(folder / "run-20250301_120000-ab", "ab", {0: 1.0, 1: 2.0})
+    _wandb_file(folder / "offline-run-20250302_110000-ab", "ab", {1: 20.0, 2: 30.0})
+    (run,) = wandb.import_runs(folder, tmp_path / "runs", progress=False)
+    assert _values(run, "loss") == {0: 1.0, 1: 20.0, 2: 30.0}
+    _wandb_file(folder / "run-20250303_100000-ab", "ab", {2: 300.0})
+    wandb.import_runs(folder, tmp_path / "runs", progress=False)
+    assert _values(run, "loss") == {0: 1.0, 1: 20.0, 2: 300.0}
 
 
 def _exported(path: Path) -> Path:

@@ -12,7 +12,7 @@ import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.errors import ConfigurationError, StepUnavailable, TensorUnavailable
 
-pytest.importorskip("matplotlib")
+pyplot = pytest.importorskip("matplotlib.pyplot")
 
 
 def area(ridge: Any) -> float:
@@ -47,6 +47,18 @@ def test_each_step_is_a_ridge(trial: tensortrial.Trial, mode: str) -> None:
     first, last = (each.get_paths()[0].vertices[:, 0] for each in (ax.collections[0], ax.collections[-1]))
     assert np.ptp(last) > 20 * np.ptp(first)
     assert [each.get_gid() for each in ax.lines].count("not finite") == 1
+
+
+def test_values_that_are_nearly_equal_or_very_small_are_drawn(tmp_path: Path) -> None:
+    values = [[1 / 3, 1 - 2 / 3], [1.764e18] * 2, [1e17, 1e17 + 16], [1.7e308] * 2, [5e-324, 1e-323]]
+    with Job(tmp_path / "run") as job:
+        job.step({str(number): np.array(value) for number, value in enumerate(values)})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    for number in range(len(values)):
+        ax = trial.plot.histograms(str(number))
+        ax.figure.canvas.draw()
+        pyplot.close(ax.figure)
+        assert area(ax.collections[0]) > 1
 
 
 def test_raw_values_make_histograms_where_none_was_saved(tmp_path: Path) -> None:

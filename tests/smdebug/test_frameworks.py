@@ -33,17 +33,20 @@ def inside(x):
     return x
 
 inside(tf.constant(2.0))
+hook.record_tensor_value("recorded", np.ones(2))
 print(int(hook.step), hook.mode_steps[modes.TRAIN], get_hook() is hook, isinstance(hook, smd.KerasHook))
 hook.close()
 trial = smd.create_trial(sys.argv[1])
 print(trial.tensor_names(collection="sm_metrics"), trial.tensor("scalar/inside").value(3), trial.loaded_all_steps)
 print(trial.tensor_names(collection="weights"), trial.steps(mode=modes.TRAIN))
+print(trial.tensor("recorded").steps(), trial.tensor("loss").steps(), trial.tensor("loss").value(3).shape)
 """
 KERAS_PRINTED = """\
 True None
 3 3 True True
 ['scalar/inside'] [2.] True
 ['fc1/weights/fc1/kernel:0', 'fc2/weights/fc2/kernel:0'] [0, 2, 3]
+[3] [0, 2, 3] (1,)
 """
 SESSION = """
 import sys
@@ -83,6 +86,7 @@ for _ in range(2):
     value.backward()
     trainer.step(3)
 hook.save_scalar("acc", 0.5)
+hook._write_raw_tensor_simple("weight_raw", mx.nd.ones((2,)))
 print(int(hook.step), hook.last_saved_step, smd.get_hook() is hook)
 hook.close()
 trial = smd.create_trial(sys.argv[1])
@@ -100,7 +104,7 @@ except ValueError as e:
 MXNET_PRINTED = """\
 None
 1 1 True
-[0.5] ['dense0_weight']
+[0.5] ['dense0_weight', 'weight_raw']
 Own has the method forward_hook, which is not called here: call block.register_forward_hook with a function that calls \
 hook.save_tensor(name, array)
 """

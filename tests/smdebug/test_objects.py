@@ -54,6 +54,28 @@ def trial(tmp_path: Path) -> Trial:
 
 
 class TestHook:
+    def test_a_hook_has_what_scripts_ask_of_it(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run", save_all=["true"], include_regex="relu")
+        assert (hook.save_all, hook.include_regex, hook.has_default_configuration()) == (True, ["relu"], False)
+        assert isinstance(hook.logger, logging.Logger)
+        hook.export_collections()
+        train(hook, 1)
+        hook._write_raw_tensor_simple("raw", np.ones(2))
+        assert hook.collection_manager.get("losses").tensor_names == {"MSELoss_output_0"}
+        hook.close()
+        assert {"raw", "MSELoss_output_0"} <= set(create_trial(str(tmp_path / "run")).tensor_names())
+
+    def test_a_script_that_sets_its_step_continues_a_crashed_run(self, tmp_path: Path) -> None:
+        hook = make_hook(tmp_path / "run", save_config=smd.SaveConfig(save_interval=1))
+        train(hook, 3)
+        hook.close()
+        (tmp_path / "run" / "end" / "worker_0.json").unlink()
+        again = make_hook(tmp_path / "run", save_config=smd.SaveConfig(save_interval=1))
+        again.step = 2
+        train(again, 2)
+        again.close()
+        assert create_trial(str(tmp_path / "run")).steps(smd.modes.TRAIN) == [0, 1, 2, 3, 4]
+
     def test_steps_are_numbers(self, tmp_path: Path) -> None:
         hook = make_hook(tmp_path / "run")
         assert (hook.step, hook.last_saved_step, hook.mode_steps) == (-1, None, {smd.modes.GLOBAL: -1})

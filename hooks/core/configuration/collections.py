@@ -54,6 +54,7 @@ class CollectionManager:
         """
         if not isinstance(name, str):
             check_collection_name(name)
+        name = name.strip(" ")  # as in a list of names
         if name not in self._collections and create:
             check_collection_name(name)
             self.add(self._factory(name))

@@ -19,13 +19,15 @@ from torch.nn.modules.loss import _Loss
 
 from tensortrial.mode import ModeKeys
 
+from ...core.callbacks import UncopiedCallback
 from ...launch.launch import Launch, has_own_hook
 from ..callbacks import is_ignored
+from ..gradients import parameters_of
 from ..hook import Hook
 from ..names import class_name
 from .defaults import DEFAULTS
 from .loss import LaunchedLoss
-from .steps import LaunchedSteps, close_for_own_hook, parameters_of
+from .steps import LaunchedSteps, close_for_own_hook
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -36,8 +38,9 @@ _MOST_FORWARDS = 200
 class LaunchedModels:
     """Finds the models that train, and hooks them.
 
-    These are the models whose parameters are those of an optimizer that was made before the first update. A model that
-    begins to train later is not saved.
+    These are the models whose parameters are those of an optimizer that was made before the first update. In a script
+    that makes no optimizer of torch they are the models, in training mode, whose parameters get gradients: from their
+    second forward on. A model that begins to train later is not saved.
 
     Args:
         launch: What to save, and where.
@@ -50,6 +53,8 @@ class LaunchedModels:
         self._steps: LaunchedSteps | None = None
         self._loss: LaunchedLoss | None = None
         self._models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._candidates: weakref.WeakKeyDictionary[torch.nn.Module, _AfterGradient] = weakref.WeakKeyDictionary()
+        """The models that have run before any optimizer was made."""
         self._call, self._construct = torch.nn.Module.__call__, torch.optim.Optimizer.__init__
         self._searches = True
         self._forwards = 0
@@ -119,6 +124,17 @@ class LaunchedModels:
             self._adopt(module)
         elif self._hook is not None and isinstance(module, _Loss):
             self._hook.register_loss(module)
+        elif not self._optimizers and module.training:
+            self._watch(module)
+
+    def _watch(self, module: torch.nn.Module) -> None:
+        """Hook a model whose parameters have got gradients, or notice when they get some."""
+        found = self._candidates.get(module)
+        if found is None:
+            self._candidates[module] = _AfterGradient(module)
+        elif found.has_gradients:
+            self._adopt(module)
+            found.steps = self._steps
 
     def _after(self, module: torch.nn.Module, args: Any, result: Any) -> None:
         """Hook a module that has run, if it is a loss of the script's own class."""
@@ -201,6 +217,8 @@ class LaunchedModels:
     def _retire(self) -> None:
         """Do nothing any more."""
         self._searches = False
+        for candidate in self._candidates.values():
+            candidate.remove()
         if torch.nn.Module.__call__ is self._calling:
             _set(torch.nn.Module, "__call__", self._call)
         if torch.optim.Optimizer.__init__ is self._noting:
@@ -211,6 +229,29 @@ class LaunchedModels:
             self._steps.release()
         if self._hook is not None and not self._hook.recorder.closed:
             close_for_own_hook(self._hook)
+
+
+class _AfterGradient(UncopiedCallback):
+    """The callback of the parameters of a model: when one has got a gradient, the model trains."""
+
+    __slots__ = ("_handles", "has_gradients", "steps")
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.has_gradients = False
+        self.steps: LaunchedSteps | None = None
+        """The steps that are over with a gradient; None if an optimizer ends them."""
+        wanted = [each for each in model.parameters() if each.requires_grad and each.is_leaf]
+        self._handles = [each.register_post_accumulate_grad_hook(self) for each in wanted]  # type: ignore[no-untyped-call]
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        self.has_gradients = True
+        if self.steps is not None:
+            self.steps.after_gradient()
+
+    def remove(self) -> None:
+        """Remove the callback from all parameters."""
+        for handle in self._handles:
+            handle.remove()
 
 
 def _set(owner: type[Any], name: str, function: Any) -> None:

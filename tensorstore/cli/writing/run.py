@@ -6,9 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...errors import ConfigurationError, RunExists, TensorTrialError
 from ...script import prepared_module, prepared_script
+
+if TYPE_CHECKING:
+    from ...hooks.launch import Launch
 
 DESCRIPTION = """\
 Run a training script unchanged, and save tensors of the first model that trains, with PyTorch, the Trainer of
@@ -48,22 +52,29 @@ def run(arguments: Sequence[str]) -> int:
         print(f"tensortrial run: {exc}", file=sys.stderr)
         return 2
     try:
-        _install(options)
+        launch = _install(options)
     except TensorTrialError as exc:
         way_out = " (--out-dir DIR, --resume)" if isinstance(exc, RunExists) else ""
         print(f"tensortrial run: {exc}{way_out}", file=sys.stderr)
         return 1
-    prepared()
+    try:
+        prepared()
+    except SystemExit as exc:
+        if not exc.code:
+            launch.check_found()
+        raise
+    launch.check_found()
     return 0
 
 
-def _install(options: argparse.Namespace) -> None:
+def _install(options: argparse.Namespace) -> Launch:
     from ...hooks.launch import Launch, install
 
     name = options.script[0].rpartition(".")[2] if options.module else _stem(options.script[0])
     launch = Launch.of(name, options.config, options.out_dir, options.resume)
     launch.check()
     install(launch)
+    return launch
 
 
 def _stem(path: str) -> str:

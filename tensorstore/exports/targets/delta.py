@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +24,8 @@ try:
 except ModuleNotFoundError as exc:
     raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
 
+_UNSUITED = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]|[\[\]\\^|%]")
+"""Signs of a path that delta-rs takes for those of a URL, also where they are encoded."""
 _KEY = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
 
 
@@ -38,6 +43,12 @@ class DeltaLake(Target):
         if not self._folder.strip("/"):
             raise ConfigurationError("delta: names no folder; write delta:lake, or delta:s3://bucket/lake")
         self._name = f"delta:{shown(self._folder)}"
+        if "://" not in self._folder:
+            path = os.path.abspath(os.path.expanduser(self._folder.removeprefix("//")))
+            if sign := _UNSUITED.search(path):
+                reason = f"Delta Lake's library cannot open a path with {sign[0]!r}; choose a folder without it"
+                raise ExportError(self._name, reason)
+            self._folder = Path(path).as_uri()
         self._options = {key: str(value) for key, value in storage_options.items()}
 
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
@@ -148,6 +159,10 @@ class DeltaLake(Target):
             raise self._is_under_way() from exc
         except (DeltaError, OSError, ValueError) as exc:
             raise ExportError(self._name, str(exc)) from exc
+        except BaseException as exc:
+            if type(exc).__name__ != "PanicException":
+                raise
+            raise ExportError(self._name, f"delta-rs failed: {exc}") from exc  # it is no Exception
 
 
 def _writer(schema: pa.Schema) -> WriterProperties:

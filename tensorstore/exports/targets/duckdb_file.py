@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import duckdb
 import pyarrow as pa
@@ -25,12 +25,12 @@ class DuckDBFile(SQLTarget):
     _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in ("reductions", "scalars"))
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._name = unquote(parts.netloc + parts.path)
+        self._name = url.partition(":")[2].removeprefix("//")
         if self._name in ("", "/", ":memory:"):
             raise ConfigurationError("duckdb: names no file; write duckdb:warehouse.duckdb")
         try:
-            self._database = duckdb.connect(self._name)
+            # An absolute path: DuckDB takes the beginning of `sqlite:x` for an extension.
+            self._database = duckdb.connect(os.path.abspath(os.path.expanduser(self._name)))
         except duckdb.Error as exc:
             raise ExportError(self._name, f"cannot open it as a DuckDB file for writing: {exc}") from exc
 

@@ -14,6 +14,7 @@ try:
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import NotInstalledError
     from pyiceberg.utils.config import Config
+    from sqlalchemy.engine import make_url
 except ModuleNotFoundError as exc:
     raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
@@ -54,9 +55,10 @@ def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Cat
     scheme, _, rest = url.partition("://")
     scheme = _POSTGRESQL.get(scheme, scheme)
     if scheme == _SQLITE:
-        folder = _file(rest).parent
+        folder = _file(f"{scheme}://{rest}").parent
         folder.mkdir(parents=True, exist_ok=True)
-        warehouse = warehouse or folder.as_uri()
+        # pyiceberg takes the signs of an encoded path as they are written.
+        warehouse = warehouse or (str(folder) if "%" in folder.as_uri() else folder.as_uri())
     elif not warehouse:
         raise ExportError(
             f"iceberg:{shown(url)}",
@@ -71,11 +73,11 @@ def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Cat
         raise ExportError(f"iceberg:{shown(url)}", f"the driver of {scheme} is not installed: see SQLAlchemy") from exc
 
 
-def _file(rest: str) -> Path:
+def _file(url: str) -> Path:
     """Return the file of a catalogue in SQLite: its path after three slashes, with a fourth if it is absolute."""
-    path = rest.partition("?")[0].removeprefix("/")
-    if not rest.startswith("/") or path in ("", ":memory:"):
-        raise ExportError(f"iceberg:{_SQLITE}://{rest}", f"names no file; write {_EXAMPLE}")
+    path = make_url(url).database or ""
+    if not url.startswith(f"{_SQLITE}:///") or path in ("", ":memory:"):
+        raise ExportError(f"iceberg:{url}", f"names no file; write {_EXAMPLE}")
     return Path(path).absolute()
 
 

@@ -47,7 +47,7 @@ def import_runs(
     keys of a context begin the names, such as `device=0/loss`.
     Hyperparameters become metadata, and what Aim keeps about the run is in the metadata under `aim`. Texts, media and
     the machine's load are left out. Nothing is written into the source. Calling it again continues an interrupted
-    import, or adds new runs and later steps.
+    import, or adds new runs and what is new in others.
 
     Args:
         source: The folder of the repository: `.aim`, or the folder that holds it.

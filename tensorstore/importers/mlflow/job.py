@@ -35,7 +35,7 @@ def import_runs(
     Metrics become scalars, parameters become metadata, and what MLflow keeps about the run (its name, experiment,
     status, times, tags) is in the metadata under `mlflow`. A run goes to the folder EXPERIMENT/RUN_ID of `target`. Of
     several numbers of one metric and step the last logged one is kept. Deleted runs are left out. Calling it again
-    continues an interrupted import, or adds new runs and later steps.
+    continues an interrupted import, or adds new runs and what is new in others.
 
     Args:
         source: The folder `mlruns`, the folder of an experiment or of a run in it, or an SQLite file. A tracking URI

@@ -57,7 +57,7 @@ class StepIndex:
     names: dict[int, str]
     """The name of each tensor of the event file, by the position where its record begins; ascending."""
     shapes: dict[str, tuple[int, ...]]
-    """The shapes of tensors of which only the shape was saved."""
+    """The shapes that were saved, also of tensors whose values or reductions were."""
 
 
 @dataclass(slots=True)

@@ -106,9 +106,12 @@ class Plans:
         if reduction is None:
             return stored_name, None
         statistic, name = reduction
-        # TensorFlow's `w:0` may be stored as `w`; the collections have its full name.
-        cut = not self._collections.has(name) and self._collections.has(f"{name}:0")
-        return (f"{name}:0" if cut else name), statistic
+        return self.full_name(name), statistic
+
+    def full_name(self, name: str) -> str:
+        """Return the name in the collections: TensorFlow's `w:0` may be stored as `w` where it is not the value."""
+        is_cut = not self._collections.has(name) and self._collections.has(f"{name}:0")
+        return f"{name}:0" if is_cut else name
 
 
 @dataclass(slots=True)
@@ -130,7 +133,8 @@ class StepImport:
         names = self._index.names.values() if self._index else ()
         self._to_come = Counter(plans.tensor_of(name)[0] for name in names)
         self._step = self._step_of(self._index.mode, self._index.mode_step) if self._index else None
-        self._tensors: dict[str, _Tensor] = {}
+        shapes = self._index.shapes if self._index else {}
+        self._tensors = {plans.full_name(name): _Tensor(shape=shape) for name, shape in shapes.items()}
         self._ready: list[Record] = []
         self._ready_bytes = 0
         self._is_begun = False
@@ -138,8 +142,6 @@ class StepImport:
     def run(self) -> None:
         """Import the step."""
         self._read_events()
-        for name, shape in self._index.shapes.items() if self._index else ():
-            self._tensors.setdefault(name, _Tensor()).shape = shape
         for name in list(self._tensors):
             self._finish(name)
         if self._ready or self._is_begun:

@@ -15,22 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from ...config.collection import CollectionKeys
+from ...config.collection import CollectionKeys, is_loss
+from ...config.metadata import checked_metadata
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ...format.flush_range import FROM_START, FirstFlush
 from ...format.record import Plan, Record, ScalarBatch, Step, ValueBatch
-from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, checked_metadata, end_path
+from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
 from ...mode import ModeKeys
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
 from ...version import __version__
-from ...write.claim import claim, claim_again, published_steps
+from ...write.claim import claim, claim_again
 from ...write.writer import Writer
 from ..metrics import Report, log
 from ..modes import MODES
 from ..tables import url_below
-from ..target import SOURCE, begun, writing
+from ..target import SOURCE, Begin, Found, begin_of, begun, report_changed_metadata, writing
 from .columns import Columns, EventReader
 from .event_runs import EventRun, find_runs
 from .values import Kind, histogram_of, tensor_of
@@ -64,7 +65,7 @@ def import_runs(
     if there is one mode only. What cannot be kept, such as images, audio and graphs, is counted and reported, as is
     what cannot be read, such as the incomplete end of a killed job.
 
-    Calling it again continues an interrupted import, or adds later steps.
+    Calling it again continues an interrupted import, or adds what is new.
 
     Args:
         source: A folder or a file, as a path or a URL.
@@ -152,34 +153,35 @@ class _Import:
     def run(self, source: str, metadata: Mapping[str, Any], progress: bool) -> None:
         columns = self._reader.columns()
         global_step = self._global_steps(columns)
-        done = -1
-        if self._earlier is not None:
-            done = self._done(global_step)
-            if not (global_step > done).any() and end_path(_WORKER) in _ends(self._target):
-                return
-        first_flush = self._claim(source, metadata, columns)
+        begin = Begin(0) if self._earlier is None else self._begin(columns, global_step)
+        first = int(np.searchsorted(global_step, begin.step))
+        first_flush = self._claim(source, metadata, columns, begin, is_whole=first == len(global_step))
+        if first_flush is None:
+            return
         writer = Writer(self._target, _WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
-        begin = int(np.searchsorted(global_step, done, "right"))
         with (
             writing(self._target, _WORKER, writer),
-            progress_bar(len(global_step) - begin, progress, "import", "value") as advance,
+            progress_bar(len(global_step) - first, progress, "import", "value") as advance,
         ):
-            for start, end in _batches(global_step, columns, begin):
+            for start, end in _batches(global_step, columns, first):
                 self._write(writer, columns, global_step, start, end)
                 advance(end - start)
             writer.close(self._failure())
 
-    def _done(self, global_step: Any) -> int:
-        """Return the last imported step. Steps are imported in their order, so earlier ones cannot be added."""
-        published = np.array([step.global_step for step in published_steps(self._target, _WORKER)], np.int64)
-        done = int(published.max(initial=-1))
-        late = np.setdiff1d(global_step[global_step <= done], published)
-        if len(late):
-            self._report(
-                f"{self._target.url} cannot take {len(late)} new steps of the source, as it has later ones: import it "
-                "to another target to get them"
-            )
-        return done
+    def _begin(self, columns: Columns, global_step: Any) -> Begin:
+        """Return where the source has values that the run lacks."""
+
+        def can_keep(row: int) -> bool:
+            location = int(columns.location[row])
+            if location < 0:
+                return True
+            (event,) = self._reader.fetch([location])
+            plan = self._plans[int(columns.name[row])]
+            return self._larger(plan, 0, location, event, report=lambda sentence: None) is not None
+
+        is_number = columns.location < 0
+        found = Found(self._reader.names, columns.name, global_step, columns.number, is_number, columns.saved_at)
+        return begin_of(self._target, _WORKER, found, self._report, can_keep)
 
     def _failure(self) -> str | None:
         damage = self._reader.damage
@@ -191,8 +193,10 @@ class _Import:
         rank[[mode.value for mode in self._modes]] = np.arange(len(self._modes))
         return columns.step * len(self._modes) + rank[columns.mode]
 
-    def _claim(self, source: str, metadata: Mapping[str, Any], columns: Columns) -> FirstFlush:
-        """Claim the run. Return its first flush."""
+    def _claim(
+        self, source: str, metadata: Mapping[str, Any], columns: Columns, begin: Begin, is_whole: bool
+    ) -> FirstFlush | None:
+        """Claim the run. Return its first flush; None if it has ended and has all of the source."""
         times = columns.saved_at[columns.saved_at > 0]
         began = (datetime.fromtimestamp(times.min() / 1e9, UTC) if len(times) else datetime.now(UTC)).isoformat()
         run = RunInfo(
@@ -209,17 +213,27 @@ class _Import:
         names = self._reader.names
         kinds = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
         of = {kind: [name for index, name in enumerate(names) if kind in self._collections(index)] for kind in kinds}
-        worker = WorkerInfo(_WORKER, 1, began, [{"name": kind, "tensor_names": of[kind]} for kind in kinds], [*kinds])
-        if self._earlier is not None:
-            return claim_again(self._target, run, worker)
-        claim(self._target, run, worker)
-        return FROM_START
+        worker = WorkerInfo(
+            _WORKER,
+            1,
+            began,
+            [{"name": kind, "tensor_names": of[kind]} for kind in kinds],
+            [*kinds],
+            first_global_step=begin.step if begin.goes_back else 0,
+            goes_back=begin.goes_back,
+        )
+        if self._earlier is None:
+            claim(self._target, run, worker)
+            return FROM_START
+        report_changed_metadata(self._earlier, run, self._target, self._report)
+        if is_whole and end_path(_WORKER) in _ends(self._target):
+            return None
+        return claim_again(self._target, run, worker)
 
     def _collections(self, name: int) -> tuple[str, ...]:
         if self._reader.kinds[name] is not Kind.NUMBER:
             return ()
-        is_loss = "loss" in self._reader.names[name].lower()
-        return (CollectionKeys.LOSSES if is_loss else CollectionKeys.METRICS,)
+        return (CollectionKeys.LOSSES if is_loss(self._reader.names[name]) else CollectionKeys.METRICS,)
 
     def _plan(self, name: int) -> Plan:
         raw = self._reader.kinds[name] is Kind.TENSOR
@@ -260,12 +274,14 @@ class _Import:
                 together.add(plans[row], numbers[row], saved_at[row])
                 continue
             event = events[locations[row]]
-            if (record := self._larger(plans[row], saved_at[row], locations[row], event)) is not None:
+            if (record := self._larger(plans[row], saved_at[row], locations[row], event, self._report)) is not None:
                 yield record
         if together.plans:
             yield together
 
-    def _larger(self, plan: Plan, saved_at: int, location: int, event: bytes | bytearray) -> Record | None:
+    def _larger(
+        self, plan: Plan, saved_at: int, location: int, event: bytes | bytearray, report: Report
+    ) -> Record | None:
         try:
             value = self._reader.value_at(location, event)
             if plan.raw:
@@ -274,7 +290,7 @@ class _Import:
                 return Record(plan, array, saved_at)
             histogram = histogram_of(value)
         except (ValueError, TypeError, IndexError, UnsupportedValue) as exc:
-            self._report(f"{plan.name!r}, at byte {self._reader.locations[location].record.start}: {exc}")
+            report(f"{plan.name!r}, at byte {self._reader.locations[location].record.start}: {exc}")
             return None
         if histogram is None:
             return None

@@ -41,7 +41,7 @@ def import_runs(
       `target`. Its columns with the smallest and the largest value of a point are left out.
 
     Everything but numbers and histograms, such as media, is left out and passed to `report`. Calling it again continues
-    an interrupted import, or adds later steps.
+    an interrupted import, or adds what is new.
 
     Args:
         source: A file or a folder, as a path or a URL.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from .log_file import records
 
 _ENDING = ".wandb"
 _LATEST_LINK = "latest-run"
+_BEGUN = re.compile(r"(?:^|/)(?:offline-)?run-(\d{8}_\d{6})-[^/]*/[^/]*$")
 _IGNORED = frozenset({"_step", "_timestamp"})
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
 _SHOWN = 3
@@ -36,7 +38,7 @@ def find_runs(
         return [_run((), storage, [name], report)]
     storage = open_storage(text, storage_options, follow_links=True)
     runs: dict[str, list[str]] = {}
-    for path in sorted(_below(storage, "", depth=3)):
+    for path in sorted(_below(storage, "", depth=3), key=_by_time):
         run_id = path.rpartition("/")[2][: -len(_ENDING)].removeprefix("run-")
         runs.setdefault(run_id, []).append(path)
     alone = len(runs) == 1 and all("/" not in path for paths in runs.values() for path in paths)
@@ -50,6 +52,15 @@ def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
             yield path
         elif depth and name != _LATEST_LINK and not name.startswith("."):
             yield from _below(storage, path, depth - 1)
+
+
+def _by_time(path: str) -> tuple[str, str]:
+    """Return what sorts files by the time at which they were begun, which `run-DATE_TIME-ID` tells, then by path.
+
+    A folder `offline-run-DATE_TIME-ID` may be of the same run.
+    """
+    begun = _BEGUN.search(path)
+    return begun[1] if begun else "", path
 
 
 def _run(folders: tuple[str, ...], storage: Storage, paths: Sequence[str], report: Report) -> TrackedRun:

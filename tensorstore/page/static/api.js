@@ -1,17 +1,5 @@
 /** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
 
-/** @typedef {import("../answers").Info} Info */
-/** @typedef {import("../answers").Tiles} Tiles */
-/** @typedef {import("../answers").TensorAbout} TensorAbout */
-/** @typedef {import("../answers").Series} Series */
-/** @typedef {import("../answers").Value} Value */
-/** @typedef {import("../answers").Finding} Finding */
-/** @typedef {import("../answers").Curve} Curve */
-/** @typedef {import("../answers").Availability} Availability */
-/** @typedef {import("../answers").DifferenceRow} DifferenceRow */
-/** @typedef {import("../answers").NamedQuery} NamedQuery */
-/** @typedef {import("../answers").Answer} Answer */
-
 /**
  * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
  * so the parameters that choose a resolution or a part are not in its addresses.
@@ -84,12 +72,16 @@ export function numberOf(value) {
 
 /** @param {any[]} list @returns {(number | null)[]} */
 const numbers = (list) => list.map(numberOf);
-/** @param {any[]} list */
-const floats = (list) => Float32Array.from(list, (value) => numberOf(value) ?? NaN);
+/** @param {any} curve */
+const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
 
-/** @returns {Promise<Info>} */
-export async function loadInfo() {
-  const info = await fetchJson("info");
+/**
+ * Return what the runs are, and all of one of them.
+ * @param {string} [run]
+ * @returns {Promise<Info>}
+ */
+export async function loadInfo(run) {
+  const info = await fetchJson("info", embedded ? {} : { run });
   return { ...info, frozen: embedded !== null };
 }
 
@@ -99,27 +91,32 @@ export async function loadInfo() {
  */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
-  return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length)) };
+  return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
 }
 
 /**
  * Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated.
  * @param {string} packed base64
  * @param {number} cells
+ * @param {boolean} wide whether a number is the upper bits of a float64, not of a float32
  */
-async function unpack(packed, cells) {
+async function unpack(packed, cells, wide) {
   const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const half = (/** @type {number} */ array, /** @type {number} */ i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i];
-  const [max, min, mean] = [new Float32Array(cells), new Float32Array(cells), new Float32Array(cells)];
+  const [max, min, mean] = [new Float64Array(cells), new Float64Array(cells), new Float64Array(cells)];
   const [count, nonfinite] = [new Uint32Array(cells), new Uint32Array(cells)];
-  const bits = [max, min, mean].map((array) => new Uint32Array(array.buffer));
+  const view = new DataView(new ArrayBuffer(8));
+  const float = (/** @type {number} */ upper) => {
+    view.setUint16(0, upper & 0xffff);
+    return wide ? view.getFloat64(0) : view.getFloat32(0);
+  };
   for (let i = 0; i < cells; i++) {
     const largest = half(0, i);
-    bits[0][i] = largest << 16; // the upper half of a float32
-    bits[1][i] = ((largest + half(1, i)) & 0xffff) << 16;
-    bits[2][i] = ((largest + half(2, i)) & 0xffff) << 16;
+    max[i] = float(largest);
+    min[i] = float(largest + half(1, i));
+    mean[i] = float(largest + half(2, i));
     count[i] = half(3, i);
     nonfinite[i] = half(4, i);
   }
@@ -163,7 +160,7 @@ export function loadTensor(query) {
 export async function loadSeries(query) {
   const series = await fetchJson("series", query);
   return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
-    ({ ...each, min: numbers(each.min), max: numbers(each.max), mean: numbers(each.mean) })) };
+    ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
 }
 
 /**
@@ -180,7 +177,7 @@ export function loadHistograms(query) {
  */
 export async function loadValue(query) {
   const value = await fetchJson("value", query);
-  return value && { ...value, values: Array.from(floats(value.values)) };
+  return value && { ...value, values: value.values.map((/** @type {any} */ each) => numberOf(each) ?? NaN) };
 }
 
 /**
@@ -194,7 +191,7 @@ export async function loadFindings(run) {
 
 /**
  * @param {string} run
- * @returns {Promise<import("../answers").Diagnosis>}
+ * @returns {Promise<Diagnosis>}
  */
 export function loadDiagnosis(run) {
   return fetchJson("diagnosis", { run });
@@ -228,7 +225,7 @@ export function loadScalarNames(runs) {
  */
 export async function loadScalars({ runs, names, points }) {
   const curves = await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
-  return curves.map((/** @type {any} */ each) => ({ ...each, min: numbers(each.min), max: numbers(each.max), mean: numbers(each.mean) }));
+  return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: { step: each.last.step, value: numberOf(each.last.value) } }));
 }
 
 /**
@@ -266,10 +263,11 @@ export function runNamed(run, query, parameters) {
 /**
  * @param {string} run
  * @param {string} sql
+ * @param {string | undefined} of "all" for all runs
  * @returns {Promise<Answer>}
  */
-export function runSql(run, sql) {
-  return fetchJson("sql", { run, sql });
+export function runSql(run, sql, of) {
+  return fetchJson("sql", { run, sql, of });
 }
 
 /**

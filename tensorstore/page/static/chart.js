@@ -2,40 +2,14 @@
 
 import { LINES } from "./colors.js";
 import { h } from "./dom.js";
-import { count, number, printable, time } from "./format.js";
-
-/**
- * @typedef {object} Line
- * @property {string} label
- * @property {ArrayLike<number | null>} values null where there is none
- * @property {number} [color] which of the colours of lines
- * @property {number} [width]
- * @property {number} [alpha] 0 to 1
- * @property {boolean} [quiet] without a place in the legend's values
- * @property {boolean} [points] with a point at each value
- * @property {boolean} [dash] a dashed line
- */
-/** @typedef {"auto" | "linear" | "log"} Axis auto: linear, but logarithmic where a linear one would hide all but the largest */
-/**
- * @typedef {object} Chart
- * @property {ArrayLike<number>} x ascending
- * @property {Line[]} lines
- * @property {[number, number, number][]} [bands] upper line, lower line, colour
- * @property {boolean} [logX]
- * @property {Axis} [logY]
- * @property {"step" | "time" | "number"} [unit] of x
- * @property {number} [height]
- * @property {number | null} [mark] an x with a line across
- * @property {(x: number) => void} [onclick]
- * @property {(from: number, to: number) => void} [onrange] a range of x was dragged
- */
+import { count, number, printable, ticks, time } from "./format.js";
 
 /** What a reader can choose for the y axis. */
 export const AXES = [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }];
 
 /**
  * Return the y axis that the state names.
- * @param {import("./state.js").State} now
+ * @param {State} now
  * @returns {Axis}
  */
 export function axisOf(now) {
@@ -59,6 +33,31 @@ function scaleY({ logY = "linear", lines }) {
 }
 
 /**
+ * Return whether uPlot's own axis cannot show values.
+ * @param {ArrayLike<number | null | undefined>} values
+ */
+function isFar(values) {
+  return Array.from(values, (value) => Math.abs(value ?? 0)).some((size) => size > 1e30 || (size > 0 && size < 1e-20));
+}
+
+/** @type {(plot: any, min: number, max: number) => [number, number]} uPlot's own takes the smallest numbers for nothing */
+function farRange(_, min, max) {
+  const beyond = (max - min || Math.abs(max) || 1) / 10;
+  return [min - beyond, max + beyond];
+}
+
+/**
+ * Return what chooses the marks of y where uPlot has none: beyond 1e±32, and over hundreds of decades.
+ * @param {number} distr
+ */
+function farMarks(distr) {
+  const incrs = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => [Math.max((max - min) / 3, 5)];
+  const splits = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => distr === 1 ? ticks(min, max, 5)
+    : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : [min, 0, max];
+  return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
+}
+
+/**
  * Put a chart into an element, and return it.
  * @param {HTMLElement} parent
  * @param {Chart} chart
@@ -70,7 +69,9 @@ export function draw(parent, chart) {
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 13 : 11}px system-ui` };
   const x = (/** @type {number} */ value) => (chart.unit === "time" ? time(value * 1000) : chart.unit === "step" ? count(value) : number(value));
   const y = scaleY(chart);
-  const decades = { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
+  const far = chart.lines.some(({ values }) => isFar(values));
+  const farX = chart.unit === "number" && isFar(chart.x);
+  const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
   const drawMark = (/** @type {any} */ plot) => {
     if (chart.mark === null || chart.mark === undefined) return;
@@ -88,10 +89,10 @@ export function draw(parent, chart) {
   const options = {
     width: Math.max(200, parent.clientWidth),
     height: chart.height ?? 200,
-    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1 }, y },
+    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : undefined }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
     axes: [
-      { ...axis, size: innerWidth >= 2200 ? 36 : 30, values: chart.unit === "time" ? undefined : (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : x(v))) },
-      { ...axis, size: 62, grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : number(v))) },
+      { ...axis, ...(farX && farMarks(1)), size: innerWidth >= 2200 ? 36 : 30, values: chart.unit === "time" ? undefined : (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : x(v))) },
+      { ...axis, size: 62, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (/** @type {any} */ _, /** @type {(number|null)[]} */ at) => at.map((v) => (v === null ? "" : number(v))) },
     ],
     series: [
       { label: chart.unit === "time" ? "time" : chart.unit === "step" ? "step" : "x", value: (/** @type {any} */ _, /** @type {number | null} */ v) => (v === null ? "–" : x(v)) },
@@ -132,13 +133,19 @@ export function draw(parent, chart) {
   return plot;
 }
 
+/** The difference of larger ones is infinite, with which no axis can be drawn. */
+const LARGEST = 1e300;
+
 /**
  * Return values with null for what no axis can show.
- * @param {ArrayLike<number | null>} values
+ * @param {ArrayLike<number | null | undefined>} values
  * @param {boolean} log
  */
 function drawable(values, log) {
-  return Array.from(values, (value) => (value === null || !Number.isFinite(value) || (log && value <= 0) ? null : value));
+  return Array.from(values, (value) => {
+    if (value === null || value === undefined) return value;
+    return !Number.isFinite(value) || (log && value <= 0) ? null : Math.max(-LARGEST, Math.min(LARGEST, value));
+  });
 }
 
 /**

@@ -87,8 +87,8 @@ export function css(value) {
 export function indexOf(scale, value) {
   const map = scale.log ? (/** @type {number} */ x) => Math.log(Math.max(x, scale.low)) : (/** @type {number} */ x) => x;
   const [low, high] = [map(scale.low), map(scale.high)];
-  if (!(high > low)) return scale.kind === "diverging" ? 128 : 128;
-  return Math.max(0, Math.min(255, Math.round(((map(value) - low) / (high - low)) * 255)));
+  if (!(high > low)) return 128;
+  return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite
 }
 
 /**

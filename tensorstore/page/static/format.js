@@ -106,7 +106,7 @@ export function ticks(from, to, most, least = 0) {
   const rough = Math.max((to - from) / most, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const distance = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough * 0.999) ?? rough;
-  const marks = [];
-  for (let mark = Math.ceil(from / distance) * distance; mark <= to; mark += distance) marks.push(mark);
-  return marks;
+  const first = Math.ceil(from / distance);
+  // Counted: where numbers are near each other, a sum may stay what it was.
+  return Array.from({ length: most + 1 }, (_, i) => (first + i) * distance).filter((mark) => mark <= to);
 }

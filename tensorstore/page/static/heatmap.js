@@ -26,7 +26,7 @@ export const MISSING = 3;
  * @property {Row[]} rows from top to bottom
  * @property {ArrayLike<number>} starts the first step of each column, ascending
  * @property {number} end the step after the last column
- * @property {Float32Array} values what is coloured, row after row
+ * @property {Float64Array} values what is coloured, row after row
  * @property {Uint8Array} flags VALUE, NOTHING, NONFINITE or MISSING, row after row
  * @property {import("./colors.js").Scale} scale
  * @property {Mark[]} marks

@@ -9,17 +9,17 @@ const LARGEST = 99;
  * changes neither, so it does not hide the next. Positive values are compared by their logarithm, so that halving is
  * as far as doubling.
  * @param {ArrayLike<number>} values NaN where there is none
- * @returns {Float32Array} NaN where there is no value, 0 where there is too little past
+ * @returns {Float64Array} NaN where there is no value, 0 where there is too little past
  */
 export function robustZ(values) {
-  const result = new Float32Array(values.length).fill(NaN);
+  const result = new Float64Array(values.length).fill(NaN);
   let positive = true;
   for (let i = 0; i < values.length; i++) if (values[i] <= 0) positive = false;
   /** @type {number[]} */
   const past = [];
   for (let i = 0; i < values.length; i++) {
     if (!Number.isFinite(values[i])) continue;
-    const value = positive ? Math.log10(values[i]) : values[i];
+    const value = positive ? Math.log10(values[i]) : values[i] / 8; // else a distance may be infinite
     result[i] = past.length < LEAST ? 0 : distance(past, value, positive);
     past.splice(place(past, value), 0, value);
   }
@@ -35,7 +35,7 @@ function distance(past, value, logarithm) {
   const at = (/** @type {number} */ q) => past[Math.round(q * (past.length - 1))];
   const median = at(0.5);
   // A series that hardly moved has no spread; 1 % of its size counts as none.
-  const least = logarithm ? Math.log10(1.01) : Math.max(Math.abs(median) * 0.01, 1e-12);
+  const least = logarithm ? Math.log10(1.01) : Math.max(Math.abs(median) * 0.01, 1e-13);
   const z = (value - median) / Math.max((at(0.75) - at(0.25)) / 1.349, least);
   return Math.max(-LARGEST, Math.min(LARGEST, z));
 }

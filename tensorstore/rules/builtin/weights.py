@@ -51,10 +51,11 @@ class WeightUpdateRatio(BuiltinRule):
         return next(self.reader.earlier(row), None)
 
     def _compare(self, row: SavedTensor, value: Array, earlier: SavedTensor, before: Array) -> None:
-        if value.shape != before.shape or not value.size:
+        new, old = as_numbers(value), as_numbers(before)
+        if new is None or old is None or new.shape != old.shape or not new.size:
             return
-        old = before.astype(np.float64)
-        ratio = float(np.mean(np.abs(value.astype(np.float64) - old)) / (np.mean(np.abs(old)) + self.epsilon))
+        with np.errstate(all="ignore"):
+            ratio = float(np.mean(np.abs(new - old)) / (np.mean(np.abs(old)) + self.epsilon))
         since = f"since step {earlier.global_step}"
         if ratio > self.large_threshold:
             self.fires(
@@ -70,6 +71,13 @@ class WeightUpdateRatio(BuiltinRule):
                 self.small_threshold,
                 f"changed by a ratio of {ratio:.3g} {since}, below {self.small_threshold:g}",
             )
+
+
+def as_numbers(value: Array) -> Array | None:
+    """Return a value in the precision of float64; None if it does not consist of numbers."""
+    if value.dtype.kind in "SUO":
+        return None
+    return value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
 
 
 class PoorWeightInitialization(BuiltinRule):

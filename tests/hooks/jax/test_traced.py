@@ -77,6 +77,30 @@ def test_numbers_from_inside_a_scan_are_saved_at_their_steps(make_hook: Any, out
     np.testing.assert_array_equal([tensor.value(step) for step in range(100)], np.concatenate([losses, more]))
 
 
+@pytest.mark.parametrize("method", ["log", "save_tree"])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_several_values_at_one_step_of_a_traced_function_are_named_once(
+    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, method: str, is_mapped: bool
+) -> None:
+    hook = make_hook(include_collections=["weights"])
+
+    def traced(x: Any, step: Any) -> Any:
+        if method == "log":
+            hook.log_in_jit({"x": x}, step=step)
+        else:
+            hook.save_tree_in_jit("weights", {"x": x}, step)
+        return x + 1
+
+    function = jax.jit(jax.vmap(traced, in_axes=(0, None)) if is_mapped else traced)
+    for step in range(3):
+        function(jnp.arange(4.0) if is_mapped else 1.0, step)
+    jax.effects_barrier()
+    hook.close()
+    found = [each for each in caplog.messages if f"{method}_in_jit was called again at step 0" in each]
+    assert len(found) == is_mapped
+    assert create_trial(out).tensor("x").steps() == [0, 1, 2]
+
+
 def test_the_stacked_numbers_of_a_scan_are_saved_afterwards(make_hook: Any, out: str) -> None:
     hook = make_hook()
     for first in (0, 20):

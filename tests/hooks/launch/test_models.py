@@ -134,6 +134,38 @@ def test_a_model_that_no_optimizer_trains_is_not_saved(finished: Callable[[], An
     assert not [name for name in names if name.startswith("Net")]
 
 
+@pytest.mark.parametrize("loss", ["module", "function"])
+def test_a_model_that_the_script_updates_by_itself_is_saved_from_its_second_step_on(
+    finished: Callable[[], Any], loss: str
+) -> None:
+    class Recurrent(Net):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).tanh()
+
+    model, criterion = Recurrent(4), torch.nn.MSELoss() if loss == "module" else mse_loss
+    frozen = Net().eval()
+    gradients = []
+    for _ in range(4):
+        model.zero_grad()
+        state = data()
+        for _ in range(3):
+            state = model(state)
+        criterion(state, frozen(data()).expand(8, 4)).backward()
+        gradients.append(model.fc.weight.grad.clone().numpy())
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+        with torch.no_grad():
+            model(data())
+    trial = finished()
+    assert trial.steps(modes.TRAIN) == [0, 1, 2]
+    assert trial.steps(modes.EVAL) == [0, 1, 2]
+    for step, gradient in enumerate(gradients[1:]):
+        found = trial.tensor("gradient/Recurrent_fc.weight").reduction_value(step, "mean", mode=modes.TRAIN)
+        np.testing.assert_allclose(found, gradient.mean(), rtol=1e-5)
+    assert trial.tensor_names(collection="losses") == ["MSELoss_output_0" if loss == "module" else "loss_output_0"]
+    assert not [name for name in trial.tensor_names() if "Net" in name]
+
+
 def test_the_loss_of_a_function_is_what_backward_is_called_on(finished: Callable[[], Any]) -> None:
     model, losses = Net(), []
     optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -18,6 +18,7 @@ from tensortrial.hooks.plain import Run
 from tensortrial.mode import modes
 
 RUN = ("-m", "tensortrial", "run")
+NOTHING = "tensortrial: nothing was saved: the script trained no model"
 TRAIN = """
 import torch
 def train(steps=3):
@@ -82,7 +83,8 @@ def test_a_script_runs_as_python_runs_it(tmp_path: Path) -> None:
     assert done.stdout == expected.stdout
     assert done.stdout.startswith("['src/show.py', '--out-dir', 'x', '-m'] __main__ /")
     assert "src/show.py None True True Documented.\n[]\n__main__\n" in done.stdout
-    assert done.stderr == ""
+    assert done.stderr.startswith(NOTHING)
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_module_runs_as_python_runs_it(tmp_path: Path) -> None:
@@ -111,7 +113,10 @@ def test_the_exit_status_is_the_script_s(tmp_path: Path, script: str, status: in
     (tmp_path / "end.py").write_text(script)
     expected = warm_python(tmp_path, "end.py", status=status)
     done = warm_python(tmp_path, *RUN, "end.py", status=status)
-    assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+    if status:
+        assert done.stderr.splitlines()[-1:] == expected.stderr.splitlines()[-1:]
+    else:
+        assert done.stderr.startswith(NOTHING)
 
 
 def test_ctrl_c_ends_a_script_as_it_does_without(tmp_path: Path) -> None:
@@ -233,7 +238,7 @@ def test_processes_that_a_script_spawns_are_saved(tmp_path: Path) -> None:
         "import subprocess, sys\n"
         "subprocess.run([sys.executable, '-c', 'import os, sitecustomize; print(os.environ[\"OWN\"])'], check=True)"
     )
-    python(tmp_path, *RUN, "train.py")
+    assert NOTHING not in python(tmp_path, *RUN, "train.py").stderr
     trial = create_trial(str(tmp_path / "runs" / "train"))
     assert trial.steps(modes.TRAIN) == [0, 1, 2]
     assert python(tmp_path, *RUN, "own.py", PYTHONPATH=path).stdout == "1\n"
@@ -288,6 +293,10 @@ def test_boosting_is_saved_by_xgboost_and_its_estimators(tmp_path: Path) -> None
         assert trial.tensor(metric).steps() == [0, 10]
         assert trial.tensor_names(collection="feature_importance")
     assert not (tmp_path / "runs" / "plain-2").exists()
+    (tmp_path / "cv.py").write_text(
+        (tmp_path / "plain.py").read_text().replace("train({", "cv({").partition("evals")[0] + "nfold=2)"
+    )
+    assert NOTHING in python(tmp_path, *RUN, "cv.py").stderr
 
 
 def test_an_import_that_fails_may_be_tried_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,20 @@ def test_a_run_needs_numpy_and_no_framework(out: str) -> None:
     assert {"duckdb", "torch", "tensorflow", "keras", "xgboost", "jax", "mxnet"}.isdisjoint(loaded)
     assert json.loads((Path(out) / "run.json").read_bytes())["framework"] == "none"
     assert tensortrial.create_trial(out).steps() == [0]
+
+
+def test_no_text_file_is_opened_without_its_encoding(tmp_path: Path) -> None:
+    """As Python warns of with -X warn_default_encoding, which a program may turn into errors."""
+    program = """
+import sys, tensortrial
+run = tensortrial.Run(sys.argv[1], resume=True, system_metrics=True)
+run.log({"loss": 1.0}, step=0)
+run.close()
+print(tensortrial.create_trial(sys.argv[1]).sql("select value from scalars").fetchall())
+"""
+    options = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
+    environment = {**os.environ, "TENSORTRIAL_ENVIRONMENT": "1"}
+    command = [sys.executable, *options, "-c", program, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "[(1.0,)]\n"
+    assert "EncodingWarning" not in done.stderr

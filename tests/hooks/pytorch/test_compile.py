@@ -25,7 +25,7 @@ from support.training import Net, batches, run, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import TrainingStopped  # noqa: E402
 from tensortrial.format.schema import STOP_FILE  # noqa: E402
-from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
+from tensortrial.hooks.pytorch.compile import Switch, switch  # noqa: E402
 
 EVERY_THIRD = tt.SaveConfig(save_interval=3)
 
@@ -219,7 +219,7 @@ class TestWhole:
         hook.register_module(net)
         forward = compiled(lambda x: net(x) * 2)
         forward(batches(1)[0][0])
-        Path(out, STOP_FILE).write_text("{}")
+        Path(out, STOP_FILE).write_text('{"reason": "enough"}')
 
         def go_on() -> None:
             # The hook polls for requests five times a second.
@@ -421,6 +421,21 @@ class TestWhatCannotBeCaptured:
 
 
 class TestSwitch:
+    @pytest.mark.parametrize("has_graphs", [False, True])
+    def test_the_compilers_limit_is_as_before_once_all_hooks_are_closed(self, has_graphs: bool) -> None:
+        from torch._dynamo import config
+
+        hooks, made = [nn.Identity(), nn.Identity()], Switch()
+        with config.patch(recompile_limit=10):
+            for hook in hooks:
+                made.turn(hook, True)
+            made.has_graphs = has_graphs
+            made.close(hooks[0])
+            assert config.recompile_limit == 20
+            made.close(hooks[1])
+            # Functions keep the graphs that capture, and would come to the limit sooner.
+            assert config.recompile_limit == (20 if has_graphs else 10)
+
     def test_the_switch_is_off_once_all_hooks_are_closed(self, make_hook: Any) -> None:
         hook = make_hook(save_all=True)
         net = wrap_first(hook, seeded())

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from support.training import Net, array, batches, same, train  # noqa: E402
+from support.training import Net, array, batches, evaluate, same, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 
@@ -234,4 +234,67 @@ def test_batches_that_one_step_accumulates_are_not_steps_that_saved_nothing(
     with hook.step():
         train(net, 3)
     hook.close()
+    assert warnings_of(caplog) == []
+
+
+@pytest.mark.parametrize("how", ["nothing", "a logged loss", "losses are off"])
+def test_a_training_without_a_loss_among_what_is_saved_says_so_once(
+    make_hook: Any, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    net = Net()
+    hook = make_hook(include_collections=["weights"])
+    hook.register_module(net)
+    if how == "losses are off":
+        hook.get_collection("losses").save_config.end_step = 0
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in batches(4):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        if how == "a logged loss":
+            hook.log({"train/loss": loss.item()})
+    hook.close()
+    texts = warnings_of(caplog)
+    assert len(texts) == (how == "nothing")
+    assert all("no loss is saved" in text and "hook.record_tensor_value('loss', loss)" in text for text in texts)
+
+
+def test_an_evaluation_without_a_loss_says_nothing(make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+    net = Net()
+    hook = make_hook(include_collections=["weights", "gradients"])
+    hook.register_module(net)
+    evaluate(net, 4)
+    hook.close()
+    assert warnings_of(caplog) == []
+
+
+def test_numbers_between_which_no_step_begins_are_said_to_replace_one_another(
+    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = make_hook()
+    for number in range(5):
+        hook.save_scalar("loss", number)
+        hook.save_scalar("rate", number)
+    hook.close()
+    assert create_trial(out).tensor("loss").values() == {0: 4}
+    (text,) = warnings_of(caplog)
+    assert "only the last of the numbers 'loss' is kept" in text
+    assert "hook.step()" in text
+    assert "step=i" in text
+
+
+@pytest.mark.parametrize("by_step", [True, False])
+def test_numbers_of_steps_are_not_said_to_replace_one_another(
+    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, by_step: bool
+) -> None:
+    hook = make_hook()
+    for number in range(3):
+        if by_step:
+            with hook.step():
+                hook.save_scalar("loss", number)
+        else:
+            hook.log({"loss": number}, step=number)
+    hook.close()
+    assert create_trial(out).tensor("loss").values() == {0: 0, 1: 1, 2: 2}
     assert warnings_of(caplog) == []

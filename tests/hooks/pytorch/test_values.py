@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -92,6 +95,41 @@ def test_a_fake_tensor_is_left_out(make_hook: Any, out: str, caplog: pytest.LogC
     assert "odd_output_0" in logged(caplog)[0]
 
 
+class Slots:
+    __slots__ = ("first", "second")
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first = first
+
+
+class Plain:
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+
+@pytest.mark.parametrize(
+    ("value", "labels"),
+    [
+        (deque([torch.ones(1), torch.zeros(1)]), ["0", "1"]),
+        ((torch.ones(1), [SimpleNamespace(first=torch.zeros(1))]), ["0", "first"]),
+        ([Slots(torch.ones(1), torch.zeros(1)), torch.ones(1)], ["0"]),
+        ({"x": Plain(torch.ones(1), torch.zeros(1)), "y": torch.ones(1)}, ["y"]),
+        ((torch.ones(1), {torch.zeros(1)}), ["0"]),
+    ],
+    ids=lambda value: "",
+)
+def test_the_tensors_of_a_container_are_saved_or_a_warning_names_its_class(
+    make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, value: Any, labels: list[str]
+) -> None:
+    trial = run_with(make_hook, out, value)
+    assert trial.tensor_names(regex="^odd_output_") == [f"odd_output_{label}" for label in labels]
+    hides = len(labels) == 1
+    assert len(logged(caplog)) == hides
+    assert not hides or re.match(
+        r"the tensors in a (Slots|Plain|set), an output of odd, are not saved", caplog.messages[0]
+    )
+
+
 def test_a_list_that_contains_itself_is_entered_once(make_hook: Any, out: str) -> None:
     value: list[Any] = [torch.ones(2), {"again": torch.zeros(2)}]
     value.append(value)
@@ -143,6 +181,32 @@ class TestNested:
         assert lengths.tolist() == [2, 3]
         assert same(values, array(torch.cat([expected[0, :2], expected[1]])))
         assert logged(caplog) == []
+
+    @pytest.mark.parametrize("names", [[], ["layers.1.norm1_output", "layers.0.self_attn_input_key_padding_mask"]])
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    def test_an_encoder_keeps_its_fast_path_at_steps_at_which_nothing_in_it_is_saved(
+        self, make_hook: Any, out: str, names: list[str]
+    ) -> None:
+        torch.compiler.reset()  # code that other tests have compiled keeps callbacks where they are
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        net = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval()
+        net.forward = lambda x, mask: net[0](x, src_key_padding_mask=mask)
+        hook = make_hook(
+            include_collections=["weights"], include_regex=names, save_config=tt.SaveConfig(save_interval=2)
+        )
+        hook.register_module(net)
+        values, mask = torch.randn(3, 5, 8), torch.arange(5).expand(3, 5) > torch.tensor([[2], [4], [1]])
+        with torch.no_grad():
+            found = [net(values, mask) for _ in range(4)]
+            hook.close()
+            expected = net(values, mask)
+        for step in [1, 3] if names else range(4):
+            assert torch.equal(found[step], expected)
+        trial = create_trial(out)
+        assert trial.tensor("Sequential_0.layers.0.norm1.weight").steps() == [0, 2]
+        for name in names:
+            assert trial.tensor(trial.tensor_names(regex=name)[0]).steps() == [0, 2]
 
 
 class Int8(torch.Tensor):

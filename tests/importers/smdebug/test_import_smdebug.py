@@ -99,6 +99,20 @@ def test_reductions_belong_to_their_tensor(old: OldRun, new: str, name: str, wit
     assert tensor.shapes() == ({0: (2,), 1: (2,)} if with_raw else {})
 
 
+def test_a_tensor_keeps_its_value_its_reductions_and_its_shape(old: OldRun, new: str) -> None:
+    mean = {"smdebug/reductions/mean/both": np.float32(2.5), "smdebug/reductions/mean/w": np.float32(1.5)}
+    value = np.arange(6, dtype="f4").reshape(2, 3)
+    old.step({**mean, "both": value, "raw": value}, shapes={"both": (2, 3), "raw": (2, 3), "w": (4,), "shape": ()})
+    trial = imported(old, new)
+    np.testing.assert_array_equal(trial.tensor("both").value(0), value)
+    np.testing.assert_array_equal(trial.tensor("raw").value(0), value)
+    assert trial.tensor("both").reduction_values(0) == {("mean", False): 2.5}
+    assert trial.tensor("w:0").reduction_value(0, "mean") == 1.5
+    shapes = {name: trial.tensor(name).shape(0) for name in trial.tensor_names()}
+    assert shapes == {"both": (2, 3), "raw": (2, 3), "w:0": (4,), "shape": ()}
+    assert trial.verify().is_whole
+
+
 def test_a_reduction_whose_name_lost_its_number_belongs_to_its_tensor(old: OldRun, new: str) -> None:
     old.step({"smdebug/reductions/mean/w": np.float32(5), "smdebug/reductions/mean/v": np.float32(6)})
     trial = imported(old, new)

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,15 @@ def test_a_terminal_gets_no_control_of_a_name(run: Path, arguments: tuple[str, .
     assert not set(FORBIDDEN) & set(printed), printed
     assert "\r" not in printed
     assert r"\x1b" in printed
+
+
+def test_names_that_an_encoding_lacks_are_escaped(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"grad→é": 1.0}, TRAIN)
+    line = [sys.executable, "-m", "tensortrial", "names", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(line, capture_output=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"grad\\u2192\xe9\n")
 
 
 def test_what_programs_read_holds_names_as_they_are(run: Path) -> None:

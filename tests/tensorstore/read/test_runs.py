@@ -67,6 +67,8 @@ def test_a_folder_of_runs_wherever_it_is(project: tuple[str, dict[str, Any]]) ->
     )
     assert values.fetchall() == [(name, 32) for name in runs]
     assert runs.trial("lr=[0.1]").tensor("w").value(0)[0, 0] == 10
+    for location in (f"{url}/lr=[0.1]", f"{url}/lr=[[]0.1]"):
+        assert tensortrial.open_runs(location, storage_options=options).names == ["lr=[0.1]"]
     runs.close()
 
 
@@ -86,12 +88,14 @@ def test_the_runs_themselves(tmp_path: Path) -> None:
         "versions",
         "workers",
         "steps",
-        "bytes",
+        "tensor_bytes",
+        "file_bytes",
         "metadata",
     ]
     row = dict(zip(columns, first, strict=True))
     assert (row["path"], row["framework"], row["workers"], row["steps"]) == (str(tmp_path / "a"), "test", 1, 4)
-    assert row["bytes"] == 3 * (32 + 8) + 8
+    assert row["tensor_bytes"] == 3 * (32 + 8) + 8
+    assert row["file_bytes"] == sum(file.stat().st_size for file in (tmp_path / "a").rglob("*") if file.is_file())
     assert row["started"].year == 2026
     assert row["ended"] > row["started"]
     assert json.loads(row["versions"]) == {"torch": "2"}
@@ -104,6 +108,30 @@ def test_the_runs_themselves(tmp_path: Path) -> None:
     runs.refresh()
     assert runs.sql("select count(*) from scalars where run = 'b' and value = 7").fetchall() == [(1,)]
     assert runs.sql("select count(*) from runs where ended is null").fetchall() == [(0,)]
+
+
+def test_a_run_whose_path_is_no_utf_8_is_read_with_the_others(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    write(tmp_path / "runs" / name, 5)
+    write(tmp_path / "runs" / "good", 0)
+    runs = tensortrial.open_runs(tmp_path / "runs")
+    assert runs.names == ["caf\\udce9", "good"]
+    assert runs.sql("select run, value from scalars where name = 'loss' and mode_step = 0").fetchall()
+    values = "select run, octet_length(value) from tensor_values where name = 'w' and mode_step = 0 order by run"
+    assert runs.sql(values).fetchall() == [("caf\\udce9", 32), ("good", 32)]
+    assert runs.trial("caf\\udce9").tensor("w").value(0)[0, 0] == 5
+    paths = runs.sql("select path from runs where run <> 'good'").fetchall()
+    assert paths == [(f"{tmp_path}/runs/caf\\udce9",)]
+    assert tensortrial.export(tmp_path / "runs", f"csv:{tmp_path}/csv", progress=False).rows["runs"] == 2
+
+
+def test_a_folder_of_signs_of_a_pattern_is_a_folder(tmp_path: Path) -> None:
+    for name in ("a[1]", "a1", "all*"):
+        write(tmp_path / name / f"in {name}", 0)
+    for name in ("a[1]", "all*"):
+        for location in (tmp_path / name, tmp_path / name / f"in {name}"):
+            assert tensortrial.open_runs(location).names == [f"in {name}"]
+        assert f"in {name}" in tensortrial.open_runs(tmp_path / name / "in*").names
 
 
 def test_what_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -517,3 +517,17 @@ def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path, mon
         trial.values(["a", "b"], [3, 4, 5], worker="worker_7")
     for job in jobs:
         job.close()
+
+
+def test_a_collection_is_found_by_its_name_as_hooks_read_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.get_collection(" of mine ").include("^b")
+        run.save_tensor("a", np.ones(2), collections_to_write=" of mine")
+        run.save_tensor("b", np.ones(2), collections_to_write="")
+    trial = tensortrial.create_trial(tmp_path / "run")
+    assert trial.tensor_names(collection="of mine") == trial.tensor_names(collection=" of mine ") == ["a", "b"]
+    assert trial.tensor_names(collection="") == ["b"]
+    assert trial.tensor_names(collection="losses") == []
+    assert not caplog.messages
+    assert trial.tensor_names(collection="of mime\n") == []
+    assert "no collection 'of mime\\n'; the nearest are: of mine" in caplog.text

@@ -8,14 +8,14 @@ import { Heatmap, MISSING, VALUE } from "../heatmap.js";
 import { go } from "../state.js";
 import { tooltip } from "../tooltip.js";
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function availability(root, page) {
   const tools = h("div", { class: "tools" });
   const stage = h("div", { class: "stage" });
   stage.style.flex = "0 0 auto";
   const body = h("div", {});
   root.append(tools, stage, body);
-  /** @type {import("../../answers").Availability | null} */
+  /** @type {Availability | null} */
   let loaded = null;
   const map = new Heatmap(stage, { open: () => {}, move: () => {}, hover: (cell, x, y) => {
     if (!cell || !loaded) {
@@ -30,7 +30,7 @@ export function availability(root, page) {
       ["missing", counted(worker.missing[cell.column], "step")]] }, x, y);
   } });
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
     const { mode } = choose(run, now);
@@ -43,7 +43,7 @@ export function availability(root, page) {
       h("span", { class: "swatch" }, h("i", { class: "saved" }), "saved"), h("span", { class: "swatch" }, h("i", { class: "missing" }), "missing: lost, or not written yet"));
     const { starts, end, workers } = loaded;
     stage.style.minHeight = stage.style.height = `${Math.min(600, 70 + workers.length * 26)}px`;
-    const values = new Float32Array(workers.length * starts.length);
+    const values = new Float64Array(workers.length * starts.length);
     const flags = new Uint8Array(values.length);
     workers.forEach((worker, row) => starts.forEach((_, column) => {
       const at = row * starts.length + column;

@@ -5,13 +5,13 @@ import { fill, h, select, table } from "../dom.js";
 import { count, counted, number, printable } from "../format.js";
 import { go, link } from "../state.js";
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function difference(root, page) {
   const tools = h("div", { class: "tools" });
   const body = h("div", {});
   root.append(tools, body);
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const { runs } = page.info;
     if (runs.length < 2) {
@@ -65,7 +65,7 @@ export function difference(root, page) {
 /**
  * Return the link to a tensor of a run at a step.
  * @param {string} run
- * @param {import("../../answers").DifferenceRow} row
+ * @param {DifferenceRow} row
  */
 function place(run, { name, mode, step }) {
   return link({ view: "tensor", run, name, mode, step });

@@ -14,7 +14,7 @@ import { flat, folded } from "../tree.js";
 
 const Z_REACH = 8;
 
-/** @type {import("../app.js").ViewMaker} */
+/** @type {ViewMaker} */
 export function overview(root, page) {
   const tools = h("div", { class: "tools" });
   const key = h("div", { class: "tools" });
@@ -24,16 +24,16 @@ export function overview(root, page) {
   const map = new Heatmap(stage, { hover, open, move });
   /** @type {import("../tree.js").Line[]} */
   let lines = [];
-  /** @type {import("../../answers").Tiles | null} */
+  /** @type {Tiles | null} */
   let tiles = null;
-  /** @type {Float32Array} */
-  let z = new Float32Array();
+  /** @type {Float64Array} */
+  let z = new Float64Array();
   /** @type {Int32Array} */
   let held = new Int32Array();
   let moving = 0;
   let shownStatistic = "";
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
     const choice = choose(run, now);
@@ -53,27 +53,27 @@ export function overview(root, page) {
     tiles = loaded;
     held = heldBy(loaded);
     shownStatistic = choice.statistic;
-    z = new Float32Array();
+    z = new Float64Array();
     draw(now, choice, found);
   }
 
   /**
-   * @param {import("../state.js").State} now
+   * @param {State} now
    * @param {{statistic: string, mode: string, worker: string}} choice
-   * @param {import("../../answers").Finding[]} found
+   * @param {Finding[]} found
    */
   function draw(now, choice, found) {
     if (!tiles) return;
     const all = chosenRows(tiles, now);
-    const order = all.filter((row) => hasValues(/** @type {import("../../answers").Tiles} */ (tiles), row));
-    const names = order.map((row) => /** @type {import("../../answers").Tiles} */ (tiles).names[row]);
+    const order = all.filter((row) => hasValues(/** @type {Tiles} */ (tiles), row));
+    const names = order.map((row) => /** @type {Tiles} */ (tiles).names[row]);
     const toggled = new Set(/** @type {string[]} */ (JSON.parse(now.toggled ?? "[]")));
     const tree = now.fold ? folded(names, Number(now.fold), toggled) : flat(names);
     lines = tree.map((line) => ({ row: line.row, members: line.members.map((at) => order[at]) }));
     const columns = tiles.starts.length;
     const past = now.color !== "value";
     const shown = past ? zOf(tiles) : tiles.mean;
-    const values = new Float32Array(lines.length * columns);
+    const values = new Float64Array(lines.length * columns);
     const flags = new Uint8Array(lines.length * columns);
     lines.forEach(({ members }, row) => {
       for (let column = 0; column < columns; column++) {
@@ -97,12 +97,12 @@ export function overview(root, page) {
    * Return the flag and the value of a cell: of several tensors, the one that stands out.
    * @param {number[]} members
    * @param {number} column
-   * @param {Float32Array} shown
+   * @param {Float64Array} shown
    * @param {boolean} past
    * @returns {[number, number]}
    */
   function cellOf(members, column, shown, past) {
-    const { starts, nonfinite, missing, max, min } = /** @type {import("../../answers").Tiles} */ (tiles);
+    const { starts, nonfinite, missing, max, min } = /** @type {Tiles} */ (tiles);
     let [best, weight] = [NaN, -1];
     for (const member of members) {
       const at = held[member * starts.length + column];
@@ -116,11 +116,11 @@ export function overview(root, page) {
     return [missing[column] ? MISSING : NOTHING, NaN];
   }
 
-  /** @param {import("../../answers").Tiles} loaded */
+  /** @param {Tiles} loaded */
   function zOf(loaded) {
     const columns = loaded.starts.length;
     if (z.length !== loaded.max.length) {
-      z = new Float32Array(loaded.max.length);
+      z = new Float64Array(loaded.max.length);
       for (let row = 0; row < loaded.names.length; row++) {
         const part = [row * columns, (row + 1) * columns];
         const high = robustZ(loaded.max.subarray(part[0], part[1]));
@@ -132,7 +132,7 @@ export function overview(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Finding[]} found
+   * @param {Finding[]} found
    * @param {{mode: string}} choice
    */
   function marksOf(found, choice) {
@@ -148,9 +148,9 @@ export function overview(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Run} run
+   * @param {Run} run
    * @param {ReturnType<typeof choose>} choice
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawTools(run, choice, now) {
     const options = (/** @type {string[]} */ values) => values.map((value) => ({ value, text: printable(STATISTICS[value] ?? value) }));
@@ -225,7 +225,7 @@ export function overview(root, page) {
    * @returns {[string, string][]}
    */
   function describe(members, column) {
-    const loaded = /** @type {import("../../answers").Tiles} */ (tiles);
+    const loaded = /** @type {Tiles} */ (tiles);
     const { starts, end } = loaded;
     const zs = zOf(loaded);
     const last = (column + 1 < starts.length ? starts[column + 1] : end) - 1;
@@ -290,8 +290,8 @@ export function overview(root, page) {
 
 /**
  * Return the places of the tensors to show, in the order to show them.
- * @param {import("../../answers").Tiles} tiles
- * @param {import("../state.js").State} now
+ * @param {Tiles} tiles
+ * @param {State} now
  */
 function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
@@ -303,9 +303,9 @@ function chosenRows(tiles, now) {
 
 /**
  * Return the steps to load: those that are seen, and as many before them as their past.
- * @param {import("../../answers").Run} run
+ * @param {Run} run
  * @param {string} mode
- * @param {import("../state.js").State} now
+ * @param {State} now
  */
 function withPast(run, mode, now) {
   if (!now.from || !now.to) return { from: null, to: null };
@@ -315,7 +315,7 @@ function withPast(run, mode, now) {
 }
 
 /**
- * @param {import("../../answers").Tiles} tiles
+ * @param {Tiles} tiles
  * @param {number} row
  */
 function hasValues({ starts, count, nonfinite }, row) {
@@ -326,7 +326,7 @@ function hasValues({ starts, count, nonfinite }, row) {
 /**
  * Return, for each cell, the cell whose value it shows, -1 for none. A tensor that is saved at every tenth step holds its
  * value until the next one is due.
- * @param {import("../../answers").Tiles} tiles
+ * @param {Tiles} tiles
  */
 function heldBy({ names, starts, count, nonfinite, missing }) {
   const columns = starts.length;
@@ -351,7 +351,7 @@ function rowsOf(text) {
   return { row0, row1 };
 }
 
-/** @param {import("../../answers").Finding} finding */
+/** @param {Finding} finding */
 function openFinding(finding) {
   location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
 }

@@ -1,0 +1,99 @@
+"""What is kept of the metadata of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensortrial import Run, create_trial
+from tensortrial.errors import ConfigurationError
+
+
+class Odd:
+    """An object that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not loaded")
+
+
+class Endless:
+    """An object each of whose values is another one."""
+
+    def tolist(self) -> Endless:
+        return Endless()
+
+    def __str__(self) -> str:
+        return "endless"
+
+
+def itself(kind: type[Any]) -> Any:
+    made = kind()
+    if kind is dict:
+        made["lr"], made["me"] = 0.1, made
+    else:
+        made += [0.1, made]
+    return made
+
+
+def kept(out: Path, metadata: Any) -> dict[str, Any]:
+    with Run(out, metadata=metadata) as run:
+        run.log({"loss": 1.0})
+    assert (out / "run.json").stat().st_size < 1 << 21
+    return dict(create_trial(out).info.metadata)
+
+
+def shared(depth: int) -> list[Any]:
+    """Return lists in lists that have 2 ** depth values, of which few are different objects."""
+    found: list[Any] = [1, 2]
+    for _ in range(depth - 1):
+        found = [found, found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.zeros(1000), [0.0] * 1000),
+        (np.zeros((40_000, 100), np.float32), "ndarray of shape (40000, 100) and dtype float32"),
+        (np.array(2.5), 2.5),
+        (np.float32(0.5), 0.5),
+        ([0] * 10_000, [0] * 10_000),
+        ([0] * 10_001, "list of 10001 values"),
+        ({"a": dict.fromkeys(range(20_000))}, {"a": "dict of 20000 values"}),
+        ("x" * 100_000, "x" * 100_000),
+        ("x" * 100_001, "x" * 100_000 + "… (100001 characters)"),
+        (itself(dict), {"lr": 0.1, "me": "dict that contains itself"}),
+        ([itself(list)], [[0.1, "list that contains itself"]]),
+        (Odd(), "Odd that cannot be kept: RuntimeError"),
+        (Endless(), "endless"),
+        (10**300, 10**300),
+        (10**5000, "int that cannot be kept: ValueError"),
+        (float("inf"), "inf"),
+        (np.array([1, None, "a"], object), [1, None, "a"]),
+        ((1, {2}), [1, [2]]),
+    ],
+    ids=lambda value: str(type(value).__name__),
+)
+def test_metadata_of_any_kind_is_kept_or_described(tmp_path: Path, value: Any, expected: Any) -> None:
+    assert kept(tmp_path / "run", {"x": value, "lr": 0.1}) == {"x": expected, "lr": 0.1}
+
+
+@pytest.mark.parametrize(
+    "value", [shared(40), [[0] * 9000] * 9000, ["x" * 90_000] * 500], ids=["shared", "lists", "texts"]
+)
+def test_metadata_of_many_values_becomes_short(tmp_path: Path, value: Any) -> None:
+    assert kept(tmp_path / "run", {"lr": 0.1, "x": value})["lr"] == 0.1
+
+
+def test_metadata_that_contains_itself_is_kept_once(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {"lr": 0.1}
+    metadata["all"] = metadata
+    assert kept(tmp_path / "run", metadata) == {"lr": 0.1, "all": "dict that contains itself"}
+
+
+def test_metadata_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"metadata must be a mapping such as \{'lr': 0.1\}, got \[0"):
+        Run(tmp_path / "run", metadata=[0] * 10_000)  # type: ignore[arg-type]
