@@ -19,6 +19,7 @@ from ..format.flush_range import flush_range_of
 from ..format.index_log import IndexFiles, NewFile
 from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
+from ..format.superseded import superseded_files
 from ..storage.open import Storage
 from .rows import ValueLocation, index_rows, value_locations, value_rows
 from .tables import GROWING, OF_INDEX, with_run
@@ -107,6 +108,8 @@ class Source:
 
     def refresh(self) -> None:
         """List the files again, with new steps."""
+        for name in ("_names", "_went_back"):
+            self.__dict__.pop(name, None)
         seen = IndexFiles(self._storage)
         files = {worker: seen.find_new(worker) for worker in self._workers}
         for path, error in seen.damaged.items():
@@ -123,7 +126,7 @@ class Source:
         """
         for worker, files in self._files.items():
             exported = held.digests.get(Position(table, worker), {}) if held else {}
-            last, after = max(exported, default=-1), files.agreed(exported)
+            last, after = max(exported, default=-1), self._agreed(files, exported)
             groups = list(files.groups(after))
             if not groups and last > after:
                 groups = [[]]  # it went back, and has saved nothing since
@@ -131,17 +134,45 @@ class Source:
             digests = files.digests(ends)
             for group, end in zip(groups, ends, strict=True):
                 batches = self._batches(table, worker, group, _Span(after, end, since))
-                rows, schema = sum(file.summary.rows for file in group), GROWING[table]
                 yield Part(
-                    table, self.run, self.identity, worker, last, after, end, digests[end], schema, batches, rows
+                    table,
+                    self.run,
+                    self.identity,
+                    worker,
+                    held=last,
+                    after=after,
+                    last_step=end,
+                    digest=digests[end],
+                    schema=GROWING[table],
+                    batches=batches,
+                    names=lambda: self._names,
+                    index_rows=sum(file.summary.rows for file in group),
                 )
                 last = after = end
+
+    def _agreed(self, files: _WorkerFiles, exported: Mapping[int, str]) -> int:
+        """Return the last exported step before which all counts that was exported.
+
+        A run that has lost its last files, and has not gone back, takes nothing from the target.
+        """
+        last, agreed = max(exported, default=-1), files.agreed(exported)
+        is_shorter = max(files.last_steps, default=-1) < last
+        return last if agreed < last and is_shorter and not self._went_back else agreed
+
+    @cached_property
+    def _went_back(self) -> bool:
+        return bool(superseded_files(self._storage))
+
+    @cached_property
+    def _names(self) -> set[str]:
+        files = (file for of_worker in self._files.values() for file in of_worker.files)
+        return {tensor.name for file in files for tensors in file.summary.name_sets for tensor in tensors}
 
     def rows(self, table: str, held: Held | None) -> int:
         """Return the number of index rows in the parts of a table that a target lacks."""
         count = 0
         for worker, files in self._files.items():
-            after = files.agreed(held.digests.get(Position(table, worker), {}) if held else {})
+            after = self._agreed(files, held.digests.get(Position(table, worker), {}) if held else {})
             count += sum(file.summary.rows for group in files.groups(after) for file in group)
         return count
 

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
@@ -76,6 +76,8 @@ class Part:
     schema: pa.Schema
     batches: Callable[[pa.Schema], Iterator[pa.RecordBatch]]
     """Returns the rows as batches of a schema with these columns; no batch is empty. Each call reads them again."""
+    names: Callable[[], Collection[str]] = frozenset
+    """Returns the names of all tensors of the run."""
     index_rows: int = 0
     """The number of rows of the index that the part is made of."""
     count: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from ..errors import TensorTrialError
@@ -33,15 +33,17 @@ class EventLog:
         self._back_to = back_to
         self._prefix = f"{folder}/" if folder else ""
         self._files: dict[ModeKeys, EventFile] = {}
+        self._names: set[str] = set()
         self._is_off = False
 
     def write(self, steps: Sequence[IndexedStep]) -> None:
         """Add the scalars, statistics and histograms of steps."""
         if self._is_off:
             return
+        self._names.update(spec.plan.name for indexed in steps for spec in indexed.specs)
         of_mode: dict[ModeKeys, list[bytes]] = {}
         for indexed in steps:
-            of_mode.setdefault(indexed.step.mode, []).extend(_events(indexed))
+            of_mode.setdefault(indexed.step.mode, []).extend(_events(indexed, self._names))
         try:
             if self._back_to is not None:
                 self._start_at(self._back_to)
@@ -80,10 +82,10 @@ class EventLog:
         return self._files[mode]
 
 
-def _events(indexed: IndexedStep) -> Iterator[bytes]:
+def _events(indexed: IndexedStep, names: Container[str]) -> Iterator[bytes]:
     step = indexed.step.mode_step
     for row in indexed.rows():
         # A double has no more than the microseconds of such a time.
         seconds = round(row.saved_at_ns / 1000) / 1e6
-        for value in shown(row.spec.plan.name, row.scalar, row.statistics, row.histogram):
+        for value in shown(row.spec.plan.name, row.scalar, row.statistics, row.histogram, names):
             yield event(seconds, step, value)

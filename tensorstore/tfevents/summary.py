@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from .wire import bytes_field, double_field, doubles_field, float_field, varint_field
 
@@ -37,17 +37,19 @@ def shown(
     number: float | None,
     statistics: Mapping[str, float],
     drawn: tuple[Sequence[float], Sequence[int]] | None,
+    names: Container[str] = (),
 ) -> Iterator[bytes]:
     """Yield the values that TensorBoard shows of a saved tensor.
 
     A number is one scalar. Of a larger tensor each statistic is a scalar, named after both, and its histogram is a
-    histogram.
+    histogram. A statistic does not take the name of another tensor, one of the `names`.
     """
     if number is not None:
         yield scalar(name, number)
         return
     for statistic, value in statistics.items():
-        yield scalar(f"{name}/{statistic}", value)
+        tag = f"{name}/{statistic}"
+        yield scalar(f"{name}/statistics/{statistic}" if tag in names else tag, value)
     if drawn is not None:
         yield histogram(name, *drawn, statistics)
 

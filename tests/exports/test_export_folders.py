@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.export_conformance import ExportConformance, end_power, write_run, write_step
+from support.export_conformance import SOME, ExportConformance, end_power, write_run, write_step
 from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.config.collection import Collection
@@ -111,6 +111,15 @@ class TestParquetFolder(FolderConformance):
             f"select count(*) from '{self.path(target)}/tensors/**/*.parquet' where run = 'a'"
         ).fetchall()
         assert count == [(30,)]
+
+    def test_a_reader_of_folders_passes_over_no_name(self, tmp_path: Path, target: str) -> None:
+        for name in ("_baseline", "b", ".c"):
+            write_run(tmp_path / "runs" / name, 1, f"_{name}")
+        self.export(tmp_path / "runs", target, tables=SOME)
+        assert self.export(tmp_path / "runs", target, tables=SOME).rows["steps"] == 0
+        runs = tensortrial.open_runs(tmp_path / "runs").names
+        for table in SOME:
+            assert sorted(set(pq.read_table(self.path(target) / table)["run"].to_pylist())) == runs
 
     def test_an_object_store_takes_it(self, run: Path, moto_s3: Any) -> None:
         bucket = moto_s3.new_bucket()

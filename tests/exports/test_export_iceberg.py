@@ -83,6 +83,16 @@ class IcebergConformance(ExportConformance):
         assert str(ids) == str(table.schema().as_struct())
         assert len(table.scan("name = 'loss' and global_step >= 1").to_arrow()) == 5
 
+    def test_an_export_of_nothing_new_writes_no_file_and_logs_nothing(
+        self, run: Path, target: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.export(run, target, tables=["steps", "tensors", "runs"])
+        location = urlsplit(self.catalogue(target).load_table("tensortrial.steps").location()).path
+        written = set(Path(location).parent.rglob("*"))
+        self.export(run, target, tables=["steps", "tensors", "runs"])
+        assert set(Path(location).parent.rglob("*")) == written
+        assert not [record for record in caplog.records if record.name.startswith("pyiceberg")]
+
     def test_where_there_are_no_rows_there_is_no_file(self, run: Path, target: str) -> None:
         self.export(run, target, since=100, tables=["tensors"])
         assert not self.files(target, "tensors")

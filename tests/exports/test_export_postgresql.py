@@ -72,7 +72,8 @@ class TestPostgreSQL(ExportConformance):
 def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
     target = str(postgres.new_database())
     with tensortrial.Run(tmp_path / "a", metadata={"lr": 0.25, "who": "é"}, flush_seconds=0) as run:
-        run.log({"loss": 1.0}, step=0)
+        for step in range(2):
+            run.log({"loss": 1.0}, step=step)
         run.flush()
         query = "select cast(metadata->>'lr' as double precision) from runs"
         tensortrial.export(tmp_path / "a", target, progress=False)
@@ -81,8 +82,9 @@ def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
         # An earlier release created these tables so.
         _execute(target, "alter table runs alter column metadata type text using metadata::text")
         _execute(target, "alter table exports drop column digest")
-        run.log({"loss": 2.0}, step=1)
-    assert tensortrial.export(tmp_path / "a", target, progress=False).rows["steps"] == 1
+        run.log({"loss": 2.0}, step=2)
+    tensortrial.export(tmp_path / "a", target, progress=False)
+    assert _fetch(target, "select count(*) from steps") == [(3,)]
     assert _fetch(target, "select count(*) from runs where metadata like '{\"lr\": 0.25%'") == [(1,)]
 
 

@@ -19,6 +19,8 @@ from tensortrial import create_trial, modes
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.storage.open import open_storage
 
+NORM = {"statistics": ("l2",)}
+
 
 def export(runs: Any, target: Any, **options: Any) -> tensortrial.Export:
     return tensortrial.export(runs, f"tensorboard:{target}", progress=False, **options)
@@ -86,6 +88,15 @@ def test_a_run_that_went_back_is_shown_as_it_counts_now(tmp_path: Path) -> None:
     assert not tensortrial.export(tmp_path / "a", f"tensorboard:{tmp_path}/shown", prune=True).pruned
     assert export([write_run(tmp_path / "b")], tmp_path / "shown", prune=True).pruned == ("a",)
     assert not list((tmp_path / "shown" / "a").rglob("*tfevents*"))
+
+
+def test_a_scalar_with_the_name_of_a_statistic_keeps_it(tmp_path: Path) -> None:
+    with Job(tmp_path / "a") as job:
+        job.step({"w": (NORM, np.full(4, 3.0)), "w/l2": 1.0})
+    export(tmp_path / "a", tmp_path / "shown")
+    found = read_by_tensorboard(tmp_path / "shown" / "a" / "global")
+    shown = {tag: [each.value for each in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    assert shown == {"w/l2": [1.0], "w/statistics/l2": [6.0]}
 
 
 def test_a_run_keeps_its_name(tmp_path: Path) -> None:

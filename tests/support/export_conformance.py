@@ -368,6 +368,20 @@ class JobConformance(ExportConformance):
             self.export(tmp_path / "a", target, tables=["steps", "tensors"])
         self.check(tmp_path / "a", target, "steps", "tensors")
 
+    def test_what_a_run_has_lost_stays_in_the_target(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a", flush_seconds=0) as job:
+            for _ in range(4):
+                write_step(job)
+                job.flush()
+            self.export(tmp_path / "a", target, tables=["steps", "tensors"])
+            *_, before, last = sorted((tmp_path / "a/index").rglob("*.parquet"))
+            before.write_bytes(b"damaged")
+            assert self.export(tmp_path / "a", target, tables=["steps", "tensors"]).damaged
+            last.unlink()
+            before.unlink()
+            self.export(tmp_path / "a", target, tables=["steps", "tensors"])
+        assert sorted(self.read(target, "steps")["global_step"].to_pylist()) == [0, 1, 2, 3]
+
     def test_damaged_files_are_left_out_and_said(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 4)
         with Job(run, resume=True, flush_seconds=0) as job:

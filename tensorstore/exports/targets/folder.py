@@ -192,11 +192,17 @@ class Folder(Target):
 
 
 def _folder(table: str, run: str) -> str:
-    return f"{table}/{path_component(run)}"
+    return f"{table}/{_component(run)}"
+
+
+def _component(name: str) -> str:
+    """Return a name as one component of a path. pandas, Spark and others ignore a component that begins with `_`."""
+    quoted = path_component(name)
+    return f"%5F{quoted[1:]}" if quoted.startswith("_") else quoted
 
 
 def _worker_folder(part: Part) -> str:
-    return f"{_folder(part.table, part.run)}/{path_component(part.worker)}"
+    return f"{_folder(part.table, part.run)}/{_component(part.worker)}"
 
 
 def _last_step(path: str) -> int:

@@ -67,9 +67,10 @@ class Iceberg(Target):
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         for table, schema in tables.items():
             with self._translated():
-                made = self._catalogue.create_table_if_not_exists(
-                    (self._namespace, table), schema, properties=_PROPERTIES
-                )
+                # It writes a file also if the table exists.
+                create, name = self._catalogue.create_table_if_not_exists, (self._namespace, table)
+                exists = self._catalogue.table_exists(name)
+                made = self._table(table) if exists else create(name, schema, properties=_PROPERTIES)
             found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
             if difference := differences({field.name: _kind(field.type) for field in schema}, found):
                 raise TableMismatch(self._name, table, difference)

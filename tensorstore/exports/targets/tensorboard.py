@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
@@ -166,7 +166,7 @@ class _PartFiles:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the events of rows of the table `tensors`."""
-        for mode, found in _events(batch):
+        for mode, found in _events(batch, self._part.names()):
             waiting = self._waiting.setdefault(mode, [])
             if not waiting and mode not in self._sinks:
                 waiting.append(first_event(0.0))
@@ -194,12 +194,12 @@ class _PartFiles:
         self._waiting[mode] = []
 
 
-def _events(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes]]:
+def _events(batch: pa.RecordBatch, names: Container[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the events of rows, each with its mode."""
     known = [batch[name].to_pylist() for name in ("name", "mode", "mode_step", "scalar", "histogram")]
     rows = zip(*known, batch["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
     columns = {each: batch[each].to_pylist() for each in STATISTICS if batch[each].null_count < batch.num_rows}
     for row, (name, mode, step, number, drawn, saved_at) in enumerate(rows):
         statistics = {each: column[row] for each, column in columns.items() if column[row] is not None}
-        for value in shown(name, number, statistics, drawn and (drawn["edges"], drawn["counts"])):
+        for value in shown(name, number, statistics, drawn and (drawn["edges"], drawn["counts"]), names):
             yield mode, event(saved_at / 1e6, step, value)
