@@ -48,15 +48,10 @@ class Failures:
 
     def warn_of_repetition(self, name: str) -> None:
         """Log, once, that a number takes the place of the one before."""
-        if self._warned_of_repetition:
-            return
+        if not self._warned_of_repetition:
+            text = "put each step into `with hook.step():`, or pass its number: hook.log({…}, step=i)"
+            logger.warning("only the last %r is kept, because no step has begun since the one before: %s", name, text)
         self._warned_of_repetition = True
-        logger.warning(
-            "only the last of the numbers %r is kept, because no step has begun between them: put each step into `with "
-            "hook.step():`, or pass its number: hook.log({%r: …}, step=i)",
-            name,
-            name,
-        )
 
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
         """Log that at many steps collections were due only once."""

@@ -18,14 +18,11 @@ from tensortrial.config.collection import CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import names
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, UnsupportedValue
-from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES, BatchBuffers, BufferPool
+from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES
 from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, Step, check_name
 from tensortrial.mode import ModeKeys
 
 from .called_steps import step_number
-from .configuration.collections import CollectionManager
-from .configuration.options import Framework, HookOptions
-from .process.rank import Rank
 from .step_recorder import StepRecorder
 from .user_values import as_nanoseconds, as_number
 
@@ -53,18 +50,6 @@ class Recorder(StepRecorder):
         ConfigurationError: An option has a value that it cannot have.
         RunExists: Another run is in out_dir.
     """
-
-    def __init__(
-        self,
-        options: HookOptions,
-        framework: Framework,
-        rank: Rank | Callable[[], Rank],
-        *,
-        follows: bool = False,
-        collections: CollectionManager | None = None,
-    ) -> None:
-        self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
-        super().__init__(options, framework, rank, follows=follows, collections=collections)
 
     def plan(self, name: str) -> Plan | None:
         """Return what of the tensor is due at the open step; None if nothing is."""

@@ -11,6 +11,7 @@ from typing import Any
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError
+from tensortrial.format.buffer_pool import BatchBuffers, BufferPool
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 
@@ -108,8 +109,8 @@ class StepRecorder:
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
         self._system = SystemMetrics(options, seconds if self._life.active else None, self._newest_step)
-        self._handed_over = 0
-        self._waiting_bytes = 0
+        self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
+        self._handed_over = self._waiting_bytes = 0
         self._refusals = Refusals()
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
@@ -250,7 +251,9 @@ class StepRecorder:
         mode = mode or clock.mode
         following = clock.next_number(mode) if ahead is None or ahead.mode is not mode else ahead.mode_step
         if number is not None and number < following:
-            self.refuse_call("step", _backwards(number, following, mode))
+            text = f"step {number} of mode {mode.name} begins after step {following - 1}, and steps go forward only; "
+            text += f"it is counted as step {following}. To save at a past step, pass step= to save_scalar or log"
+            self.refuse_call("step", ConfigurationError(text))
             number = following
         if mode is not clock.mode:
             self._close_step()
@@ -492,10 +495,3 @@ class StepRecorder:
     def counting(self) -> bool:
         """Whether this process keeps to the job's steps, although it may save nothing."""
         return self._life.active or self._life.follows
-
-
-def _backwards(number: int, following: int, mode: ModeKeys) -> ConfigurationError:
-    return ConfigurationError(
-        f"step {number} of mode {mode.name} begins after step {following - 1}, and steps go forward only; it is "
-        f"counted as step {following}. To save at a past step, pass step= to save_scalar or log"
-    )

@@ -279,7 +279,7 @@ def test_numbers_between_which_no_step_begins_are_said_to_replace_one_another(
     hook.close()
     assert create_trial(out).tensor("loss").values() == {0: 4}
     (text,) = warnings_of(caplog)
-    assert "only the last of the numbers 'loss' is kept" in text
+    assert "only the last 'loss' is kept" in text
     assert "hook.step()" in text
     assert "step=i" in text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_pre_hook  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.training import Net, batches, seeded  # noqa: E402
@@ -121,3 +123,24 @@ def test_an_optimizer_of_closed_hooks_keeps_no_callback_of_them(make_hook: Any) 
         hook.register_optimizer(optimizer)
         hook.close()
     assert len(optimizer._optimizer_step_pre_hooks) == 1
+
+
+def test_a_hook_may_be_made_and_freed_in_the_middle_of_an_update(make_hook: Any, tmp_path: Any) -> None:
+    net = Net()
+    hook = make_hook(include_collections=["gradients"])
+    hook.register_module(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def make_and_free(*_: Any) -> None:
+        tt.Hook(str(tmp_path / "other"), dry_run=True)
+        tt.set_hook(None)
+        gc.collect()
+
+    handles = [register_optimizer_step_pre_hook(make_and_free) for _ in range(2)]
+    for x, y in batches(3):
+        nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    for handle in handles:
+        handle.remove()
+    hook.close()
+    assert create_trial(hook.out_dir).steps() == [0, 1, 2]
