@@ -68,7 +68,7 @@ class CalledSteps:
             ConfigurationError: The step cannot be saved at.
         """
         clock = self._clock
-        if self.joins_first and mode is number is None and clock.newest()[ModeKeys.GLOBAL] < 0:
+        if self.joins_first and mode is None and number is None and clock.newest()[ModeKeys.GLOBAL] < 0:
             return self._wait(None, None)
         mode = clock.mode if mode is None else mode
         opened = clock.step if clock.step is not None and clock.step.mode is mode else None

@@ -142,9 +142,6 @@ class Hook(BaseHook):
         self._generation = -1
         current_hook.made(self)
 
-    _saves_buffers = True
-    """Whether a buffer of a model is saved by any collection that it matches."""
-
     # What the user calls.
 
     def register_module(self, module: torch.nn.Module, name: str | None = None) -> None:
@@ -425,6 +422,11 @@ class Hook(BaseHook):
                 self._optimizers.warn_if_none()
             self._missed.check(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
         self._capture.send()
+
+    @property
+    def _saves_buffers(self) -> bool:
+        """Whether a buffer of a model is saved by any collection that it matches."""
+        return True
 
     def _save_parameters(self, root: Root) -> None:
         step = self.recorder.step

@@ -495,3 +495,19 @@ class TestFailures:
         assert "nothing is saved of a `fit` that runs in another thread at the same time" in caplog.text
         assert create_trial(out).tensor("fc1/outputs").steps(TRAIN) == [0, 1]
         np.testing.assert_array_equal(value(out, "model_inputs_0", 1), data(1, begin=1)[0])
+
+
+@pytest.mark.slow
+def test_a_schedule_and_batch_normalization_train_to_the_same_bits_under_xla(make_hook: Any) -> None:
+    def trained(hook: Any) -> list[Any]:
+        keras.utils.set_random_seed(0)
+        parts = [layers.Input((64,)), layers.Dense(16), layers.BatchNormalization(), layers.Dense(10)]
+        schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
+        model = compiled(keras.Sequential(parts), keras.optimizers.SGD(schedule), jit_compile=True)
+        fit(model, 3, hook)
+        return weights(model)
+
+    hook = make_hook(include_collections=["gradients"], save_config=tt.SaveConfig(save_interval=1))
+    for found, expected in zip(trained(hook), trained(None), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert hook.mode_steps[TRAIN] == 2
