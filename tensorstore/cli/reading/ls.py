@@ -13,7 +13,7 @@ from ..completion import complete_run
 from ..console import console_for, print_table
 from ..options import opened_runs, size_of, storage_option
 
-_COLUMNS = ("run", "state", "steps", "size", "begun", "framework")
+_COLUMNS = ("run", "state", "steps", "size", "begun")
 _QUERY = """
     select run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata
     from runs order by started, run
@@ -28,7 +28,8 @@ def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
     """List the runs in a folder: their state, steps and size.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
-    the default. The size is that of the files; with --json, `tensor_bytes` is that of all saved tensors in memory, too.
+    the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,
+    the framework, the workers and the metadata.
 
     \b
     tensortrial ls runs
@@ -63,5 +64,5 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    begun = row["begun"][:16]  # to the minute: a line has to fit 80 columns
-    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), begun, row["framework"]]
+    # A line has to fit 80 columns: the framework is in the JSON, and the time is to the minute.
+    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), row["begun"][:16]]
