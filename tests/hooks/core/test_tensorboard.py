@@ -77,6 +77,17 @@ def test_statistics_are_scalars_named_after_their_tensor(make_hook: Callable[...
     assert histogram.sum_squares == pytest.approx(gradient.reduction_value(1, "l2", modes.TRAIN) ** 2)
 
 
+def test_a_scalar_with_the_name_of_a_statistic_keeps_it(make_hook: Callable[..., Any], out: str) -> None:
+    hook = make_hook(export_tensorboard=True, include_collections=["gradients"])
+    hook.get_collection("gradients").reduction_config = tt.ReductionConfig(norms=["l2"])
+    run(hook)
+    hook.save_scalar("gradient/Net_fc1.weight/l2", 7.0)
+    hook.close()
+    found = read_by_tensorboard(Path(out) / "tensorboard" / "train")
+    assert [each.value for each in found.Scalars("gradient/Net_fc1.weight/l2")] == [7.0]
+    assert [each.step for each in found.Scalars("gradient/Net_fc1.weight/statistics/l2")] == [0, 1, 2]
+
+
 def test_each_of_several_workers_has_its_own_folder(
     make_hook: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
