@@ -72,7 +72,7 @@ build/env-links: build/env build/files
 
 build/files: FORCE
 	@mkdir -p build
-	@find tensorstore hooks queries -name '*.py' -o -name '*.sql' -o -name py.typed | sort > $@.$$$$; \
+	@{ echo setup.py; find tensorstore hooks queries -type f ! -name '*.pyc'; } | sort > $@.$$$$; \
 	if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 .PHONY: FORCE

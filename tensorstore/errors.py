@@ -16,7 +16,7 @@ TensorTrialError
 │   ├── NotARun (ValueError)                    the files at the path are not a run
 │   ├── MissingCollectionFiles (FileNotFoundError)  the run exists, but no worker has begun
 │   ├── UnknownFormat (ValueError)              a later release wrote the run
-│   ├── RunExists (FileExistsError)             out_dir holds a run already
+│   ├── RunExists (FileExistsError, RuntimeError)  out_dir holds a run already
 │   ├── WorkerClaimed (FileExistsError)         another process writes as this worker
 │   ├── RunInUse (FileExistsError)              the run cannot be resumed while a process writes to it
 │   ├── RunTakenOver (PermissionError)          another process has taken the run over
@@ -58,12 +58,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from .redaction import without_credentials
+
 _FEW = 3
 """More names than this are no suggestion, but all that there are."""
 
 
 class TensorTrialError(Exception):
-    """Root of the tree: `except TensorTrialError` catches every error that this package raises on purpose."""
+    """Root of the tree: `except TensorTrialError` catches every error that this package raises on purpose.
+
+    No message shows a password or a token that a URL holds.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_credentials(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default the message would be passed to __init__ again; errors travel between processes as they are.
@@ -143,7 +151,7 @@ class RunError(TensorTrialError):
     """The run as a whole cannot be opened, or cannot be written to."""
 
     def __init__(self, path: str, message: str) -> None:
-        self.path = path
+        self.path = without_credentials(path)
         super().__init__(f"{path}: {message}")
 
 
@@ -163,7 +171,7 @@ class UnknownFormat(RunError, ValueError):
     """The run was written in a format that this release does not know."""
 
 
-class RunExists(RunError, FileExistsError):
+class RunExists(RunError, FileExistsError, RuntimeError):
     """The out_dir of a new hook holds a run already."""
 
 
@@ -338,10 +346,10 @@ class InvalidQueryParameter(ConfigurationError):
 
 
 class ExportError(TensorTrialError, OSError):
-    """The `target` of an export refused something, or cannot be reached. Never shows a password."""
+    """The `target` of an export refused something, or cannot be reached."""
 
     def __init__(self, target: str, message: str) -> None:
-        self.target = target
+        self.target = without_credentials(target)
         super().__init__(f"{target}: {message}")
 
 
@@ -426,7 +434,7 @@ class TrainingStopped(SystemExit):
     """
 
     def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
+        self.path, self.reason = without_credentials(path), reason
         super().__init__(3)
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import guarded
 from ..core.hook_owner import HookOwner
-from ..core.integrations import check_version, numbers_in
+from ..core.integrations import check_version, continue_at, numbers_in
 from ..pytorch import Hook
 
 try:
@@ -24,6 +25,7 @@ check_version("accelerate", accelerate.__version__, oldest="1.1", newest_tested=
 
 from accelerate.state import GradientState  # noqa: E402 - the sentence about an old accelerate comes first
 from accelerate.tracking import GeneralTracker  # noqa: E402
+from accelerate.utils import memory  # noqa: E402
 
 
 class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
@@ -55,6 +57,10 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
         self._own(Hook, out_dir, hook, options)
         self._open: ModeKeys | None = None
         """The mode of the open step."""
+        self._first: int | None = None
+        """The first step of the training; None before it begins."""
+        self._starts_again = False
+        """Whether `find_executable_batch_size` calls the training again, after it ran out of memory."""
 
     @property
     def tracker(self) -> Hook:
@@ -70,7 +76,8 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
                 …
 
         In mode TRAIN the step goes on until a batch after which gradients are synchronized. In another mode each block
-        is a step.
+        is a step. If Accelerate's `find_executable_batch_size` calls the training again with a smaller batch, what is
+        saved then takes the place of what was saved before.
 
         Args:
             number: The number of the step. Default: the next one.
@@ -84,6 +91,9 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
         try:
             yield
             synchronizes = self._open is not ModeKeys.TRAIN or GradientState().sync_gradients
+        except Exception as exc:
+            self._starts_again = memory.should_reduce_batch_size(exc) and _is_in_finder()
+            raise
         finally:
             if synchronizes:
                 self._end()
@@ -94,8 +104,13 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
         if self._open is parsed:
             return
         self._end()
+        if self._starts_again and self._first is not None:
+            continue_at(self.hook, self._first)
+        self._starts_again = False
         self.hook.begin_step(step=number, mode=parsed)
         self._open = parsed
+        if self._first is None and parsed is ModeKeys.TRAIN:
+            self._first = self.hook.mode_steps.get(ModeKeys.TRAIN)
 
     @guarded
     def _end(self) -> None:
@@ -129,3 +144,13 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
     def finish(self) -> None:
         """Close the run, when `end_training` is called."""
         self.close()
+
+
+def _is_in_finder() -> bool:
+    """Return whether `find_executable_batch_size` has called what runs now."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_filename == memory.__file__:
+            return True
+    return False

@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import MissingExtra
 
@@ -64,7 +66,9 @@ class Hook(BoostingHook):
     def __init__(self, options: HookOptions) -> None:
         check_version("catboost", catboost.__version__, OLDEST_CATBOOST, NEWEST_TESTED_CATBOOST)
         self._open(options, _FRAMEWORK, rank_of_process)
-        self._lengths: dict[str, int] = {}
+        self._iteration = -1
+        self._values: dict[str, list[float]] = {}
+        """The values of each metric in the training so far."""
         current_hook.made(self)
 
     def after_iteration(self, info: Any) -> bool:
@@ -95,6 +99,7 @@ class Hook(BoostingHook):
         if not isinstance(model, catboost.CatBoost) or not model.is_fitted():
             self._refuse_call("save_model", f"it takes a CatBoost model after fit, got {shown(model)}")
             return
+        self._save_last_round(model.get_evals_result())
         last = self.recorder.clock.newest().get(self.mode, -1)
         step = max(last, 0)
         importances = model.get_feature_importance()
@@ -128,24 +133,44 @@ class Hook(BoostingHook):
 
     @guarded
     def _end_round(self, info: Any) -> None:
-        if info.iteration == 1:
+        begins = info.iteration != self._iteration + 1 or info.iteration == 1
+        self._iteration = info.iteration
+        if begins:
             self._warn_if_copy()
-            self._lengths = {}
         if not self.recorder.active:
             return
-        metrics: dict[str, float] = {}
-        for data, found in info.metrics.items():
-            for metric, values in found.items():
-                name = f"{data}-{metric}"
-                # With `metric_period`, not every round has new values.
-                if len(values) > self._lengths.get(name, 0):
-                    metrics[name] = values[-1]
-                    self._lengths[name] = len(values)
+        found = _by_name(info.metrics)
+        if begins:
+            # A training that goes on from a snapshot has the values of its earlier rounds.
+            self._begin_at(info.iteration - 1)
+            self._values = {name: values[: info.iteration - 1] for name, values in found.items()}
+        # With `metric_period`, not every round has new values.
+        metrics = {name: values[-1] for name, values in found.items() if len(values) > len(self._values.get(name, ()))}
+        self._values = found
         self._save_metrics(metrics)
+
+    def _save_last_round(self, results: Mapping[str, Mapping[str, list[float]]]) -> None:
+        """Save the last round, if a callback that comes before this one has ended training after it."""
+        found = _by_name(results)
+        if not all(_begins_with(found.get(name, []), values) for name, values in self._values.items()):
+            return  # of another training
+        metrics = {name: found[name][-1] for name, seen in self._values.items() if len(found[name]) == len(seen) + 1}
+        if metrics:
+            self._values = found
+            self._save_metrics(metrics)
 
     def _save_metrics(self, metrics: Mapping[str, float]) -> None:
         losses = [name for name in metrics if not _RISING.match(name.partition("-")[2]) and not name.endswith("-std")]
         self._save_round(metrics, losses, lambda: None)
+
+
+def _begins_with(values: list[float], first: list[float]) -> bool:
+    return np.array_equal(values[: len(first)], first, equal_nan=True)
+
+
+def _by_name(metrics: Mapping[str, Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """Return the values of each metric of each evaluation set, by the name of their tensor."""
+    return {f"{data}-{metric}": list(values) for data, found in metrics.items() for metric, values in found.items()}
 
 
 def get_hook(

@@ -194,17 +194,17 @@ class BaseHook:
 
     @guarded
     def resume_at(self, step: int, mode: ModeKeys | str | None = None) -> None:
-        """Continue a resumed run at the step of a checkpoint, instead of after its last published step.
+        """Continue a run at the step of a checkpoint, or at an earlier step of this process that is to be repeated.
 
-        What earlier sessions saved from this step on is set aside when the first step begins. Nothing is deleted: the
-        view `superseded` shows it to SQL. Call it before the first step.
+        What was saved from this step on is set aside: by earlier sessions, when the first step begins; by this process,
+        at once. Nothing is deleted: the view `superseded` shows it to SQL.
 
         Args:
             step: The number of the step that comes next in its mode: the number of steps that the checkpoint was
                 trained for.
             mode: The mode of the step. Default: the current one.
         """
-        self.recorder.resume_at(step, mode)
+        self._resume_at(step, mode)
 
     @contextmanager
     def step(self, step: int | None = None, mode: ModeKeys | str | None = None) -> Iterator[None]:
@@ -302,12 +302,15 @@ class BaseHook:
     def close(self) -> None:
         """Close the open step and the run, remove the hook's callbacks, and keep no reference to the model.
 
-        The run is also closed at exit. Closing twice is fine.
+        The run is also closed at exit. Closing twice is fine. Any thread may close it: while another one trains, the
+        callbacks stay and do nothing.
         """
         try:
             self.recorder.close()
         finally:
-            self._let_go()
+            # A framework goes through its callbacks while it calls them: only the training's thread may remove them.
+            if not self.recorder.in_other_threads:
+                self._let_go()
 
     @guarded
     def _let_go(self) -> None:
@@ -316,6 +319,9 @@ class BaseHook:
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:
         self.recorder.set_mode(mode)
+
+    def _resume_at(self, step: Any, mode: Any) -> None:
+        self.recorder.resume_at(step, mode)
 
     @guarded
     def _hold_step(self, step: Any = None, mode: Any = None) -> None:

@@ -68,6 +68,7 @@ class BoostingHook(BaseHook):
                 self.recorder.collections.require(name).include(pattern)
         self._metrics: set[str] = set()
         self._warned: set[str] = set()
+        self._has_several_models = False
 
     @guarded
     def save_tensor(
@@ -87,6 +88,20 @@ class BoostingHook(BaseHook):
             self.recorder.save_tensor(tensor_name, array_of(tensor_value), collections_to_write)
         except UnsupportedValue as exc:
             self.recorder.refuse(tensor_name, exc)
+
+    def _begin_at(self, rounds: int) -> None:
+        """Begin a training whose model has some rounds already: its steps have the numbers of its rounds.
+
+        What the run has saved from there on is set aside. Only where another model was trained before, which had steps
+        too, the steps continue.
+        """
+        newest = self.recorder.clock.newest().get(self.mode, -1)
+        if newest < 0:
+            self.recorder.start_at(rounds)
+        elif not rounds:
+            self._has_several_models = True
+        elif not self._has_several_models and rounds != newest + 1:
+            self.recorder.resume_at(rounds, None)
 
     def _save_round(self, metrics: Mapping[str, float], losses: Iterable[str], capture: Callable[[], None]) -> None:
         """Save a round as a step.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensortrial.errors import RunExists
+from tensortrial.redaction import without_credentials
 
 from .configuration.sagemaker import has_hook_configuration
 
@@ -73,7 +74,7 @@ def made(hook: Any) -> None:
     while _abandoned:
         recorder = _abandoned.popleft()
         if not recorder.closed:
-            logger.info("closing the run in %s: its hook was garbage-collected", recorder.out_dir)
+            logger.info("closing the run in %s: its hook was garbage-collected", without_credentials(recorder.out_dir))
             recorder.close()
 
 

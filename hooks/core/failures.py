@@ -6,6 +6,8 @@ import logging
 import os
 from collections.abc import Iterable
 
+from tensortrial.redaction import without_credentials
+
 logger = logging.getLogger("tensortrial.hooks")
 
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
@@ -18,7 +20,7 @@ class Failures:
     """The errors inside the hook of `out_dir`, of which the first is logged, and what the hook never saved."""
 
     def __init__(self, out_dir: str) -> None:
-        self._out_dir = out_dir
+        self._out_dir = without_credentials(out_dir)
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
         # A forked child saves nothing, and logs nothing about it.

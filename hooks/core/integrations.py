@@ -116,20 +116,12 @@ def _is_number(value: Any) -> bool:
     return (hasattr(value, "numel") and value.numel() == 1) or getattr(value, "size", None) == 1
 
 
-def continue_at(hook: BaseHook, step: int) -> int:
+def continue_at(hook: BaseHook, step: int) -> None:
     """Let a training that goes back to a checkpoint take the place of what its first attempt saved after it.
 
     Args:
         hook: The hook.
         step: The number of the step in mode TRAIN that comes next.
-
-    Returns:
-        The newest step that cannot be saved again, because it was saved by this process; -1 if there is none.
     """
-    newest = hook.mode_steps.get(ModeKeys.TRAIN, -1)
-    if newest < step:
-        return -1
-    if not hook.recorder.has_begun:
+    if hook.mode_steps.get(ModeKeys.TRAIN, -1) >= step:
         hook.resume_at(step, ModeKeys.TRAIN)
-        newest = hook.mode_steps.get(ModeKeys.TRAIN, -1)
-    return newest if newest >= step else -1

@@ -26,7 +26,7 @@ class Lifecycle:
         follows: Keep to the job's steps also where this process saves nothing.
 
     Raises:
-        RunExists: Another run is in out_dir, and `resume` is False.
+        RunExists: Another run is in out_dir, and is neither to be resumed nor replaced.
         RunInUse: A living process writes to the run to be resumed.
     """
 
@@ -42,11 +42,11 @@ class Lifecycle:
         """Whether this process keeps to the job's steps although it saves nothing."""
         self.closed = False
         """Whether the run is closed: nothing more is ever saved."""
-        self.failures = Failures(run.out_dir)
         if resume and (self.active or self.follows):
             run.resume(follows=not self.active)
         elif self.active:
             run.check()
+        self.failures = Failures(run.out_dir)
 
     def decide(self) -> bool:
         """Find out which worker this is, right before the run is claimed. Return whether it saves."""

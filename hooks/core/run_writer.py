@@ -6,12 +6,13 @@ import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from numbers import Real
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, TensorTrialError
+from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
@@ -26,11 +27,13 @@ from tensortrial.write.claim import (
     check_out_dir,
     claim,
     claim_again,
+    has_ended,
     indexed_workers,
     published_steps,
     update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
+from tensortrial.write.removal import check_removable, remove_run
 from tensortrial.write.rewind import rewound
 from tensortrial.write.writer import Writer
 
@@ -48,7 +51,8 @@ class RunWriter:
     """A run that one worker claims at its first step, writes to, and closes with a reason.
 
     Nothing is written before `claim`, nor after `close` or `forget`. The same values are written as event files to
-    `tensorboard_dir`, unless it is None. With `is_ordered`, records come in the order of execution.
+    `tensorboard_dir`, in the run if it is empty, unless it is None. With `is_ordered`, records come in the order of
+    execution.
 
     Raises:
         ConfigurationError: A setting has a value that it cannot have.
@@ -68,6 +72,7 @@ class RunWriter:
         flush_seconds: float | None,
         storage_options: Mapping[str, Any] | None,
         tensorboard_dir: str | os.PathLike[str] | None,
+        on_exists: str = "fail",
         force: bool = False,
         durable: bool = False,
         queue_bytes: int | None = None,
@@ -84,13 +89,9 @@ class RunWriter:
         self._codec, self._flush_seconds, self._is_ordered = codec, flush_seconds, is_ordered
         self._queue_bytes = queue_bytes
         self.environment = KeptEnvironment(environment, num_workers == 1 or worker == "worker_0")
-        self.out_dir = out_dir
-        self._storage = open_storage(out_dir, storage_options, durable=durable)
-        self._tensorboard: Storage | None = None
-        if tensorboard_dir is not None:
-            self._tensorboard = open_storage(tensorboard_dir, storage_options)
-        self._stop_request = StopRequest(self._storage)
-        self._observer = Observer(self._storage)
+        self._storage_options, self._durable, self._tensorboard_dir = storage_options, durable, tensorboard_dir
+        self._on_exists, self._first_dir, self._number = on_exists, out_dir, 1
+        self._open(out_dir)
         self._lease_seconds = lease_seconds()
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self._resumes = False
@@ -100,8 +101,24 @@ class RunWriter:
         self._lease: Lease | None = None
         self._writer: Writer | None = None
         self._earlier: dict[ModeKeys, EarlierSteps] | None = None
+        self.steps: int | None = None
+        """The number of global steps that have begun, once the last one has."""
         self.progress = Progress()
         """The point in the run at which the worker's steps continue."""
+
+    def _open(self, out_dir: str) -> None:
+        self.out_dir = out_dir
+        self._storage = open_storage(out_dir, self._storage_options, durable=self._durable)
+        self._tensorboard: Storage | None = None
+        if self._tensorboard_dir is not None:
+            folder = self._tensorboard_dir or f"{out_dir.rstrip('/')}/tensorboard"
+            self._tensorboard = open_storage(folder, self._storage_options)
+        self._stop_request, self._observer = StopRequest(self._storage), Observer(self._storage)
+
+    def _open_next(self) -> None:
+        """Write to the folder of the next number."""
+        self._number += 1
+        self._open(f"{self._first_dir.rstrip('/')}-{self._number}")
 
     def resume(self, follows: bool = False) -> None:
         """Continue after the steps of the run, if it has any.
@@ -123,20 +140,36 @@ class RunWriter:
         """Whether this continues a run."""
         return self._resumes
 
-    def resume_at(self, mode: ModeKeys, step: int) -> None:
-        """Continue at a step of a mode, whatever was published after it.
+    def resume_at(self, mode: ModeKeys, step: int) -> Progress:
+        """Continue at a step of a mode from before this session, whatever was published after it.
+
+        Returns:
+            The point at which steps continue.
 
         Raises:
             ConfigurationError: The run has steps, but none in this mode.
         """
-        others = sorted(name for name, count in self.progress.mode_steps.items() if count)
+        self.flush()
+        reached = replace(self._resumption().progress(), session=self.progress.session) if self.open else self.progress
+        others = sorted(name for name, count in reached.mode_steps.items() if count)
         if others and mode.name not in others:
             raise ConfigurationError(
                 f"the run has no steps in mode {mode.name}, only in {', '.join(others)}: pass mode=, or call set_mode "
                 "before"
             )
         self._resumes_at = mode.name, step
-        self.progress = self._rewound(self.progress)
+        found = self._rewound(reached)
+        if not self.open or found.global_step < self.progress.global_step:
+            self.progress = found
+        self.set_aside(found.global_step)
+        return found
+
+    def set_aside(self, global_step: int) -> None:
+        """Set aside what this session has saved from a global step on, where its steps continue."""
+        self._resumes, self._earlier = True, None
+        if self._writer is not None:
+            self._writer.flush(back_to=global_step)
+            self.announce()
 
     def _rewound(self, progress: Progress) -> Progress:
         if self._resumes_at is None:
@@ -155,12 +188,27 @@ class RunWriter:
         return alive
 
     def check(self) -> None:
-        """Check that no other run is in the folder.
+        """Check that no other run is in the folder, or that one may be treated as `on_exists` says.
 
         Raises:
             RunExists: There is one.
+            RunInUse: A living process writes to the run that is to be replaced or resumed.
         """
-        check_out_dir(self._storage, self.worker, self.num_workers)
+        while self._on_exists == "number" and self._holds_run():
+            self._open_next()
+        if self._on_exists == "replace" and self._holds_run():
+            check_removable(self._observer, self._storage)
+        elif self._on_exists == "resume_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+            self.resume()
+        elif self._on_exists != "number":
+            check_out_dir(self._storage, self.worker, self.num_workers)
+
+    def _holds_run(self) -> bool:
+        try:
+            check_out_dir(self._storage, self.worker, self.num_workers)
+        except RunExists:
+            return True
+        return False
 
     def become(self, worker: str, num_workers: int) -> None:
         """Set the worker to write as, before the run is claimed."""
@@ -197,10 +245,7 @@ class RunWriter:
         if self._resumes:
             self._lease, first_flush = self._claim_again(run)
         else:
-            self._lease, first_flush = self._new_lease(), FROM_START
-            self._claimed = self._worker_info(_now())
-            claim(self._storage, run, self._claimed)
-            self._lease.begin()
+            self._lease, first_flush = self._claim_new(run), FROM_START
         self._writer = Writer(
             self._storage,
             self.worker,
@@ -212,6 +257,36 @@ class RunWriter:
             lease=self._lease,
             is_ordered=self._is_ordered,
         )
+
+    def _claim_new(self, run: RunInfo) -> Lease:
+        numbered = self._on_exists == "number"
+        self._claimed = self._worker_info(_now())
+        try:
+            if self._on_exists == "replace":
+                self._remove_run()
+            claim(self._storage, run, self._claimed, joins=self.num_workers > 1 or not numbered)
+        except (RunExists, WorkerClaimed):
+            # Another job has begun a run there since the hook was made.
+            if not numbered:
+                raise
+            self._open_next()
+            return self._claim_new(run)
+        lease = self._new_lease()
+        lease.begin()
+        return lease
+
+    def _remove_run(self) -> None:
+        """Delete the run in the folder, if there is one, as the only process that does."""
+        if not self._holds_run():
+            return
+        lease = self._new_lease(self._resumption().session)
+        lease.take()
+        try:
+            # A process that was quicker may have removed the run, and begun its own, meanwhile.
+            check_removable(self._observer, self._storage, lease.info)
+            remove_run(self._storage, lease.info.path)
+        finally:
+            lease.withdraw()
 
     def _new_lease(self, session: int = 0) -> Lease:
         return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds)
@@ -287,7 +362,7 @@ class RunWriter:
             self._announce_late()
         writer, self._writer, self._lease = self._writer, None, None
         if writer is not None:
-            writer.close(failure)
+            writer.close(failure, self.steps)
             self._write_manifest()
 
     def _announce_late(self) -> None:
@@ -312,7 +387,8 @@ class RunWriter:
     def _event_log(self) -> EventLog | None:
         if self._tensorboard is None:
             return None
-        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "")
+        back_to = self.progress.mode_steps if self._goes_back else None
+        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "", back_to)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(

@@ -16,7 +16,7 @@ from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
-from .configuration.options import Framework, HookOptions
+from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
 from .failures import Refusals, strict
 from .lifecycle import Lifecycle
@@ -55,6 +55,7 @@ class StepRecorder:
                 f"out_dir must be the folder or URL where to save the run, got {options.out_dir!r}"
             )
         duty = Duty(rank, options.include_workers)
+        check_on_exists(options.on_exists, duty.num_workers)
         self.options = options
         self.out_dir = os.fspath(options.out_dir)
         self.save_config = SaveConfig.parse(options.save_config)
@@ -85,20 +86,23 @@ class StepRecorder:
             flush_seconds=options.flush_seconds,
             queue_bytes=options.queue_bytes,
             storage_options=options.storage_options,
-            tensorboard_dir=(options.tensorboard_dir or f"{self.out_dir.rstrip('/')}/tensorboard") if exports else None,
+            tensorboard_dir=(options.tensorboard_dir or "") if exports else None,
+            on_exists=options.on_exists,
             force=boolean("force", options.force),
             is_ordered=framework.is_ordered,
             environment=parse_parts(options.environment),
         )
 
         self._lock = threading.RLock()
+        self._threads: set[threading.Thread] = set()
         self._life = Lifecycle(
             self._run,
             duty,
             dry_run=boolean("dry_run", options.dry_run),
-            resume=boolean("resume", options.resume),
+            resume=boolean("resume", options.resume) or options.on_exists == "resume",
             follows=follows,
         )
+        self.out_dir = self._run.out_dir
         self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
         self._called_steps = CalledSteps(self.clock, self._run, self._open_ahead)
         # Replicas share a process, and the first one samples it.
@@ -137,6 +141,7 @@ class StepRecorder:
 
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""
+        self._threads.add(threading.current_thread())
         with self._lock:
             if not self.counting or self.clock.continues():
                 return
@@ -175,29 +180,29 @@ class StepRecorder:
         A run that has steps continues after them.
         """
         with self._lock:
-            self.clock.start_at(step)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether this process has begun a step, or cannot go back to an earlier one: the run is not resumed."""
-        return self._run.open or self.clock.step is not None or not self._run.resumes
+            self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
-        """Continue a resumed run at this step of a mode, whatever was saved after it.
+        """Continue at this step of a mode, whatever was saved after it, also by this process.
 
         Raises:
-            ConfigurationError: It is not the number of a step, or steps have begun, or the run is not resumed.
+            ConfigurationError: It is not the number of a step, or the run has no steps, or a step is held.
         """
         number = step_number(step)
         with self._lock:
             if not self.counting:
                 return
-            if not self._run.resumes:
+            if self.clock.held:
+                raise ConfigurationError("a step is open, which would be a part of it: end that one first")
+            if not self._run.resumes and self._newest_step() < 0:
                 raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
-            if self._run.open or self.clock.step is not None:
-                raise ConfigurationError("steps have begun: call it before the first one")
-            self._run.resume_at(self.clock.mode if mode is None else ModeKeys.parse(mode), number)
-            self.clock.continue_after(self._run.progress)
+            self._close_step()
+            mode = self.clock.mode if mode is None else ModeKeys.parse(mode)
+            global_step = self.clock.go_back(mode, number)
+            if global_step is None:
+                self.clock.start(self._run.resume_at(mode, number))
+            else:
+                self._run.set_aside(global_step)
 
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
@@ -218,6 +223,7 @@ class StepRecorder:
                 the mode.
             mode: The mode of this step; None for the current one.
         """
+        self._threads.add(threading.current_thread())
         with self._lock:
             try:
                 number, mode = None if number is None else step_number(number), mode and ModeKeys.parse(mode)
@@ -243,7 +249,7 @@ class StepRecorder:
             self._close_step()
             clock.turn_to(mode)
         if number is not None:
-            clock.number_by_caller()
+            clock.number_by_caller(mode)
         if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
             clock.continues()
             return
@@ -343,6 +349,7 @@ class StepRecorder:
                 self._life.failures.warn_of_short_run(mode, steps, interval)
         if self._run.open:
             self._called_steps.close()
+        self._run.steps = self.clock.newest()[ModeKeys.GLOBAL] + 1
 
     # The run.
 
@@ -356,8 +363,9 @@ class StepRecorder:
             close_at_exit(self)
             self._planner.refresh()
             self._run.claim()
+            self.out_dir = self._run.out_dir
             self.clock.continue_after(self._run.progress)
-            self._system.start(self._run.worker, self._run.num_workers)
+            self._system.start(self.out_dir, self._run.worker, self._run.num_workers)
 
     def _newest_step(self) -> int:
         return self.clock.newest()[ModeKeys.GLOBAL]
@@ -367,15 +375,10 @@ class StepRecorder:
         with self._lock:
             self._run.add_metadata(metadata)
 
-    def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
-        """Keep the hyperparameters of an optimizer with the run."""
+    def add_to_environment(self, part: str, values: Mapping[str, Any]) -> None:
+        """Keep what the training is made with: values of the part "optimizers" or "activations", by their names."""
         with self._lock:
-            self._run.environment.add_optimizer(name, groups)
-
-    def add_activations(self, kinds: Mapping[str, str]) -> None:
-        """Keep the classes of activation functions, by the names of their modules, with the run."""
-        with self._lock:
-            self._run.environment.add_activations(kinds)
+            self._run.environment.add(part, values)
 
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
@@ -452,6 +455,11 @@ class StepRecorder:
     def worker(self) -> str:
         """The name of the worker that this records as."""
         return self._run.worker
+
+    @property
+    def in_other_threads(self) -> bool:
+        """Whether a thread other than this one has begun steps, and still runs."""
+        return any(each.is_alive() for each in self._threads - {threading.current_thread()})
 
     @property
     def active(self) -> bool:

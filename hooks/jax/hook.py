@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tensortrial.config.collection import CollectionKeys, check_collection_name
+from tensortrial.config.collection import LOSS_NAMES, CollectionKeys, check_collection_name
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.format.record import Plan, Step
 from tensortrial.mode import ModeKeys
@@ -86,7 +86,7 @@ class Hook(CalledHook):
     def __init__(self, options: HookOptions) -> None:
         check_version("jax", jax.__version__, OLDEST_JAX, NEWEST_TESTED_JAX)
         self.recorder = Recorder(options, _FRAMEWORK, _rank)
-        self.recorder.collections.require(CollectionKeys.LOSSES).include("(?i)loss")
+        self.recorder.collections.require(CollectionKeys.LOSSES).include(LOSS_NAMES)
         is_chosen = options.include_collections is not None or options.include_regex or options.save_all
         self._includes = not is_chosen
         self._trees = TreeNames(self.recorder.refuse)

@@ -106,10 +106,14 @@ class Capture:
         if self._captured_at is self.recorder.step:
             return
         self._captured_at = self.recorder.step
-        self._variables = {}
-        self.updates.forget()
+        self.forget_variables()
         self._capture_variables()
         self._capture_numbers()
+
+    def forget_variables(self) -> None:
+        """Forget the captured variables, which change before the step runs: `choose` captures them again."""
+        self._variables = {}
+        self.updates.forget()
 
     def record_variables(self) -> None:
         """Record the captured variables, after the step."""
@@ -159,7 +163,9 @@ class Capture:
 
     @guarded
     def _enter_traced(self, function: StepFunction, source: Any, stack: ExitStack) -> None:
-        if function.phase != "train" or not is_graph(function.model) or functions_run_eagerly():
+        # A `train_on_batch` of Keras 3 passes a generator, and runs a step that is traced on its own.
+        is_traced = is_graph(function.model) and hasattr(source, "get_next")
+        if function.phase != "train" or not is_traced or functions_run_eagerly():
             return
         if self.recorder.active:
             optimizers = self._optimizers(function.model)
@@ -179,6 +185,7 @@ class Capture:
         if not function.built:
             self._build(function, source)
         if self.is_limited:
+            self._capture_variables()
             return
         if is_graph(function.model):
             self._chosen = self._traced(function, source)

@@ -123,10 +123,12 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         # What replaces the model's own functions now, and what replaced those of each model before.
         self._functions: dict[Phase, StepFunction] = {}
         self._known: weakref.WeakKeyDictionary[Any, dict[Phase, StepFunction]] = weakref.WeakKeyDictionary()
-        # The thread of the `fit`, `evaluate` or `predict` under way, which of them it is, and whether a batch runs.
+        # The thread of the `fit`, `evaluate` or `predict` under way, which of them it is, whether a batch runs, and
+        # the function of the model that the loop of Keras has not called for it yet.
         self._thread: threading.Thread | None = None
         self._outer: Phase | None = None
         self._batch_runs = False
+        self._awaited: Phase | None = None
         # Keras 2 need not convert the logs of each batch to numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
@@ -382,15 +384,27 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             recorder.set_mode(_MODES[phase])
         for each in recorder.all:
             each.begin_step()
-        self._batch_runs = True
+        self._batch_runs, self._awaited = True, phase
         if recorder.saving:
             self._capture.capture_variables()
 
-    def _choose(self, function: StepFunction, source: Any) -> CapturingStep | None:
+    def _choose(self, function: StepFunction, source: Any, in_loop: bool) -> CapturingStep | None:
         """Return what runs the open step; None for the model's own function."""
-        if self._batch_runs and self._thread is threading.current_thread():
+        if not self._batch_runs or self._thread is not threading.current_thread():
+            return None
+        if in_loop and function.phase == self._awaited:
+            self._awaited = None
             return self._capture.choose(function, source)
+        self._keep_apart()
         return None
+
+    @guarded
+    def _keep_apart(self) -> None:
+        """Keep what a step of a callback's own changes out of the step that is open."""
+        if self._awaited is None:
+            self._capture.updates.end()
+        else:
+            self._capture.forget_variables()
 
     @guarded
     def _end_step(self, logs: Mapping[str, Any] | None) -> None:

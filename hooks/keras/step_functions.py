@@ -17,6 +17,8 @@ from .traced_flags import TracedFlags
 from .traced_numbers import type_of
 
 Phase = Literal["train", "test", "predict"]
+_ON_BATCH = ("train_on_batch", "test_on_batch", "predict_on_batch")
+"""The methods of a model that run one step outside of any loop of Keras."""
 
 
 class StepFunction:
@@ -26,10 +28,10 @@ class StepFunction:
         phase: Which of the three functions.
         original: The model's function.
         names: The names of the model's tensors.
-        choose: Called before each step with this object and the source of the batch. Returns what runs the step and
-            collects its tensors, or None for `original`.
-        as_traced: Called with the same, before `choose`. Gives the model the state that the step was traced with, and
-            returns what ends that.
+        choose: Called before each step with this object, the source of the batch, and whether the loop of `fit`,
+            `evaluate` or `predict` calls. Returns what runs the step and collects its tensors, or None for `original`.
+        as_traced: Called with the first two of them, before `choose`. Gives the model the state that the step was
+            traced with, and returns what ends that.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class StepFunction:
         phase: Phase,
         original: Any,
         names: Names,
-        choose: Callable[[StepFunction, Any], CapturingStep | None],
+        choose: Callable[[StepFunction, Any, bool], CapturingStep | None],
         as_traced: Callable[[StepFunction, Any], ExitStack],
     ) -> None:
         self.phase, self.original, self.names = phase, original, names
@@ -61,9 +63,11 @@ class StepFunction:
         self._hidden: Any = None
 
     def __call__(self, *args: Any) -> Any:
+        # A callback may train on a batch of its own while a step of `fit` is open.
+        in_loop = sys._getframe(1).f_code.co_name not in _ON_BATCH
         # Where Keras runs on JAX, the state of the model comes before the data.
         with self._as_traced(self, args[-1]):
-            step = self._choose(self, args[-1])
+            step = self._choose(self, args[-1], in_loop)
             if step is None:
                 self.ran_original.add(type_of(args[-1]))
                 return self.original(*args)

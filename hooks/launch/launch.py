@@ -118,7 +118,8 @@ class Launch:
                 'with include_workers="all" each process saves to the same run: pass --out-dir, or set out_dir in the '
                 "configuration"
             )
-        if out_dir is not None and duty.saves and not found.arguments.get("resume"):
+        refuses = not found.arguments.get("resume") and options.get("on_exists", "fail") == "fail"
+        if out_dir is not None and duty.saves and refuses:
             storage = open_storage(out_dir, found.arguments.get("storage_options"))
             check_out_dir(storage, duty.worker, duty.num_workers)
 

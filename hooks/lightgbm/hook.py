@@ -67,11 +67,13 @@ class Hook(BoostingHook):
         Args:
             env: LightGBM's CallbackEnv.
         """
-        if env.iteration == env.begin_iteration:
+        begins = env.iteration == env.begin_iteration
+        if begins:
             self._warn_if_copy()
-            self.recorder.start_at(env.iteration)
         if not self.recorder.active:
             return
+        if begins:
+            self._begin_at(env.iteration)
         metrics: dict[str, float] = {}
         losses: list[str] = []
         for each in env.evaluation_result_list or ():

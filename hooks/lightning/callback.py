@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from tensortrial.mode import ModeKeys
+from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.integrations import check_hook_arguments, continue_at, default_out_dir
@@ -23,11 +24,11 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
     A step is one update of the optimizers, with all the batches that it accumulates, in mode TRAIN and with the number
     that Lightning logs: the first is 0. With automatic optimization, gradients are those that the optimizer uses, after
-    accumulation, averaging and clipping; with manual optimization, those at each call of an optimizer's `step`. A batch
-    of a validation or a test is a step in mode EVAL, one of a prediction in mode PREDICT; with several data loaders its
-    number is saved as the scalar `dataloader_idx`. The sanity check is not saved. What the module logs is saved, too. A
-    training that resumes from a checkpoint continues the run: what it saves takes the place of what the first attempt
-    saved after the checkpoint.
+    accumulation, averaging and clipping; with manual optimization, those of its parameters at each call of an
+    optimizer's `step`. A batch of a validation or a test is a step in mode EVAL, one of a prediction in mode PREDICT;
+    with several data loaders its number is saved as the scalar `dataloader_idx`. The sanity check is not saved. What
+    the module logs is saved, too. A training that resumes from a checkpoint continues the run: what it saves takes the
+    place of what the first attempt saved after the checkpoint.
 
     Args:
         out_dir: The folder or URL of the run. Default: the run of the Trainer's `Logger`, if it has one of this
@@ -49,16 +50,17 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._hook = hook
         self._is_off = False
         self._next = 0
-        self._saved_before = -1
-        """The newest step of a first attempt in this process, which a resumed training does not save again."""
+        self._is_over = False
+        """Whether the newest training has come to its end, and not to an error."""
         self._goes_back = False
-        """Whether a training resumes from a checkpoint, and no batch of it has begun."""
+        """Whether a training resumes from a checkpoint, or starts again after an error, and no batch has begun."""
         self._accumulates = False
         """Whether a step of the training has begun, and no optimizer has stepped since."""
         self._in_step = False
         """Whether a step of the hook is open, of the training or of an evaluation."""
-        self._stepped = self._warned = False
-        self._handles: list[Any] = []
+        self._progress = (0, 0)
+        """The updates before the open step."""
+        self._warned = False
         self._loggers: list[Logger] = []
 
     @property
@@ -79,57 +81,55 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     # What Lightning calls. The sanity check comes before `on_train_start`, so the model is not registered yet.
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Make the hook, and register the model, unless steps follow that the run has already."""
-        step = _step_of(trainer)
+        """Make the hook, and register the model, unless another training is saved already."""
+        is_behind = _step_of(trainer) < self._next
         resumes = trainer.ckpt_path is not None and trainer.global_step > 0
-        if step < self._next and not resumes:
-            self._is_off = True
+        self._is_off = self._is_over and is_behind and not resumes
+        if self._is_off:
             logger.warning(
                 "nothing is saved of this training: its callback has saved another one to %s; make a Callback for each "
                 "training",
                 self.recorder.out_dir,
             )
             return
-        self._is_off = False
+        self._is_over = False
         self._begin(trainer, pl_module, resumes)
-        self._goes_back = resumes
-        if not resumes and step > self._saved_before:
+        self._goes_back = resumes or is_behind
+        if not resumes:
+            self._go_back(trainer)
             self._used_hook.register_module(pl_module)
-        if self._saves:
-            for optimizer in trainer.optimizers:
-                self._used_hook.register_optimizer(optimizer)
-                if not pl_module.automatic_optimization:
-                    self._handles.append(optimizer.register_step_pre_hook(self._before_update))
-                self._handles.append(optimizer.register_step_post_hook(self._after_update))
+        self._used_hook.save_gradients_at_updates()
+        # What is logged before the first batch waits for its step.
+        self.recorder.clock.number_by_caller(ModeKeys.TRAIN)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin a step, unless the open one accumulates."""
         self._go_back(trainer)
-        step = _step_of(trainer)
-        if self._saves and not self._accumulates and step > self._saved_before:
-            self._stepped = False
+        if self._saves and not self._accumulates:
             self._used_hook.register_module(pl_module)
-            self._begin_training_step(step)
+            self._begin_training_step(_step_of(trainer))
+            self._progress = self._progress_of(trainer)
+        if self._saves:
+            for optimizer in trainer.optimizers:  # which may have been replaced
+                self._used_hook.register_optimizer(optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End the step, if an optimizer has stepped."""
-        if self._saves and self._stepped:
-            if pl_module.automatic_optimization:
-                # Lightning runs forward and backward inside the optimizer's step, and clips after its last callback.
-                self._used_hook.save_gradients()
+        if self._saves and (self._progress != self._progress_of(trainer) or not trainer.optimizers):
             self._end_training_step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Publish what was saved. The run stays open: a test may follow."""
-        self._finish()
+        self._is_over = True
+        self._finish(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Publish what was saved until the error, also of its step."""
-        self._finish()
+        self._finish(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Publish what was saved: a spawned process ends after this."""
-        self._finish()
+        self._finish(trainer)
 
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -194,7 +194,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
         hook = self._make(out_dir, options)
         hook.recorder.add_metadata(pl_module.hparams)
-        logger.info("tensors of this training are saved to %s", hook.out_dir)
+        logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 
     def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:
@@ -207,15 +207,11 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         """
         if self._goes_back and self._saves:
             self._goes_back = False
-            self._saved_before = continue_at(self._used_hook, _step_of(trainer))
-            for each in self._loggers:
-                each.saved_before = self._saved_before
+            continue_at(self._used_hook, _step_of(trainer))
 
     @guarded
     def _begin_training_step(self, step: int) -> None:
         self._next = step + 1
-        for each in self._loggers:
-            each.newest_step = step
         self._accumulates = self._in_step = True
         self._used_hook.begin_step(step=step, mode=ModeKeys.TRAIN)
 
@@ -229,20 +225,26 @@ class Callback(lightning.Callback):  # type: ignore[misc]
             self._in_step = False
             self._used_hook.end_step()
 
-    def _before_update(self, *_: Any) -> None:
-        if self._saves:
-            self._used_hook.save_gradients()
+    def _progress_of(self, trainer: Any) -> tuple[int, int]:
+        """Return how many updates there were, as the hook counts them, and as Lightning does.
 
-    def _after_update(self, *_: Any) -> None:
-        self._stepped = True
+        Lightning does not count those of `optimizers(use_pl_optimizer=False)`.
+        """
+        return self._used_hook.num_updates, trainer.global_step
+
+    def _save_unused_gradients(self, trainer: Any) -> None:
+        """Save the gradients of a step of the training that ends before an update uses them."""
+        if self._accumulates and self._in_step and self._progress == self._progress_of(trainer):
+            self._used_hook.save_gradients()
 
     def _begin_batch(self, trainer: Any, pl_module: Any, mode: ModeKeys, loaders: Any, dataloader_idx: int) -> None:
         if self._hook is None:  # an evaluation without a training
             self._begin(trainer, pl_module)
         if trainer.state.fn == "fit":
             self._go_back(trainer)
-        if self._saves and self._next > self._saved_before:
+        if self._saves:
             self._used_hook.register_module(pl_module)
+            self._save_unused_gradients(trainer)
             self._begin_evaluation_step(
                 mode, dataloader_idx if isinstance(loaders, list) and len(loaders) > 1 else None
             )
@@ -266,11 +268,9 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         if self._saves:
             self._end_step()
 
-    def _finish(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+    def _finish(self, trainer: Any) -> None:
         if self._saves:
+            self._save_unused_gradients(trainer)
             self._end_training_step()
             self._used_hook.flush()
 

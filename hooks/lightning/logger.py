@@ -35,10 +35,6 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
         super().__init__()
         check_hook_arguments(Hook, out_dir, hook, options)
         self._out_dir, self._options, self._hook = out_dir, options, hook
-        self.newest_step = -1
-        """The newest step of the training, if a `Callback` counts it."""
-        self.saved_before = -1
-        """The newest step that an earlier attempt of the training saved, which is not saved again."""
 
     @property
     def experiment(self) -> Hook:
@@ -79,11 +75,7 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
             metrics: Numbers by their names. What is not a number is left out.
             step: The step. Default: the open one.
         """
-        if step is not None and step == self.newest_step + 1 and step:
-            # Lightning numbers what it logs after the training, such as a test, as if one more step had been.
-            step -= 1
-        if step is None or step > self.saved_before:
-            self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
+        self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
 
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace | None = None, *_: Any, **__: Any) -> None:
         """Keep hyperparameters, which become metadata of the run if it has not begun.

@@ -13,6 +13,7 @@ import functools
 import logging
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -138,7 +139,8 @@ class Inputs(_ModuleCallback):
     __slots__ = ()
     direction = "input"
 
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        # There are no `kwargs` if the callback was removed after torch began to call those of the module.
         if is_compiling():
             self._put_into_graph(module, args)
             if kwargs:
@@ -206,6 +208,33 @@ class GradientCallback(_Callback):
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if self.receiver.saving:
             self.receiver._capture_gradient(self, tensor, self._version)
+
+
+def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
+    """Call a function before an optimizer updates its parameters. A step pre-hook returns what this returns.
+
+    The closure that a step receives computes the gradients inside the step, so it is called after the closure, each
+    time.
+
+    Args:
+        args: The arguments of the optimizer's step, with the optimizer.
+        kwargs: Those that were passed by name.
+        then: The function.
+
+    Returns:
+        The changed arguments; None if they are the same.
+    """
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if not callable(closure):
+        then()
+        return None
+
+    def call() -> Any:
+        result = closure()
+        then()
+        return result
+
+    return ((args[0], call, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": call})
 
 
 def is_own_callback(callback: object) -> bool:

@@ -119,9 +119,9 @@ class Capture:
 
     def send(self) -> None:
         """Send the statistics that were computed on devices to the host, at the end of a step."""
-        for batch in self._batches.values():
-            batch.send()
-        self._batches.clear()
+        for device in list(self._batches):
+            if batch := self._batches.pop(device, None):
+                batch.send()
 
     def release(self) -> None:
         """Free the memory of copies."""

@@ -22,7 +22,7 @@ from tensortrial.config.reduction_config import names
 from tensortrial.errors import ConfigurationError
 
 from ..core.user_values import shown
-from .callbacks import GradientCallback, Receiver
+from .callbacks import GradientCallback, Receiver, call_before_update
 from .names import Root, modules_of, tensors_of
 
 LOCAL, OPTIMIZER = "local", "optimizer"
@@ -63,8 +63,7 @@ class GradientCallbacks:
         self._threads: set[int] = set()
         """The threads in which steps have begun."""
         # Not by the parameters' versions alone: fused optimizers leave those as they are.
-        steps = register_optimizer_step_pre_hook(_UpdateCallback(self))
-        self._remove_from_optimizers = weakref.finalize(self, steps.remove)
+        _before_updates.notify(self)
 
     def follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
         """Save the gradient of this parameter, and of no other one, under this name.
@@ -102,10 +101,10 @@ class GradientCallbacks:
         elif callback is not None:
             callback.called = False
 
-    def note_update(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Note that an optimizer is about to update these parameters."""
-        for parameter in parameters:
-            for each in _callbacks_of(parameter).values():
+    def note_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that an optimizer is about to update its parameters."""
+        for parameter in parameters_of(optimizer):
+            for each in list(_callbacks_of(parameter).values()):
                 if isinstance(each, GradientCallback) and each.receiver is self._receiver:
                     each.updated = True
 
@@ -121,7 +120,6 @@ class GradientCallbacks:
 
     def remove(self) -> None:
         """Remove every callback."""
-        self._remove_from_optimizers()
         for name in list(self._handles):
             self._forget(name)
 
@@ -136,19 +134,44 @@ class GradientCallbacks:
                 self._forget(each.name)
 
 
-class _UpdateCallback:
-    """The pre-hook of the steps of all optimizers of the process. It holds no reference to the hook."""
+class _BeforeUpdates:
+    """The pre-hook of the steps of all optimizers of the process. It holds no references to hooks.
 
-    def __init__(self, callbacks: GradientCallbacks) -> None:
-        self._callbacks = weakref.ref(callbacks)
+    It is registered once and never removed: an optimizer may be going through its callbacks in another thread.
+    """
 
-    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if is_compiling():
-            return
-        callbacks = self._callbacks()
-        if callbacks is not None and callbacks.saving:
-            for group in optimizer.param_groups:
-                callbacks.note_update(group["params"])
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: tuple[weakref.ref[GradientCallbacks], ...] = ()
+        register_optimizer_step_pre_hook(self)
+
+    def notify(self, callbacks: GradientCallbacks) -> None:
+        """Notify the callbacks of a hook of each update, as long as they live."""
+        with self._lock:
+            self._all = (*(each for each in self._all if each() is not None), weakref.ref(callbacks))
+
+    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if is_compiling() or not any(each.saving for each in self._living()):
+            return None
+        reference = weakref.ref(optimizer)
+        return call_before_update(args, kwargs, lambda: self._note_update(reference()))
+
+    def _note_update(self, optimizer: torch.optim.Optimizer | None) -> None:
+        for callbacks in self._living():
+            if optimizer is not None and callbacks.saving:
+                callbacks.note_update(optimizer)
+
+    def _living(self) -> list[GradientCallbacks]:
+        return [callbacks for each in self._all if (callbacks := each()) is not None]
+
+
+_before_updates = _BeforeUpdates()
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the parameters of all groups of an optimizer."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
 
 
 def _callbacks_of(parameter: torch.Tensor) -> dict[int, Any]:

@@ -47,7 +47,7 @@ from .names import Root
 from .optimizers import Optimizers, groups_of, innermost
 from .scripting import hide_callbacks_from_scripting
 from .unsaved import NothingSaved
-from .updates import Updates
+from .updates import LOCAL_KIND, OPTIMIZER_KIND, Updates
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,
@@ -129,7 +129,11 @@ class Hook(BaseHook):
         self.recorder.collections.require(CollectionKeys.HYPERPARAMETERS).include("^hyperparameters/")
         define_health(self.recorder.collections)
         self._capture = Capture(self.recorder, options.full_tensors)
-        self._updates = Updates(self.recorder, self._capture, self._optimizers if OPTIMIZER in self._moments else None)
+        self._updates = Updates(self.recorder, self._capture, self._optimizers, self._models.parameter_names)
+        if OPTIMIZER in self._moments:
+            self._updates.kinds.add(OPTIMIZER_KIND)
+        self.num_updates = 0
+        """The number of steps that registered optimizers have made."""
         self._unscaling = Unscaling()
         self._in_probe = self._lazy = False
         self._pauses = 0
@@ -192,7 +196,7 @@ class Hook(BaseHook):
         Several optimizers may be registered.
 
         Args:
-            optimizer: The optimizer, or a wrapper that has it as its attribute `optimizer`.
+            optimizer: The optimizer, or a wrapper of it.
 
         Raises:
             ConfigurationError: `optimizer` is not a torch.optim.Optimizer.
@@ -210,11 +214,19 @@ class Hook(BaseHook):
         Args:
             module: A registered model. Default: all of them.
         """
-        step = self.recorder.step
+        step = self._updates.saved_by_call = self.recorder.step
         for root, model in self._models.living() if self.saving else ():
             if module is None or root is self._models.root_of(module):
                 root.gradients_saved_at = step
                 self._save_gradients(root, model)
+
+    def save_gradients_at_updates(self) -> None:
+        """Save local gradients as the steps of registered optimizers use them, under their own names.
+
+        A parameter of a registered optimizer has no gradient at a step in which that makes no update.
+        """
+        if LOCAL in self._moments:
+            self._updates.kinds.add(LOCAL_KIND)
 
     def register_loss(self, loss_module: torch.nn.Module) -> None:
         """Save the output of a loss module, in the collection `losses`, and its inputs.
@@ -326,6 +338,9 @@ class Hook(BaseHook):
             root.in_pipeline |= caller is Caller.PIPELINE
             if caller in (Caller.TRAINING, Caller.PIPELINE):
                 self._begin_step(root)
+        elif self.recorder.closed:  # by another thread, or after an error
+            self._let_go()
+            return
         self._turn_switch()
 
     @guarded
@@ -360,13 +375,14 @@ class Hook(BaseHook):
     def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an optimizer is about to use for its update."""
         if self.saving:
-            self._updates.begin(name, optimizer, self._models.parameter_names())
+            self._updates.begin(name, optimizer)
         elif OPTIMIZER in self._moments and self.recorder.step is None and self.recorder.counting:
             self._optimizers.warn_of_late_step(name)
 
     @guarded
     def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an update has changed."""
+        self.num_updates += 1
         self._updates.end(optimizer)
 
     @guarded
@@ -375,6 +391,8 @@ class Hook(BaseHook):
         self._missed.note(callback.name)
         step = self.recorder.step
         if gradient is None or callback.root.gradients_saved_at is step or callback.root.in_pipeline:
+            return
+        if self._updates.uses(callback.name):
             return
         # After the parameter's update, other models' losses may add to a gradient that is no longer used (that of a
         # GAN's discriminator); before the update, gradients are accumulated for it.
@@ -440,6 +458,12 @@ class Hook(BaseHook):
         self.recorder.set_mode(mode)
         self._turn_switch()
 
+    def _resume_at(self, step: Any, mode: Any) -> None:
+        self._end_step()
+        super()._resume_at(step, mode)
+        self._models.start_again()
+        self._optimizers.start_again()
+
     @guarded
     def _send(self) -> None:
         self._capture.send()
@@ -475,7 +499,7 @@ class Hook(BaseHook):
         root = self._models.register(module, name)
         if root is not None:
             self.recorder.awaited.add(root.name)
-            self.recorder.add_activations(activations_in(root))
+            self.recorder.add_to_environment("activations", activations_in(root))
             self._missed.expect(root)
             # Compiled code that runs before any step is open has its callbacks.
             compiled.refresh()
@@ -483,10 +507,11 @@ class Hook(BaseHook):
 
     @guarded
     def _register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        name = None if self.recorder.closed else self._optimizers.register(optimizer)
-        if name is not None:
-            self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
-            self.recorder.add_optimizer(name, groups_of(optimizer))
+        for each in [] if self.recorder.closed else self._optimizers.with_callbacks(optimizer):
+            name = self._optimizers.register(each)
+            if name is not None:
+                self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
+                self.recorder.add_to_environment("optimizers", {name: groups_of(each)})
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:

@@ -55,7 +55,8 @@ class Models:
         if self.root_of(module) is not None:
             return None
         root = Root(self._root_name(module) if name is None else name, weakref.ref(module))
-        self._root_names.add(root.name)
+        for replaced in [each for each in self.roots if each.name == root.name]:
+            self._forget(replaced)
         taken = set(self.names.values())
         if any(path in taken for path, _ in modules_of(module) if path):
             root.prefix = f"{root.name}."
@@ -128,6 +129,7 @@ class Models:
         model = root.module
         if model is None:
             return []
+        self._root_names.add(root.name)
         state: dict[int, tuple[str, torch.Tensor]] = {}
         gradients = set()
         root.uninitialised.clear()
@@ -147,6 +149,18 @@ class Models:
                     self._gradients.follow(root, f"gradient/{name}", tensor)
         self._gradients.keep_only(root, gradients)
         return list(state.values())
+
+    def start_again(self) -> None:
+        """Let models that are made anew, as training is repeated, take the names of those that have run before."""
+        self._root_names.clear()
+
+    def _forget(self, root: Root) -> None:
+        for _, module in modules_of(root.module) if root.module is not None else ():
+            self.names.pop(module, None)
+            for handle in self._handles.pop(module, ()):
+                handle.remove()
+        self._gradients.keep_only(root, ())
+        self.roots.remove(root)
 
     def release(self) -> None:
         """Remove every callback from the models, and forget them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 import torch
@@ -17,12 +17,16 @@ from torch.compiler import is_compiling
 from tensortrial.errors import ConfigurationError
 
 from ..core.callbacks import UncopiedCallback
-from .gradients import divided
+from .callbacks import call_before_update
+from .gradients import divided, parameters_of
 
 logger = logging.getLogger("tensortrial.hooks")
 
 # An optimizer in another one in another one, with room to spare. One that contains itself ends the search.
 _MOST_WRAPPERS = 8
+
+# The attributes in which an optimizer keeps its callbacks.
+_BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 
 
 class Receiver(Protocol):
@@ -48,20 +52,49 @@ class Optimizers:
         self._names: set[str] = set()
         self._warned_of: set[str] = set()
 
+    def with_callbacks(self, optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+        """Return the optimizer or, if its own steps call no callbacks, those that it has in its attributes.
+
+        torch calls none at the steps of a class that does not call torch's constructor. Libraries write such classes to
+        change what another optimizer does. Where none is found, that is logged.
+        """
+        found = [optimizer]
+        for each in found:  # which grows
+            if not hasattr(each, _BEFORE):
+                inner = [part for value in vars(each).values() for part in _parts(value)]
+                found += [part for part in inner if isinstance(part, torch.optim.Optimizer) and part not in found]
+        seen = [each for each in found if hasattr(each, _BEFORE)]
+        if not seen:
+            name = type(optimizer).__name__
+            self._warn(
+                f"the updates by {name} are not seen, because its class does not call torch.optim.Optimizer.__init__: "
+                "its hyperparameters, and what its steps use and change, are not saved"
+            )
+        return seen
+
     def register(self, optimizer: torch.optim.Optimizer) -> str | None:
         """Register an optimizer. Return its name; None if it was registered before."""
         if optimizer in self._handles:
             return None
         name = self._name(optimizer)
+        _remove_silenced(optimizer)
         before, after = BeforeStep(self._receiver, name), AfterStep(self._receiver)
         self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
         return name
 
+    def __iter__(self) -> Iterator[torch.optim.Optimizer]:
+        """Return an iterator over the optimizers whose steps are seen."""
+        return iter(list(self._handles))
+
+    def start_again(self) -> None:
+        """Let optimizers that are made anew, as training is repeated, take the names of those that were registered."""
+        self._names.clear()
+
     def release(self) -> None:
-        """Remove every callback from the optimizers, and forget them."""
+        """Let every callback of the optimizers do nothing, and forget them."""
         for handles in list(self._handles.values()):
             for handle in handles:
-                handle.remove()
+                silence(handle)
         self._handles.clear()
 
     def warn_if_none(self) -> None:
@@ -94,10 +127,7 @@ class Optimizers:
 
 
 class BeforeStep(UncopiedCallback):
-    """The step pre-hook of an optimizer.
-
-    The closure that a step receives computes the gradients inside the step, so they are captured after it.
-    """
+    """The step pre-hook of an optimizer."""
 
     __slots__ = ("_name", "_receiver")
 
@@ -107,22 +137,12 @@ class BeforeStep(UncopiedCallback):
     def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if is_compiling():
             return None
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if not callable(closure):
+        reference = weakref.ref(optimizer)
+        return call_before_update(args, kwargs, lambda: self._begin_update(reference()))
+
+    def _begin_update(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not None:
             self._receiver._begin_update(self._name, optimizer)
-            return None
-        watched = self._after(closure, weakref.ref(optimizer))
-        return ((args[0], watched, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": watched})
-
-    def _after(self, closure: Callable[[], Any], reference: weakref.ref[torch.optim.Optimizer]) -> Callable[[], Any]:
-        def call() -> Any:
-            result = closure()
-            optimizer = reference()
-            if optimizer is not None:
-                self._receiver._begin_update(self._name, optimizer)
-            return result
-
-        return call
 
 
 class AfterStep(UncopiedCallback):
@@ -136,6 +156,33 @@ class AfterStep(UncopiedCallback):
     def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not is_compiling():
             self._receiver._end_update(optimizer)
+
+
+def silence(handle: Any) -> None:
+    """Replace a callback of an optimizer's step by one that does nothing.
+
+    It keeps its place, because the optimizer may be going through its callbacks, in this thread or in another one.
+    """
+    callbacks = handle.hooks_dict_ref()
+    if callbacks is not None and handle.id in callbacks:
+        callbacks[handle.id] = _silenced
+
+
+def _silenced(*_: Any) -> None:
+    pass
+
+
+def _remove_silenced(optimizer: torch.optim.Optimizer) -> None:
+    for kind in (_BEFORE, _AFTER):
+        callbacks = getattr(optimizer, kind)
+        for key in [key for key, callback in callbacks.items() if callback is _silenced]:
+            del callbacks[key]
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def innermost(optimizer: Any) -> torch.optim.Optimizer:
@@ -161,11 +208,10 @@ def gradients_seen(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Ten
     A fused optimizer that runs under a GradScaler divides by the scale inside its own kernel.
     """
     scale = getattr(optimizer, "grad_scale", None)
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                gradient = parameter.grad
-                yield parameter, divided(gradient, scale) if isinstance(scale, torch.Tensor) else gradient
+    for parameter in parameters_of(optimizer):
+        gradient = parameter.grad
+        if gradient is not None:
+            yield parameter, divided(gradient, scale) if isinstance(scale, torch.Tensor) else gradient
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:

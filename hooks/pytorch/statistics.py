@@ -26,6 +26,7 @@ import torch
 from tensortrial.statistics.definitions import (
     COMPLEX_STATISTICS,
     COUNTS,
+    DEGREES,
     FORMULAS,
     STATISTICS,
     parse_statistic,
@@ -148,7 +149,7 @@ def _limits_of(dtype: torch.dtype) -> Limits:
         return NO_LIMITS
     if dtype.is_floating_point:
         known = torch.finfo(dtype)
-        return Limits(known.smallest_normal, -known.max, known.max)
+        return Limits(known.smallest_normal, known.min, known.max)
     whole = torch.iinfo(dtype)
     return Limits(0.0, float(whole.min) if whole.min else -math.inf, float(whole.max))
 
@@ -159,6 +160,7 @@ def _known_dtypes(*names: str) -> frozenset[torch.dtype]:
 
 
 _INTEGERS = _known_dtypes("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_WIDE = _known_dtypes("int64", "uint64")
 _PACKED = _known_dtypes("float4_e2m1fn_x2")
 _SORTABLE = _known_dtypes("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
@@ -206,15 +208,50 @@ def _stack(flats: list[Tensor]) -> Tensor:
 
 def statistics_of_rows(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
     """Return the named statistics of each row of a matrix of real numbers, computed in the dtype `wide`."""
+    if rows.dtype == torch.float64 == wide and (scaled := [name for name in columns if name in DEGREES]):
+        exponents = _exponents(rows)
+        found = _plain_statistics(rows, scaled, wide, -exponents.unsqueeze(1))
+        found = {name: _scaled(found[name], DEGREES[name] * exponents) for name in scaled}
+        return found | _plain_statistics(rows, [name for name in columns if name not in DEGREES], wide)
+    return _plain_statistics(rows, columns, wide)
+
+
+def _exponents(rows: Tensor) -> Tensor:
+    """Return the power of 2 of the largest magnitude of each row; 0 where it is 0 or not finite."""
+    low, high = torch.aminmax(rows, dim=1)
+    greatest = torch.maximum(-low, high)
+    known = (greatest > 0) & torch.isfinite(greatest)
+    return torch.frexp(torch.where(known, greatest, torch.ones_like(greatest))).exponent.to(rows.dtype)
+
+
+def _scaled(values: Tensor, exponents: Tensor) -> Tensor:
+    """Return values * 2^exponents; each factor is within float64, as the exponents are below 2200."""
+    part = torch.trunc(exponents / 3)
+    return (values * torch.exp2(part)).mul_(torch.exp2(part)).mul_(torch.exp2(exponents - 2 * part))
+
+
+def _plain_statistics(rows: Tensor, columns: list[str], wide: torch.dtype, exponents: Tensor | None = None) -> Sums:
+    """Return statistics of rows, multiplied by 2^exponents before their sums."""
+    if not columns:
+        return {}
+
+    def converted(part: Tensor) -> Tensor:
+        return part.to(wide) if exponents is None else _scaled(part, exponents)
+
     needs = {sum_ for quantity in quantities_of(columns) for sum_ in _MADE_FROM.get(quantity, (quantity,))}
     count = rows.shape[1]
     limits = _limits_of(rows.dtype)
     if count <= _CHUNK:
-        sums = _sums(rows.to(wide), needs, limits)
+        sums = _sums(converted(rows), needs, limits)
     else:  # such a row is alone
         parts = torch.split(rows, _CHUNK, dim=1)
-        found = [_sums(part.to(wide), needs, limits) for part in parts]
+        found = [_sums(converted(part), needs, limits) for part in parts]
         sums = _merge(found, [part.numel() for part in parts])
+    if "saturated" in needs and rows.dtype in _WIDE:
+        bits = rows.view(torch.int64)
+        signed = rows.dtype == torch.int64
+        ends = (torch.iinfo(torch.int64).max, torch.iinfo(torch.int64).min) if signed else (-1,)
+        sums["saturated"] = torch.stack([(bits == end).sum(dim=1) for end in ends]).sum(dim=0).to(wide)
     if "median" in needs:
         sums["median"] = _median(_sortable(rows), wide)
     if "abs_median" in needs:
@@ -228,6 +265,7 @@ class _Quantities:
 
     sqrt = staticmethod(torch.sqrt)
     maximum = staticmethod(torch.maximum)
+    rounding = 1e-26  # a tensor of several parts has the rounding of their sums
 
     @staticmethod
     def ratio(numerators: Tensor, denominators: Tensor, reliable: Tensor) -> Tensor:
@@ -252,6 +290,7 @@ def _sums(values: Tensor, needs: set[str], limits: Limits) -> Sums:
         centred = values - values.mean(dim=1, keepdim=True)
         centred -= centred.mean(dim=1, keepdim=True)  # what the rounding of the mean has left
         squared = centred.square()
+        sums["spread"] = squared.sum(dim=1)
         sums["third"], sums["fourth"] = (squared * centred).sum(dim=1), squared.square().sum(dim=1)
     if "saturated" in needs:
         sums["saturated"] = ((values == limits.lowest) | (values == limits.highest)).sum(dim=1)
@@ -358,7 +397,7 @@ def _median(values: Tensor, wide: torch.dtype) -> Tensor:
         return middle_of_sorted(values, wide)
     count = values.shape[1]
     low, high = (torch.kthvalue(values, 1 + k, dim=1).values.to(wide) for k in ((count - 1) // 2, count // 2))
-    return ((low + high) / 2).masked_fill(torch.isnan(values.amax(dim=1)), math.nan)
+    return _mean_of_two(low, high).masked_fill(torch.isnan(values.amax(dim=1)), math.nan)
 
 
 def middle_of_sorted(values: Tensor, wide: torch.dtype) -> Tensor:
@@ -366,4 +405,9 @@ def middle_of_sorted(values: Tensor, wide: torch.dtype) -> Tensor:
     ordered = torch.sort(values, dim=1).values
     count = values.shape[1]
     low, high = ordered[:, (count - 1) // 2].to(wide), ordered[:, count // 2].to(wide)
-    return ((low + high) / 2).masked_fill(torch.isnan(ordered[:, -1]), math.nan)  # NaN sorts last
+    return _mean_of_two(low, high).masked_fill(torch.isnan(ordered[:, -1]), math.nan)  # NaN sorts last
+
+
+def _mean_of_two(low: Tensor, high: Tensor) -> Tensor:
+    mean = (low + high) / 2
+    return torch.where(torch.isfinite(mean), mean, low / 2 + high / 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,11 @@ from tensortrial.format.record import Plan
 from ..core.recorder import Recorder
 from .arrays import local_part
 from .capture import Capture
+from .gradients import parameters_of
 from .optimizers import Optimizers, gradients_seen, hyperparameters_of
+
+LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
+"""The beginnings of the names of gradients: those of this worker, and those that an optimizer uses."""
 
 
 class Updates:
@@ -23,11 +27,20 @@ class Updates:
     Args:
         recorder: The recorder of the hook.
         capture: Records tensors.
-        optimizers: The registered optimizers, if the gradients that they use are saved.
+        optimizers: The registered optimizers.
+        names: Returns the names of parameters by their ids.
     """
 
-    def __init__(self, recorder: Recorder, capture: Capture, optimizers: Optimizers | None) -> None:
-        self._recorder, self._capture, self._optimizers = recorder, capture, optimizers
+    def __init__(
+        self, recorder: Recorder, capture: Capture, optimizers: Optimizers, names: Callable[[], dict[int, str]]
+    ) -> None:
+        self._recorder, self._capture, self._optimizers, self._names = recorder, capture, optimizers, names
+        self.kinds: set[str] = set()
+        """The beginnings of the names under which the gradients that an update uses are saved."""
+        self.saved_by_call: object = None
+        """The last step of which the user saved the gradients by a call."""
+        self._used: set[str] = set()
+        self._used_at: object = None
         self._step: object = None
         self._before: dict[int, tuple[str, torch.Tensor]] = {}
         self._ratios: dict[str, Plan] = {}
@@ -35,18 +48,28 @@ class Updates:
         updates.include("^update/")
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
-    def begin(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
+    def begin(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Record what an update uses, and copy the parameters of which the update is due.
 
         Args:
             name: The name of the optimizer.
             optimizer: The optimizer, whose step is about to change its parameters.
-            names: The names of parameters by their ids.
         """
+        names = self._names()
         self._save_hyperparameters(name, optimizer)
-        if self._optimizers is not None:
-            self._save_gradients(self._optimizers, name, optimizer, names)
+        if self.kinds:
+            self._save_gradients(name, optimizer, names)
         self._copy_parameters(optimizer, names)
+
+    def uses(self, gradient: str) -> bool:
+        """Return whether a local gradient is saved when a registered optimizer uses it, and not before."""
+        if LOCAL_KIND not in self.kinds:
+            return False
+        if self._used_at is not self._recorder.step:
+            names, self._used_at = self._names(), self._recorder.step
+            parameters = {id(parameter) for each in self._optimizers for parameter in parameters_of(each)}
+            self._used = {f"{LOCAL_KIND}/{names[each]}" for each in parameters if each in names}
+        return gradient in self._used
 
     def _save_hyperparameters(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         found = dict(hyperparameters_of(name, optimizer))
@@ -56,40 +79,38 @@ class Updates:
             if isinstance(value, torch.Tensor):  # as CUDA graphs need it
                 self._capture.tensor(key, value)
 
-    def _save_gradients(
-        self, optimizers: Optimizers, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]
-    ) -> None:
+    def _save_gradients(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
+        kinds = self.kinds - {LOCAL_KIND} if self.saved_by_call is self._recorder.step else self.kinds
         known = False
         for parameter, gradient in gradients_seen(optimizer):
             if id(parameter) in names:
                 known = True
-                self._capture.tensor(f"optimizer_gradient/{names[id(parameter)]}", gradient)
+                for kind in kinds:
+                    self._capture.tensor(f"{kind}/{names[id(parameter)]}", gradient)
         if not known:
-            optimizers.warn_of_unknown_parameters(name)
+            self._optimizers.warn_of_unknown_parameters(name)
 
     def _copy_parameters(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         """Copy parameters, each once in the same step of the hook and of the optimizer."""
         if self._step is not self._recorder.step:
             self._step, self._before = self._recorder.step, {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                name = names.get(id(parameter))
-                if name is None or id(parameter) in self._before or parameter.grad is None:
-                    continue
-                if self._recorder.plan(f"update/{name}") is not None:
-                    self._before[id(parameter)] = name, local_part(parameter).clone()
+        for parameter in parameters_of(optimizer):
+            name = names.get(id(parameter))
+            if name is None or id(parameter) in self._before or parameter.grad is None:
+                continue
+            if self._recorder.plan(f"update/{name}") is not None:
+                self._before[id(parameter)] = name, local_part(parameter).clone()
 
     def end(self, optimizer: torch.optim.Optimizer) -> None:
         """Record what the optimizer's step has changed, and free the copies."""
         if not self._before:
             return
         if self._step is self._recorder.step:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if id(parameter) in self._before:
-                        name, before = self._before.pop(id(parameter))
-                        self._record(name, before, local_part(parameter))
-                        self._record_moments(name, parameter, optimizer.state.get(parameter, {}))
+            for parameter in parameters_of(optimizer):
+                if id(parameter) in self._before:
+                    name, before = self._before.pop(id(parameter))
+                    self._record(name, before, local_part(parameter))
+                    self._record_moments(name, parameter, optimizer.state.get(parameter, {}))
         else:
             self._before = {}
 
@@ -100,7 +121,8 @@ class Updates:
     def _record_moments(self, name: str, parameter: torch.Tensor, state: Mapping[str, Any]) -> None:
         """Record what an optimizer keeps of a parameter in its shape, such as Adam's exp_avg and exp_avg_sq."""
         for key, value in state.items():
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.numel() > 1:
+            of_parameter = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            if of_parameter and (key != "step" or value.dim()):
                 self._capture.tensor(f"moment/{key}/{name}", value)
 
     def _record(self, name: str, before: torch.Tensor, after: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 
 # The attributes that scikit-learn's estimators give to each iteration or stage of `fit`, and whether they are losses.
-# Those of HistGradientBoosting and `validation_scores_` are scores: higher is better, unless they are negative losses.
+# Those that are not may be scores, of which higher is better.
 STAGES = {
     "train_score_": True,
     "oob_scores_": True,
@@ -76,7 +76,8 @@ def stages_of(model: Any) -> Iterator[tuple[str, Array, bool]]:
         value = vars(model).get(name)
         array = None if value is None else np.asarray(value)
         if array is not None and array.ndim == 1 and array.dtype.kind in "fiu" and array.size:
-            yield name, array, is_loss
+            # HistGradientBoosting, which has no `estimators_`, keeps scores under this name.
+            yield name, array, is_loss and (name != "train_score_" or "estimators_" in vars(model))
 
 
 def staged_losses(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
+from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
@@ -62,10 +63,11 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         self._hook = hook
         self._is_off = False
         self._newest = 0
-        self._saved_before = -1
-        """The newest step of a first attempt in this process, which a resumed training does not save again."""
+        self._is_over = False
+        """Whether the newest training has come to its end, and not to an error."""
         self._in_step = self._awaits_log = False
-        self._evaluation: _BeginBatch | None = None
+        self._model: weakref.ref[Any] | None = None
+        """The registered model."""
 
     @property
     def hook(self) -> Hook | None:
@@ -88,15 +90,19 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: TrainingArguments, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any
     ) -> None:
-        """Make the hook, and register the model, unless steps follow that the run has already."""
-        if self._newest and not state.global_step:
-            self._is_off = True
+        """Make the hook, and register the model, unless another training is saved already.
+
+        After an error, such as one for which `auto_find_batch_size` takes a smaller batch, it is the same training.
+        """
+        self._is_off = self._is_over and not state.global_step
+        if self._is_off:
             logger.warning(
                 "nothing is saved of this training: its callback has saved another one to %s; make a "
                 "TensorTrialCallback for each training",
                 self.recorder.out_dir,
             )
             return
+        self._is_over = False
         self._begin(args, state, model)
         if optimizer is not None and self._hook is not None:
             self._hook.register_optimizer(optimizer)
@@ -107,9 +113,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
             return
         self._end_step()
         self._newest = state.global_step + 1
-        if self._newest > self._saved_before:
-            self._register(model)
-            self._begin_step(self._newest, ModeKeys.TRAIN)
+        self._begin_step(self._newest, ModeKeys.TRAIN)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save the gradients as the optimizer is about to use them."""
@@ -133,7 +137,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Save what the Trainer logs, at its step."""
-        if not (self._saves and self._hook is not None and logs) or state.global_step <= self._saved_before:
+        if not (self._saves and self._hook is not None and logs):
             return
         if self._in_step and self._awaits_log:
             self._hook.log(numbers_in(logs))
@@ -143,6 +147,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Publish what was saved. The run stays open: an evaluation may follow."""
+        self._is_over = True
         if self._saves and self._hook is not None:
             self._end_step()
             self._hook.flush()
@@ -156,18 +161,19 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
     def _begin(self, args: TrainingArguments, state: TrainerState, model: Any) -> None:
         if self._hook is None:
             self._hook = self._made_hook(args, state)
-        if state.global_step:
-            self._saved_before = continue_at(self._hook, state.global_step + 1)
-        if state.global_step >= self._saved_before:
-            self._register(model)
+        if state.global_step or self._newest:
+            self._end_step()
+            continue_at(self._hook, state.global_step + 1)
+        self._register(model)
         self._hook.set_mode(ModeKeys.EVAL)
 
     def _register(self, model: Any) -> None:
-        if self._evaluation is None and model is not None and self._hook is not None:
+        is_known = self._model is not None and self._model() is model
+        if model is not None and self._hook is not None and not is_known:
+            self._model = weakref.ref(model)
             self._hook.register_module(model)
-            self._evaluation = _BeginBatch(self)
             # Before the hook's own: the step has begun when the model does.
-            model.register_forward_pre_hook(self._evaluation, prepend=True)
+            model.register_forward_pre_hook(_BeginBatch(self), prepend=True)
 
     def _made_hook(self, args: TrainingArguments, state: TrainerState) -> Hook:
         resumes = state.global_step > 0
@@ -180,7 +186,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         options["resume"] = resumes or options.get("resume", False)
         hook = self._make(out_dir, options)
         hook.recorder.add_metadata({"trainer": args.to_sanitized_dict()})
-        logger.info("tensors of this training are saved to %s", hook.out_dir)
+        logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 
     def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:

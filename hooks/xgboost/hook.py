@@ -171,7 +171,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         self._warn_if_copy()
         if self.recorder.active:
             self._rounds_before = model.num_boosted_rounds()
-            self.recorder.start_at(self._rounds_before)
+            self._begin_at(self._rounds_before)
 
     @guarded
     def _end_round(self, model: Any, evals_log: Any) -> None:

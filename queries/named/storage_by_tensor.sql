@@ -2,13 +2,13 @@
 -- Parameters:
 --   $runs text '%': names of runs, as LIKE has them
 --   $limit integer 50: so many tensors, the largest first
--- Columns: run, name, steps, raw_values (how many), bytes (of these, before compression), last_step (the global one).
+-- Columns: run, name, steps, raw_values (how many), tensor_bytes (of these, before compression), last_step (the global one).
 
 select
     run, name, count(distinct global_step) as steps, count(chunk) as raw_values,
-    cast(sum(case when chunk is null then 0 else nbytes end) as bigint) as bytes, max(global_step) as last_step
+    cast(sum(case when chunk is null then 0 else nbytes end) as bigint) as tensor_bytes, max(global_step) as last_step
 from tensors
 where run like $runs
 group by run, name
-order by bytes desc nulls last, run, name
+order by tensor_bytes desc nulls last, run, name
 limit $limit

@@ -1,9 +1,10 @@
 -- View `merged_reductions`: the statistics of a tensor whose parts several workers have saved at one step, as shards.
--- Columns: run, name, mode, mode_step, global_step, workers (that have a part with elements), elements, and statistics of
---   all parts together: min, max, mean, std, variance, sum, l1, l2, rms, abs_mean, abs_min, abs_max, skewness, kurtosis and
+-- Columns: run, name, mode, mode_step, global_step (the first one, where workers are not in step), workers (that have a part
+--   with elements), elements, and statistics of all parts together: min, max, mean, std, variance, sum, l1, l2, rms, abs_mean, abs_min, abs_max, skewness, kurtosis and
 --   the counts. A statistic is null if a part lacks what it is computed from; skewness also needs mean and std of each
 --   part, and kurtosis also skewness. Quantiles p01, p05, p25, p50, p75, p95 and p99 of the sketches of all parts.
--- Moments are merged by shifting each part's to the common mean (Pebay, SAND2008-6212).
+-- Moments are merged by shifting each part's to the common mean (Pebay, SAND2008-6212). Means are measured from the least
+-- one, so that equal ones have no distance.
 
 with sized as (
     select
@@ -20,22 +21,31 @@ with sized as (
 parts as (
     select
         *,
-        coalesce("mean", "sum" / n) as center,
+        -- The mean of equal elements is rounded, and by their number.
+        case when "min" = "max" then "min" else coalesce("mean", "sum" / n) end as center,
         coalesce("variance", "std" * "std") as spread,
-        coalesce("l1", "abs_l1", "abs_sum", "abs_mean" * n) as magnitude
+        coalesce("l1", "abs_l1", "abs_sum", "abs_mean" * n) as magnitude,
+        coalesce("l2", "abs_l2", sqrt(n) * "rms", sqrt(n * (coalesce("variance", "std" * "std") + "mean" * "mean"))) as norm
     from sized
     where nbytes > 0
+),
+based as (
+    select
+        *,
+        center - min(center) over (partition by run, name, mode, mode_step) as above,
+        max(norm) over (partition by run, name, mode, mode_step) as longest
+    from parts
 ),
 shifted as (
     select
         *,
-        center - sum(n * center) over (partition by run, name, mode, global_step)
-            / sum(n) over (partition by run, name, mode, global_step) as off,
-        coalesce("l2" * "l2", "abs_l2" * "abs_l2", n * "rms" * "rms", n * (spread + center * center)) as squares,
+        above - sum(n * above) over (partition by run, name, mode, mode_step)
+            / sum(n) over (partition by run, name, mode, mode_step) as off,
+        case when longest = 0 or isinf(longest) then 1.0 else norm / longest end as share,
         -- NaN where all elements of a part are equal: its moments are 0.
         case when isnan("skewness") and not isnan(spread) then 0.0 else "skewness" * spread * sqrt(spread) end as third,
         case when isnan("kurtosis") and not isnan(spread) then 0.0 else "kurtosis" * spread * spread end as fourth
-    from parts
+    from based
 ),
 merged as (
     select
@@ -43,7 +53,7 @@ merged as (
         name,
         mode,
         mode_step,
-        global_step,
+        min(global_step) as global_step,
         count(*) as workers,
         case when count(n) = count(*) then sum(n) end as elements,
         case
@@ -54,7 +64,7 @@ merged as (
         case when count("max") = count(*) then max("max") end as greatest,
         case when count(n * center) = count(*) then sum(n * center) end as total,
         case when count(magnitude) = count(*) then sum(magnitude) end as magnitude,
-        case when count(squares) = count(*) then sum(squares) end as squares,
+        case when count(norm) = count(*) then max(longest) * sqrt(sum(share * share)) end as norm,
         case
             when count("abs_min") < count(*) then null
             when isnan(max("abs_min")) then max("abs_min")
@@ -63,6 +73,7 @@ merged as (
         case when count(coalesce("abs_max", greatest(abs("min"), abs("max")))) = count(*)
             then max(coalesce("abs_max", greatest(abs("min"), abs("max")))) end as abs_greatest,
         case when count(n * spread) = count(*) then sum(n * (spread + off * off)) end as second,
+        sum(n * center * center) as center_square,
         case when count(n * third) = count(*) then sum(n * (third + 3 * off * spread + off * off * off)) end as third,
         case when count(n * (fourth + third)) = count(*)
             then sum(n * (fourth + 4 * off * third + 6 * off * off * spread + off * off * off * off)) end as fourth,
@@ -73,14 +84,14 @@ merged as (
         case when count("saturated_count") = count(*) then sum("saturated_count") end as saturated_count,
         count(sketch) = count(*) as has_sketch
     from shifted
-    group by run, name, mode, mode_step, global_step
+    group by run, name, mode, mode_step
 ),
 positions as (
     select
         run,
         name,
         mode,
-        global_step,
+        mode_step,
         sketch."values" as rounded,
         sketch.counts as counts,
         unnest(generate_series(1, array_length(sketch."values"))) as position
@@ -91,19 +102,19 @@ counted as (
         run,
         name,
         mode,
-        global_step,
+        mode_step,
         rounded[cast(position as integer)] as value,
         sum(counts[cast(position as integer)]) as number
     from positions
-    group by run, name, mode, global_step, rounded[cast(position as integer)]
+    group by run, name, mode, mode_step, rounded[cast(position as integer)]
 ),
 ranked as (
     select
         *,
         sum(number) over (
-            partition by run, name, mode, global_step order by value rows between unbounded preceding and current row
+            partition by run, name, mode, mode_step order by value rows between unbounded preceding and current row
         ) as below,
-        sum(number) over (partition by run, name, mode, global_step) as n
+        sum(number) over (partition by run, name, mode, mode_step) as n
     from counted
 ),
 quantiles as (
@@ -111,7 +122,7 @@ quantiles as (
         run,
         name,
         mode,
-        global_step,
+        mode_step,
         isnan(max(value)) as is_nan,
         min(case when below >= 0.01e0 * n then value end) as p01,
         min(case when below >= 0.05e0 * n then value end) as p05,
@@ -121,7 +132,7 @@ quantiles as (
         min(case when below >= 0.95e0 * n then value end) as p95,
         min(case when below >= 0.99e0 * n then value end) as p99
     from ranked
-    group by run, name, mode, global_step
+    group by run, name, mode, mode_step
 )
 select
     merged.run,
@@ -138,17 +149,17 @@ select
     second / elements as "variance",
     total as "sum",
     magnitude as "l1",
-    sqrt(squares) as "l2",
-    sqrt(squares / elements) as "rms",
+    norm as "l2",
+    norm / sqrt(elements) as "rms",
     magnitude / elements as "abs_mean",
     abs_least as "abs_min",
     abs_greatest as "abs_max",
     case
-        when second > 0 then (third / elements) / (second / elements * sqrt(second / elements))
+        when second > 1e-30 * center_square then (third / elements) / (second / elements * sqrt(second / elements))
         when third is not null then cast('nan' as double)
     end as "skewness",
     case
-        when second > 0 then (fourth / elements) / (second / elements * (second / elements))
+        when second > 1e-30 * center_square then (fourth / elements) / (second / elements * (second / elements))
         when fourth is not null then cast('nan' as double)
     end as "kurtosis",
     nan_count,
@@ -168,4 +179,4 @@ left join quantiles
     on merged.run = quantiles.run
     and merged.name = quantiles.name
     and merged.mode = quantiles.mode
-    and merged.global_step = quantiles.global_step
+    and merged.mode_step = quantiles.mode_step

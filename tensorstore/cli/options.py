@@ -150,6 +150,6 @@ def parse_options(pairs: Sequence[str], option: str = "--storage-option") -> dic
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise click.BadParameter(f"must be KEY=VALUE, got {pair!r}", param_hint=option)
+            raise click.BadParameter("must be KEY=VALUE, and one has no =", param_hint=option)
         options[key] = value
     return options or None

@@ -13,6 +13,15 @@ from ..html_table import html_table
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
+# Not `loss_scale`, `loss_weight` or `glossary`. A script for smdebug has no scalar in a collection: it is `scalar/…`.
+LOSS_NAMES = r"(?is)^(?!scalar/).*loss(es)?(?![_\W]?(scal|weight|coef|factor))(?![a-z])"
+"""Matches the names of numbers that are losses, such as `val_loss` and `loss/total`."""
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a number of this name is a loss."""
+    return bool(re.search(LOSS_NAMES, name))
+
 
 class CollectionKeys:
     """The names of the built-in collections."""

@@ -45,7 +45,12 @@ class Check:
 NON_FINITE = "ExplodingTensor"
 """NaN and infinities spread to everything that is computed from them, so they explain all that follows."""
 
+SPIKES = ("LossSpike", "GradientNormSpike", NON_FINITE)
+"""Where these begin, a weight may have left its past before."""
+
 _AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
+_OF_A_SPIKE = (*_AFTER_A_SPIKE, "WeightUpdateRatio", "UpdateRatioOutOfRange", "ActivationOutliers", "DeadRelu")
+"""A large gradient changes weights much at once, and units may die of it."""
 
 CHECKS = (
     Check(
@@ -76,13 +81,13 @@ CHECKS = (
     Check(
         "GradientNormSpike",
         "clip gradients by their norm, lower the learning rate or warm it up longer, and look at the batch",
-        explains=_AFTER_A_SPIKE,
+        explains=_OF_A_SPIKE,
     ),
     Check(
         "LossSpike",
         "look at the batch of this step; if spikes repeat, lower the learning rate or clip gradients",
         of_layers=False,
-        explains=_AFTER_A_SPIKE,
+        explains=_OF_A_SPIKE,
     ),
     Check(
         "UpdateRatioOutOfRange",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ..errors import FileError
+from ..format.schema import EndInfo, end_path
 from ..read.opening import create_trial
 from ..read.refreshing import no_refresh
 from ..read.run_file import run_info
@@ -14,9 +18,11 @@ from ..read.trial import Trial, run_reader_of
 from ..rules.finding import Finding
 from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
+from ..visible import in_a_line
 from .causes import Places, problems
-from .checks import RunFacts, checks_for, parameters_of
-from .result import Diagnosis, Unchecked
+from .checks import NON_FINITE, SPIKES, RunFacts, checks_for, parameters_of
+from .origin import origin
+from .result import Diagnosis, Problem, Unchecked
 
 _PLACES = """
 select global_step, name, worker, "order"
@@ -65,16 +71,48 @@ def _diagnosed(trial: Trial) -> Diagnosis:
         found = [finding for finding in evaluated if not finding.failed]
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
         places = _places(trial, found, damaged)
-    sizes: dict[int, int] = {}
-    for (step, _, _), place in places.items():
-        sizes[step] = max(sizes.get(step, 0), place + 1)
+        sizes: dict[int, int] = {}
+        for (step, _, _), place in places.items():
+            sizes[step] = max(sizes.get(step, 0), place + 1)
+        joined = tuple(_located(trial, each, damaged) for each in problems(found, checks, places, sizes, steps))
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
     checked = tuple(check.rule for check in checks if check.rule not in failed)
     damaged |= trial.damaged
     reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
-    joined = tuple(problems(found, checks, places, sizes, steps))
-    return Diagnosis(trial.path, len(steps), joined, checked, unchecked, reasons)
+    begun = max(_steps_begun(trial), steps[-1] + 1 if steps else 0)
+    return Diagnosis(trial.path, len(steps), joined, checked, unchecked, reasons, begun)
+
+
+def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> Problem:
+    """Return a problem with the step after which it began, and the weight in which it began, if they are known."""
+    step = problem.step
+    if problem.rule not in SPIKES or step is None:
+        return problem
+    if problem.rule == NON_FINITE and problem.tensor is not None:
+        steps = trial.tensor(problem.tensor).steps()
+        before = steps[: bisect_left(steps, step)][-1:]
+        if before and before[0] < step - 1:
+            problem = replace(problem, after_step=before[0])
+    try:
+        found = origin(trial, step, problem.worker)
+    except FileError as exc:
+        damaged.setdefault(exc.path, exc)
+        return problem
+    if found is None:
+        return problem
+    advice = f"lower the learning rate of {in_a_line(found.tensor)}; else {problem.advice}"
+    return replace(problem, sentence=f"{problem.sentence}; {found}", advice=advice, origin=found.tensor)
+
+
+def _steps_begun(trial: Trial) -> int:
+    """Return the number of steps that the job had begun when its workers ended, 0 if they do not say it."""
+    begun = [0]
+    for worker in trial.workers()[:1]:
+        path = end_path(worker)
+        with suppress(FileError, FileNotFoundError, ValueError):
+            begun.append(EndInfo.from_bytes(run_reader_of(trial).storage.read_document(path), path).steps or 0)
+    return max(begun)
 
 
 def _places(trial: Trial, findings: Iterable[Finding], damaged: dict[str, FileError]) -> Places:

@@ -8,6 +8,8 @@ from typing import Any
 from ..visible import in_a_line, visible
 
 _SHOWN = 5
+_FEW_STEPS = 20
+"""The fewest saved steps that most rules need."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class Problem:
 
     Attributes:
         rule: Rule that found it first.
-        step: Global step at which it began.
+        step: Global step at which it began, or the first saved one after it began.
         mode: Name of the mode of that step.
         worker: Worker at which it began; None if it is not of one worker.
         tensor: Tensor in which it began; None if it is not in one tensor.
@@ -28,6 +30,9 @@ class Problem:
         explains: Findings of other rules that follow from it, as sentences.
         advice: What to try.
         is_note: True if it may well be intended, such as a loss that no longer falls.
+        after_step: The newest step before `step` at which the tensor was saved, if steps between were not saved; else
+            None. A NaN may have begun at any step after it.
+        origin: Weight whose changes left their own past before a spike; None if there is none, or it is not known.
     """
 
     rule: str
@@ -43,12 +48,16 @@ class Problem:
     explains: tuple[str, ...]
     advice: str
     is_note: bool
+    after_step: int | None = None
+    origin: str | None = None
 
     def __str__(self) -> str:
         # Long names are cut, the rest of the sentence is not.
         name = self.tensor or ""
         sentence = visible(self.sentence.replace(name, in_a_line(name)) if name else self.sentence, keep="")
         parts = [f"{_when(self.step)}{sentence} ({self.rule})."]
+        if self.after_step is not None:
+            parts.append(f"It began after step {self.after_step}: the steps between the two were not saved.")
         if self.order is not None:
             parts.append(f"It is tensor {self.order + 1} of {self.tensors_of_step} in the execution of this step.")
         if self.last_step is not None and self.last_step != self.step:
@@ -80,11 +89,12 @@ class Diagnosis:
 
     Attributes:
         run: Path or URL of the run.
-        steps: Number of steps that were evaluated.
+        steps: Number of steps that were evaluated: those that were saved.
         problems: Problems by the step and the place in its execution at which they began.
         checked: Names of the rules that were evaluated.
         unchecked: Rules that could not be evaluated.
         damaged: Files that cannot be read, and why: what they hold was not evaluated.
+        steps_begun: Number of steps that the job has begun, saved or not, as far as it is known.
     """
 
     run: str
@@ -93,6 +103,7 @@ class Diagnosis:
     checked: tuple[str, ...]
     unchecked: tuple[Unchecked, ...]
     damaged: dict[str, str] = field(default_factory=dict)
+    steps_begun: int = 0
 
     @property
     def is_healthy(self) -> bool:
@@ -104,9 +115,9 @@ class Diagnosis:
         """The number of problems, in a sentence."""
         serious = sum(not problem.is_note for problem in self.problems)
         found = _count(serious, "problem") if serious else "no problem"
-        return (
-            f"{in_a_line(self.run)}: {found} in {_count(self.steps, 'step')}, by {_count(len(self.checked), 'rule')}."
-        )
+        missed = self.steps_begun > self.steps
+        steps = f"{self.steps:,} of {self.steps_begun:,} steps" if missed else _count(self.steps, "step")
+        return f"{in_a_line(self.run)}: {found} in {steps}, by {_count(len(self.checked), 'rule')}."
 
     def paragraphs(self) -> list[tuple[Problem, str]]:
         """Return the problems as paragraphs.
@@ -121,6 +132,11 @@ class Diagnosis:
 
     def __str__(self) -> str:
         parts = [self.summary, *(text for _, text in self.paragraphs())]
+        if self.steps < min(_FEW_STEPS, self.steps_begun):
+            parts.append(
+                "Most steps were not saved, so that the answer may lack what happened at them: save or log more often, "
+                f"such as by SaveConfig(save_interval={max(1, self.steps_begun // _FEW_STEPS)})."
+            )
         if self.damaged:
             files = (f"- {in_a_line(path)}: {in_a_line(reason)}" for path, reason in self.damaged.items())
             parts.append("Not read, so that the answer may lack what happened in them:\n" + "\n".join(files))

@@ -375,7 +375,10 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
         config["threads"] = threads
     try:
         with _engine_errors():
-            return duckdb.connect(":memory:", config=config)
+            connection = duckdb.connect(":memory:", config=config)
+            # The times of views are UTC without a zone: compared with now(), they are taken for times of the session's.
+            connection.execute("set global TimeZone = 'UTC'")
+            return connection
     except duckdb.Error as exc:
         if memory_limit:
             raise ConfigurationError(f"memory_limit must be a size such as '8GB', got {memory_limit!r}: {exc}") from exc

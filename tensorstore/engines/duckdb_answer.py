@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
@@ -29,7 +30,9 @@ from .interrupting import DeadlinePassed, interruptible
 
 _T = TypeVar("_T")
 _BATCH_ROWS = 1_000_000
-_FETCHED_ROWS = 10_000
+# Rows that are taken at once: few at first, then as many as have so many bytes.
+_FIRST_ROWS, _MOST_ROWS = 64, 10_000
+_FETCHED_BYTES = 8 << 20
 
 
 class DuckDBAnswer:
@@ -74,8 +77,9 @@ class DuckDBAnswer:
         connection, rows = self._repeated(self._begun)
         try:
             while rows:
+                count = _rows_at_once(rows)
                 yield from rows
-                rows = self._run(connection, lambda: connection.fetchmany(_FETCHED_ROWS))
+                rows = self._run(connection, lambda count=count: connection.fetchmany(count))
         finally:
             connection.close()
 
@@ -84,7 +88,7 @@ class DuckDBAnswer:
         connection = self._connection()
         try:
             self._run(connection, lambda: connection.execute(self._query, self._parameters))
-            return connection, self._run(connection, lambda: connection.fetchmany(_FETCHED_ROWS))
+            return connection, self._run(connection, lambda: connection.fetchmany(_FIRST_ROWS))
         except BaseException:
             connection.close()
             raise
@@ -108,8 +112,16 @@ class DuckDBAnswer:
         """Return an Arrow table."""
         return self._take(lambda relation: relation.to_arrow_table())
 
-    def arrow(self, batch_size: int = _BATCH_ROWS) -> pa.RecordBatchReader:
-        """Return a reader of record batches, of `batch_size` rows at most, which runs the query while it is read."""
+    def arrow(self, batch_size: int | None = None) -> pa.RecordBatchReader:
+        """Return a reader of record batches, which runs the query while it is read.
+
+        Args:
+            batch_size: The most rows of a batch; None for 1,000,000, or 64 where a column has raw values.
+
+        Returns:
+            The reader.
+        """
+        batch_size = batch_size or (_FIRST_ROWS if "BLOB" in self.types else _BATCH_ROWS)
         connection, reader = self._repeated(lambda: self._reader(batch_size))
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
 
@@ -193,6 +205,20 @@ class DuckDBAnswer:
                 yield batch
         finally:
             connection.close()
+
+
+def _rows_at_once(rows: Rows) -> int:
+    """Return how many rows like these are taken at once."""
+    nbytes = sum(_nbytes(value) for row in rows for value in row)
+    return max(1, min(2 * len(rows), _MOST_ROWS, _FETCHED_BYTES * len(rows) // max(nbytes, 1)))
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return 8 + len(value) * _nbytes(value[0] if value else None)
+    if isinstance(value, dict):
+        return 8 + sum(map(_nbytes, value.values()))
+    return sys.getsizeof(value)
 
 
 # DuckDB makes a text of an exception that is raised where it reads a file.

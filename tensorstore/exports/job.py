@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +17,14 @@ import pyarrow as pa
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress import progress_bar
 from ..read.runs import RunLocations, Runs, open_runs
-from .source import Since, Source
+from .source import PART_ROWS, Since, Source
 from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run
-from .target import Held, Part, Target, open_target
+from .target import Held, Part, Position, Replacement, Target, open_target
 
+logger = logging.getLogger(__name__)
+
+_TOGETHER = 1000
+"""How many parts or small tables are written in one transaction at most."""
 _ATTEMPTS = 5
 """How often the files may be compacted away before they are read."""
 
@@ -27,9 +34,11 @@ class Export:
     """The result of an export."""
 
     rows: Mapping[str, int] = field(default_factory=dict)
-    """The number of rows written to each table. Small tables are written whole each time."""
+    """The number of new rows of each table; of a small table, which is compared as a whole, the number of all."""
     damaged: Mapping[str, TensorTrialError] = field(default_factory=dict)
     """Runs and files that could not be read, by their URL, and why. The rest was exported."""
+    pruned: tuple[str, ...] = ()
+    """The names of the runs that `prune` deleted from the target."""
 
 
 def export(
@@ -40,6 +49,7 @@ def export(
     since: Since = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = True,
+    prune: bool = False,
     **options: Any,
 ) -> Export:
     """Export runs to `target`: a database, a folder of files, or a table format; docs/warehouse.md lists them.
@@ -48,7 +58,8 @@ def export(
 
     Exporting again adds what is new: the target keeps the last step of each table, worker and run, in the same
     transaction as the rows. So an export that was interrupted is finished by the next, a run that is still written can
-    be exported any number of times, and compacting it in between changes nothing.
+    be exported any number of times, and compacting it in between changes nothing. If the run has gone back to a
+    checkpoint in between, the rows that no longer count are replaced.
 
     Args:
         runs: What `open_runs` returns or accepts: a folder, a pattern, a Trial, or a list of those.
@@ -58,10 +69,12 @@ def export(
         since: Leave out steps before this global step, or saved before this time.
         storage_options: The options of the runs' storage.
         progress: Show a progress bar on a terminal.
+        prune: Delete from the target, from all its tables, the runs that are not among `runs`. Nothing is deleted if a
+            run cannot be read, as it may be one of those.
         **options: The options of the target.
 
     Returns:
-        How many rows were written, and what could not be read.
+        How many rows were written, what could not be read, and what was pruned.
 
     Raises:
         ExportError: The target cannot be reached or refuses the rows.
@@ -74,7 +87,7 @@ def export(
     opened = _opened(runs, storage_options)
     opened_target = open_target(os.fspath(target), options)
     try:
-        return _Job(opened, opened_target, wanted, since).run(progress)
+        return _Job(opened, opened_target, wanted, since).run(progress, prune)
     finally:
         opened_target.close()
 
@@ -109,52 +122,65 @@ class _Job:
         self._tables += sorted(needed - set(self._tables))
         self._rows = dict.fromkeys(self._tables, 0)
 
-    def run(self, progress: bool) -> Export:
+    def run(self, progress: bool, prune: bool) -> Export:
         self._target.prepare({table: self._target.schema_of(SCHEMAS[table]) for table in self._tables})
         damaged = dict(self._runs.damaged)
         sources = [Source(run.name, run.storage, [info.worker for info in run.workers.infos]) for run in self._runs.all]
         held = self._held(sources)
         growing = [table for table in self._tables if table in GROWING]
-        total = sum(source.rows(table, held[source.run]) for source in sources for table in growing)
+        total = sum(source.rows(table, held.get(source.run)) for source in sources for table in growing)
+        for table in self._tables:
+            if table in REPLACED:
+                self._replace(table, sources, held)
         with progress_bar(total, progress and total > 0, "export", "row") as advance:
-            for source in sources:
-                self._replace(source)
-                for table in growing:
-                    self._write(table, source, held[source.run])
-                    advance(source.rows(table, held[source.run]))
-                damaged.update(source.damaged)
-        return Export(self._rows, damaged)
+            for table in growing:
+                self._write(table, sources, held, advance)
+        for source in sources:
+            damaged.update(source.damaged)
+        pruned = self._prune(sources) if prune else ()
+        return Export(self._rows, damaged, pruned)
 
-    def _write(self, table: str, source: Source, held: Held | None) -> None:
+    def _write(
+        self, table: str, sources: Sequence[Source], held: Mapping[str, Held], advance: Callable[[float], object]
+    ) -> None:
         for _ in range(_ATTEMPTS):
             try:
-                for part in source.parts(table, held, self._since):
-                    self._rows[table] += self._write_part(part)
+                parts = (part for source in sources for part in source.parts(table, held.get(source.run), self._since))
+                for together in _together(parts):
+                    self._write_parts(together)
+                    advance(sum(part.index_rows for part in together))
                 return
             except FileNotFoundError:
                 # It was compacted after it was listed: its rows are in another file now.
-                source.refresh()
-                held = self._target.held(source.run)
-        raise ExportError(source.run, "its files were compacted again and again while they were read: export it again")
+                for source in sources:
+                    source.refresh()
+                held = self._target.held([source.run for source in sources])
+        names = ", ".join(source.run for source in sources[:3])
+        raise ExportError(names, "files were compacted again and again while they were read: export again")
 
-    def _write_part(self, part: Part) -> int:
+    def _write_parts(self, parts: Sequence[Part]) -> None:
+        schema = self._target.schema_of(parts[0].schema)
+        parts = [replace(part, schema=schema) for part in parts]
         try:
-            return self._target.write(replace(part, schema=self._target.schema_of(part.schema)))
+            self._target.write(parts)
         except Exception:
-            if part.failures:
-                raise part.failures[0] from None
+            for part in parts:
+                if part.failure is not None:
+                    raise part.failure from None
             raise
+        self._rows[parts[0].table] += sum(part.count for part in parts)
 
-    def _held(self, sources: Sequence[Source]) -> dict[str, Held | None]:
+    def _held(self, sources: Sequence[Source]) -> dict[str, Held]:
         """Return what the target holds of each run, by the run's name in the target."""
-        held = {source.run: self._target.held(source.run) for source in sources}
-        strangers = [source for source in sources if not source.is_what(held[source.run])]
+        held = self._target.held([source.run for source in sources])
+        strangers = [source for source in sources if not source.is_what(held.get(source.run))]
         if strangers:
             known = self._target.names() - {(source.identity, source.run) for source in sources}
             for source in strangers:
                 self._rename(source, known)
-                held[source.run] = self._target.held(source.run)
-                if held[source.run] is not None and not source.is_what(held[source.run]):
+            held |= self._target.held([source.run for source in strangers])
+            for source in strangers:
+                if source.run in held and not source.is_what(held[source.run]):
                     raise ExportError(
                         source.run,
                         "the target holds another run of this name: rename the run's folder, or export the folder "
@@ -173,12 +199,51 @@ class _Job:
                 source.run = name
                 return
 
-    def _replace(self, source: Source) -> None:
-        for table in self._tables:
-            if table in REPLACED:
-                schema = REPLACED[table]
-                found = self._runs.sql(f"select * from {table} where run = $run", {"run": source.own_name})
-                columns = found.to_arrow_table().drop_columns(["run"])
-                rows = pa.Table.from_batches(with_run(source.run, columns, schema), schema)
-                self._target.replace(table, source.run, rows)
-                self._rows[table] += len(rows)
+    def _replace(self, table: str, sources: Sequence[Source], held: Mapping[str, Held]) -> None:
+        """Replace the rows of the runs of which a small table has others, or other ones than the target holds."""
+        schema = REPLACED[table]
+        rows = self._runs.sql(f"select * from {table} order by all").to_arrow_table()
+        of_run = _slices(rows["run"].to_pylist())
+        changed = []
+        for source in sources:
+            columns = rows.slice(*of_run.get(source.own_name, (0, 0))).drop_columns(["run"])
+            found = pa.Table.from_batches(with_run(source.run, columns, schema), schema)
+            self._rows[table] += len(found)
+            digest = hashlib.blake2b(repr(found.to_pylist()).encode(), digest_size=8).hexdigest()[:15]
+            exported = held[source.run].digests.get(Position(table, "")) if source.run in held else None
+            if exported != {-1: digest}:
+                changed.append(Replacement(source.run, source.identity, found, digest))
+        for begin in range(0, len(changed), _TOGETHER):
+            self._target.replace(table, changed[begin : begin + _TOGETHER])
+
+    def _prune(self, sources: Sequence[Source]) -> tuple[str, ...]:
+        """Delete the runs that the target holds and that are not exported. Return their names."""
+        opened = tuple(f"{run.storage.url}/" for run in self._runs.all)
+        if unread := [path for path in self._runs.damaged if not path.startswith(opened)]:
+            logger.warning("nothing is pruned, as %s cannot be read, and may be a run of the target", unread[0])
+            return ()
+        gone = sorted(self._target.names() - {(source.identity, source.run) for source in sources})
+        for _, name in gone:
+            self._target.remove(name)
+        return tuple(name for _, name in gone)
+
+
+def _together(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield parts of one table that are written at once: many small ones, or a large one."""
+    held: list[Part] = []
+    for part in parts:
+        held.append(part)
+        if len(held) == _TOGETHER or sum(each.index_rows for each in held) >= PART_ROWS:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _slices(runs: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return where the rows of each run begin, and how many there are. They follow each other."""
+    found, begin = {}, 0
+    for run, group in groupby(runs):
+        count = len(list(group))
+        found[run], begin = (begin, count), begin + count
+    return found

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,15 +31,59 @@ Since = int | datetime | None
 _TIME = INDEX_SCHEMA.field("saved_at").type
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Index files of a worker that follow each other."""
+class _WorkerFiles:
+    """The index files of a worker at one moment, in the order of steps."""
 
-    files: Sequence[NewFile]
+    def __init__(self, files: Sequence[NewFile], is_whole: bool) -> None:
+        self.files = sorted(files, key=_first_step)
+        self.last_steps = list(map(_last_step, self.files))
+        self.is_whole = is_whole
+        """Whether none of its files is damaged, missing or unreadable."""
+        self._digests: dict[int, str] = {}
 
-    @property
-    def last_step(self) -> int:
-        return max(map(_last_step, self.files))
+    @cached_property
+    def _steps(self) -> list[tuple[int, str, int, int, int]]:
+        return sorted(
+            (step.global_step, step.mode, step.mode_step, step.saved_at_us, len(file.summary.name_sets[step.name_set]))
+            for file in self.files
+            for step in file.summary.steps
+        )
+
+    def digests(self, last_steps: Collection[int]) -> Mapping[int, str]:
+        """Return at least a digest of all steps up to each of some global steps.
+
+        A step that was saved again, with other tensors or at another time, changes it; a compaction does not.
+        """
+        if not set(last_steps) <= self._digests.keys():
+            hashed, begin = hashlib.blake2b(digest_size=8), 0
+            for last in sorted(last_steps):
+                end = bisect_right(self._steps, last, key=itemgetter(0))
+                hashed.update("".join(map(repr, self._steps[begin:end])).encode())
+                # 60 bits: a signed integer holds it.
+                self._digests[last], begin = hashed.hexdigest()[:15], end
+        return self._digests
+
+    def agreed(self, exported: Mapping[int, str]) -> int:
+        """Return the last exported step before which all counts that was exported; -1 if there is none."""
+        last = max(exported, default=-1)
+        if not self.is_whole or not exported:
+            return last
+        found = self.digests(exported.keys())
+        return max((step for step, digest in exported.items() if digest in ("", found[step])), default=-1)
+
+    def groups(self, after: int) -> Iterator[list[NewFile]]:
+        """Yield the files with steps after a global step, some at a time."""
+        group: list[NewFile] = []
+        rows = 0
+        for file, last_step in zip(self.files, self.last_steps, strict=True):
+            if last_step > after:
+                group.append(file)
+                rows += file.summary.rows
+            if rows >= PART_ROWS:
+                yield group
+                group, rows = [], 0
+        if group:
+            yield group
 
 
 class Source:
@@ -61,72 +108,62 @@ class Source:
     def refresh(self) -> None:
         """List the files again, with new steps."""
         seen = IndexFiles(self._storage)
-        self._files = {worker: sorted(seen.find_new(worker), key=_first_step) for worker in self._workers}
+        files = {worker: seen.find_new(worker) for worker in self._workers}
         for path, error in seen.damaged.items():
             self._set_aside(path, error)
-            if isinstance(error, StorageError):
-                self._stop_before(path)
-
-    def _stop_before(self, path: str) -> None:
-        """Skip a file that may be readable later, and the files of its worker that follow.
-
-        An export never returns to steps before the last one that it has exported.
-        """
-        missing = flush_range_of(path)
-        for worker, files in self._files.items():
-            if missing and path.startswith(f"{index_folder(worker)}/"):
-                known = [(file, flush_range_of(file.path)) for file in files]
-                self._files[worker] = [file for file, flushes in known if flushes and flushes.last < missing.first]
+        self._files = {worker: _readable(worker, found, seen.damaged) for worker, found in files.items()}
 
     def _set_aside(self, path: str, error: FileError) -> None:
         self.damaged[f"{self._storage.url}/{path}"] = error
 
     def parts(self, table: str, held: Held | None, since: Since = None) -> Iterator[Part]:
-        """Yield the parts of a table that a target lacks, worker by worker, in the order of steps."""
-        for worker in self._files:
-            after = held.last_step.get(Position(table, worker), -1) if held else -1
-            for files in self._new_files(worker, after):
-                yield self._part(table, worker, after, files, since)
-                after = files.last_step
+        """Yield the parts of a table that a target lacks, worker by worker, in the order of steps.
+
+        If a worker went back to a checkpoint after it was exported, its first part replaces what no longer counts.
+        """
+        for worker, files in self._files.items():
+            exported = held.digests.get(Position(table, worker), {}) if held else {}
+            last, after = max(exported, default=-1), files.agreed(exported)
+            groups = list(files.groups(after))
+            if not groups and last > after:
+                groups = [[]]  # it went back, and has saved nothing since
+            ends = [max(map(_last_step, group), default=after) for group in groups]
+            digests = files.digests(ends)
+            for group, end in zip(groups, ends, strict=True):
+                batches = self._batches(table, worker, group, _Span(after, end, since))
+                rows, schema = sum(file.summary.rows for file in group), GROWING[table]
+                yield Part(
+                    table, self.run, self.identity, worker, last, after, end, digests[end], schema, batches, rows
+                )
+                last = after = end
 
     def rows(self, table: str, held: Held | None) -> int:
         """Return the number of index rows in the parts of a table that a target lacks."""
         count = 0
         for worker, files in self._files.items():
-            after = held.last_step.get(Position(table, worker), -1) if held else -1
-            count += sum(file.summary.rows for file in files if _last_step(file) > after)
+            after = files.agreed(held.digests.get(Position(table, worker), {}) if held else {})
+            count += sum(file.summary.rows for group in files.groups(after) for file in group)
         return count
 
-    def _new_files(self, worker: str, after: int) -> Iterator[_Group]:
-        group: list[NewFile] = []
-        for file in self._files[worker]:
-            if _last_step(file) > after:
-                group.append(file)
-            if sum(each.summary.rows for each in group) >= PART_ROWS:
-                yield _Group(group)
-                group = []
-        if group:
-            yield _Group(group)
-
-    def _part(self, table: str, worker: str, after: int, group: _Group, since: Since) -> Part:
-        span = _Span(after, group.last_step, since)
-
+    def _batches(
+        self, table: str, worker: str, files: Sequence[NewFile], span: _Span
+    ) -> Callable[[pa.Schema], Iterator[pa.RecordBatch]]:
         def batches(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-            for rows in self._rows(table, worker, group, span):
+            for rows in self._rows(table, worker, files, span):
                 yield from with_run(self.run, rows, schema)
 
-        return Part(table, self.run, self.identity, worker, after, group.last_step, GROWING[table], batches)
+        return batches
 
-    def _rows(self, table: str, worker: str, group: _Group, span: _Span) -> Iterator[pa.Table]:
+    def _rows(self, table: str, worker: str, files: Sequence[NewFile], span: _Span) -> Iterator[pa.Table]:
         if table == "steps":
-            yield _steps(worker, group, span)
+            yield _steps(worker, files, span)
         elif table == "tensor_values":
-            yield from self._values(group, span)
+            yield from self._values(files, span)
         else:
-            yield from map(OF_INDEX[table], self._index(group, span))
+            yield from map(OF_INDEX[table], self._index(files, span))
 
-    def _index(self, group: _Group, span: _Span) -> Iterator[pa.Table]:
-        for file in group.files:
+    def _index(self, files: Sequence[NewFile], span: _Span) -> Iterator[pa.Table]:
+        for file in files:
             steps = span.steps(file)
             whole = len(steps) == len(file.summary.steps)
             try:
@@ -135,8 +172,8 @@ class Source:
             except CorruptFile as exc:
                 self._set_aside(file.path, exc)
 
-    def _values(self, group: _Group, span: _Span) -> Iterator[pa.Table]:
-        for file in group.files:
+    def _values(self, files: Sequence[NewFile], span: _Span) -> Iterator[pa.Table]:
+        for file in files:
             steps = set(span.steps(file))
             try:
                 wanted = [each for each in value_locations(self._storage, file.path) if each.global_step in steps]
@@ -182,7 +219,7 @@ def _utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
+def _steps(worker: str, files: Sequence[NewFile], span: _Span) -> pa.Table:
     """Return the steps, by the summaries of the index files."""
     found = [
         (
@@ -193,7 +230,7 @@ def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
             step.saved_at_us,
             len(file.summary.name_sets[step.name_set]),
         )
-        for file in group.files
+        for file in files
         for step in file.summary.steps
         if span.has(step)
     ]
@@ -202,9 +239,22 @@ def _steps(worker: str, group: _Group, span: _Span) -> pa.Table:
     return pa.table([pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)], schema=schema)
 
 
+def _readable(worker: str, files: Sequence[NewFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:
+    """Return the files of a worker, of which some are damaged.
+
+    Without those that follow one that may be readable later: an export that has moved them would pass it over.
+    """
+    own = {path: error for path, error in damaged.items() if path.startswith(f"{index_folder(worker)}/")}
+    awaited = [flush_range_of(path) for path, error in own.items() if isinstance(error, StorageError)]
+    for missing in filter(None, awaited):
+        known = [(file, flush_range_of(file.path)) for file in files]
+        files = [file for file, flushes in known if flushes and flushes.last < missing.first]
+    return _WorkerFiles(files, not own)
+
+
 def _identity(storage: Storage) -> str:
     """Return a digest of run.json, which is written once and has the time in microseconds."""
-    return hashlib.sha256(storage.read(RUN_FILE)).hexdigest()[:16]
+    return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
 
 
 def _first_step(file: NewFile) -> int:

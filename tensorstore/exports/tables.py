@@ -61,7 +61,8 @@ REPLACED = {
         pa.field("versions", _TEXT),
         pa.field("workers", pa.int32()),
         pa.field("steps", _NUMBER),
-        pa.field("bytes", _NUMBER),
+        pa.field("tensor_bytes", _NUMBER),
+        pa.field("file_bytes", _NUMBER),
         pa.field("metadata", _TEXT),
     ),
     "collections": _schema(

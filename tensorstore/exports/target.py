@@ -6,9 +6,10 @@ import difflib
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from ..errors import ConfigurationError, ExportError
 from ..format.arrow_arrays import with_decimals
 
 LEDGER = "exports"
-"""The table in which a target keeps what it holds: the last step of each table, worker and run."""
+"""The table in which a target keeps what it holds: a row for each part, and for each small table of a run."""
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -28,6 +29,8 @@ LEDGER_SCHEMA = pa.schema(
         pa.field("last_step", pa.int64(), nullable=False),
         pa.field("row_count", pa.int64(), nullable=False),
         pa.field("exported_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        # Null in what earlier releases exported.
+        pa.field("digest", pa.string()),
     ]
 )
 
@@ -45,51 +48,98 @@ class Held:
 
     identity: str
     """The run's identity, which differs from that of another run of the same name."""
-    last_step: Mapping[Position, int]
-    """The last exported global step of each table and worker."""
+    digests: dict[Position, dict[int, str]]
+    """By table and worker: global steps at which exported parts end, with the digest of all steps up to there.
+
+    At least the last one. The digest is empty if an earlier release exported the part. A small table has its own
+    digest at step -1, and no worker.
+    """
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
     """Rows of one table that are exported together.
 
-    They are those of one worker of one run, of the global steps after `after` and up to `last_step`.
+    They are those of one worker of one run, of the global steps after `after` and up to `last_step`. They replace the
+    rows after `after` that the target holds, up to the step `held`: it is later if the run has gone back.
     """
 
     table: str
     run: str
     identity: str
     worker: str
+    held: int
     after: int
     last_step: int
+    digest: str
+    """The digest of the worker's steps up to `last_step`."""
     schema: pa.Schema
     batches: Callable[[pa.Schema], Iterator[pa.RecordBatch]]
     """Returns the rows as batches of a schema with these columns; no batch is empty. Each call reads them again."""
-    failures: list[Exception] = field(default_factory=list)
-    """The errors of reading the rows. A library that consumes them may hide an error."""
+    index_rows: int = 0
+    """The number of rows of the index that the part is made of."""
+    count: int = 0
+    """The number of rows that were read."""
+    failure: Exception | None = None
+    """The error of reading the rows. A library that consumes them may hide it."""
 
     @property
     def name(self) -> str:
         """The same name for the same rows, so that rows written twice are recognised. It has digits and a dash only."""
         return f"{self.after + 1:012d}-{self.last_step:012d}"
 
-    def reader(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-        """Return the rows as one stream. `schema` has the same columns, with other types."""
-        schema = schema or self.schema
-        return pa.RecordBatchReader.from_batches(schema, self._noting_failures(schema))
+    @property
+    def goes_back(self) -> bool:
+        """Whether the target holds rows that these replace."""
+        return self.held > self.after
 
-    def _noting_failures(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as batches of a schema, and count them."""
+        self.count = 0
         try:
-            yield from self.batches(schema)
+            for batch in self.batches(schema):
+                self.count += batch.num_rows
+                yield batch
         except Exception as exc:
-            self.failures.append(exc)
+            self.failure = exc
             raise
+
+
+def reader_of(parts: Sequence[Part], schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """Return the rows of parts of one table as one stream. `schema` has the same columns, with other types."""
+    schema = schema or parts[0].schema
+    return pa.RecordBatchReader.from_batches(schema, chain.from_iterable(part.read(schema) for part in parts))
+
+
+_PARTS = 64
+"""How many parts a target remembers that has no table for them."""
+
+
+def with_part(exported: Mapping[int, str], part: Part) -> dict[int, str]:
+    """Return the ends of parts with their digests once `part` is written.
+
+    Of many earlier ones every second is forgotten: a run that goes back far is exported again from one before.
+    """
+    steps = sorted(step for step in exported if step <= part.after)
+    if len(steps) >= _PARTS:
+        steps = steps[: _PARTS // 2 : 2] + steps[_PARTS // 2 :]
+    return {step: exported[step] for step in steps} | {part.last_step: part.digest}
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """All rows that a small table has of a run."""
+
+    run: str
+    identity: str
+    rows: pa.Table
+    digest: str
 
 
 class Target(ABC):
     """The destination of an export. Its errors are ExportError, and never show a password.
 
-    The rows of one `write` or `replace` are written completely or not at all, even if the process is killed, and `held`
+    The rows of a part or a replacement are written completely or not at all, even if the process is killed, and `held`
     agrees with them.
     """
 
@@ -122,14 +172,14 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def held(self, run: str) -> Held | None:
-        """Return what the target holds of a run.
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        """Return what the target holds of some runs.
 
         Args:
-            run: Name of the run in the target.
+            runs: Names of the runs in the target.
 
         Returns:
-            Its identity and the last exported steps, or None if the target has no such run.
+            By the name of each run that the target has, its identity and the exported steps.
         """
 
     @abstractmethod
@@ -141,24 +191,28 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def write(self, part: Part) -> int:
-        """Add the rows of a part, if any, and record its last step.
+    def write(self, parts: Sequence[Part]) -> None:
+        """Add the rows of parts, if any, and record their last steps. What the target holds after `after` is deleted.
 
         Args:
-            part: The rows.
-
-        Returns:
-            The number of rows.
+            parts: Parts of one table.
         """
 
     @abstractmethod
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        """Replace all rows that a small table has of a run.
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
+        """Replace all rows that a small table has of some runs.
 
         Args:
             table: Name of the table.
+            replacements: The rows that take their place.
+        """
+
+    @abstractmethod
+    def remove(self, run: str) -> None:
+        """Delete all rows of a run, and the note of it.
+
+        Args:
             run: Name of the run in the target.
-            rows: Rows that take their place.
         """
 
     @abstractmethod

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from ..errors import CorruptFile
+from ..errors import ConfigurationError, CorruptFile
+from ..storage.base import DOCUMENT_BYTES
 
 BLOCK_BYTES = 64 << 10
 """The size of a block of a file, in bytes; its last block may be smaller."""
@@ -210,6 +211,9 @@ def document_bytes(document: Mapping[str, Any]) -> bytes:
     """Return a JSON document as it is written: with the key `checksum` last.
 
     A lone surrogate, which no reader could decode, is written as the six characters of its escape sequence.
+
+    Raises:
+        ConfigurationError: It is larger than what readers accept.
     """
     rest = {key: value for key, value in document.items() if key != CHECKSUM}
     dumped = json.dumps({**rest, CHECKSUM: _NO_CHECKSUM}, indent=1)
@@ -218,6 +222,9 @@ def document_bytes(document: Mapping[str, Any]) -> bytes:
         plain = _LONE_SURROGATES.sub(lambda half: f"\\\\u{ord(half[0]):04x}", json.dumps(rest, ensure_ascii=False))
         dumped = json.dumps({**json.loads(plain), CHECKSUM: _NO_CHECKSUM}, indent=1)
     text = dumped.encode()
+    if len(text) > DOCUMENT_BYTES:
+        reason = f"a document of a run may have {DOCUMENT_BYTES:,} bytes, got {len(text):,}; keep less metadata"
+        raise ConfigurationError(reason)
     found = _CHECKSUM_OF_DOCUMENT.search(text)
     assert found is not None
     return text[: found.start(1)] + xxh3_64_hexdigest(text).encode() + text[found.end(1) :]

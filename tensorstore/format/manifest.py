@@ -41,7 +41,7 @@ FOOTER_LEASES = b"tensortrial.leases"
 
 MOST_FILES_AT_CLOSE = 1000
 """A job that closes does not read the ends of more index files, for which it would wait: `compact` does."""
-_MOST_BYTES = 256 << 20
+MOST_BYTES = 256 << 20
 """The largest manifest, before compression."""
 _TAIL_BYTES = 64 << 10
 _SCHEMA = pa.schema(
@@ -104,7 +104,7 @@ class Manifest:
         prefix = f"{folder}/"
         return sorted(path for path in self._parts if path.startswith(prefix) and path[len(prefix) :] > after)
 
-    def read(self, path: str) -> bytes:
+    def read_document(self, path: str) -> bytes:
         """Return the bytes of a document."""
         return self._part(path).data
 
@@ -169,7 +169,7 @@ def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
     if storage.is_local or not run.id:
         return None
     try:
-        manifest = Manifest.from_bytes(storage.read(MANIFEST), storage.url)
+        manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
     except FileNotFoundError:
         return None
     return manifest if manifest.run == run.id and manifest.is_current(storage) else None
@@ -195,9 +195,9 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
         return False
     leases = storage.list(LEASES)
     try:
-        run = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+        run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
         documents = dict(_documents(storage))
-        workers = _closed_workers([storage.read(f"{LEASES}/{name}") for name in leases], documents)
+        workers = _closed_workers([storage.read_document(f"{LEASES}/{name}") for name in leases], documents)
         if not run.id or not workers:
             return False
         paths = [path for worker in workers for path in current_files(list_index(storage, worker))]
@@ -215,7 +215,7 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
 def _documents(storage: Storage) -> Iterator[tuple[str, _Part]]:
     for folder in (COLLECTIONS, END):
         for name in storage.list(folder):
-            data = storage.read(f"{folder}/{name}")
+            data = storage.read_document(f"{folder}/{name}")
             yield f"{folder}/{name}", _Part(len(data), data)
 
 
@@ -255,7 +255,7 @@ def _ends(storage: Storage, paths: Sequence[str]) -> Iterator[tuple[str, _Part]]
         if needed > len(data):
             data, size = storage.read_tail(path, needed)
         nbytes += needed
-        if nbytes > _MOST_BYTES:
+        if nbytes > MOST_BYTES:
             raise CorruptFile(MANIFEST, "it would be too large")
         yield path, _Part(size, data[len(data) - needed :])
 

@@ -300,6 +300,8 @@ class EndInfo:
     failure: str | None = None
     last_index_file: str | None = None
     """The path of the worker's last index file, empty if there is none. Earlier releases did not say it."""
+    steps: Number | None = None
+    """The number of global steps that the job had begun, whether they were saved or not."""
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> EndInfo:
@@ -347,7 +349,11 @@ class LostInfo:
 class StopInfo:
     """`stop.json`: a rule requests that the job stop."""
 
-    reason: str = ""
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason:
+            raise ValueError("reason must not be empty")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..config.collection import CollectionKeys
+from ..config.collection import CollectionKeys, is_loss
 from ..errors import ConfigurationError, UnsupportedValue
 from ..format.flush_range import FROM_START
 from ..format.record import Plan, Record, ScalarBatch, Step
@@ -196,7 +196,7 @@ def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str
 def _plan(name: str) -> Plan:
     if not name:
         raise UnsupportedValue("a metric without a name cannot be imported: name its column")
-    kind = CollectionKeys.LOSSES if "loss" in name.lower() else CollectionKeys.METRICS
+    kind = CollectionKeys.LOSSES if is_loss(name) else CollectionKeys.METRICS
     return Plan(name, (kind,), raw=False)
 
 

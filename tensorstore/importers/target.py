@@ -55,7 +55,7 @@ class Begin(NamedTuple):
 def begun(target: Storage, source: str) -> RunInfo | None:
     """Return the run that an import of `source` began at `target`, if any. Raises RunExists for any other run."""
     try:
-        run = RunInfo.from_bytes(target.read(RUN_FILE), target.url)
+        run = RunInfo.from_bytes(target.read_document(RUN_FILE), target.url)
     except FileNotFoundError:
         return None
     if run.metadata.get(SOURCE) != source:

@@ -1,6 +1,9 @@
-/** What the server answers, as static/api.js passes it to the views. Nothing of this is served. */
+/** What the server answers, as static/api.js passes it to the views, and the state. Nothing of this is served. */
 
-export interface ModeSteps {
+/** What the fragment of the URL holds. */
+type State = Record<string, string>;
+
+interface ModeSteps {
   mode: string;
   /** first and last are steps of the mode */
   first: number;
@@ -8,9 +11,11 @@ export interface ModeSteps {
   steps: number;
 }
 
-export interface Run {
+interface Run {
   name: string;
   path: string;
+  /** else modes, statistics and collections are missing */
+  opened: boolean;
   ended: boolean;
   steps: number;
   workers: string[];
@@ -26,7 +31,7 @@ export interface Run {
   metadata: Record<string, any>;
 }
 
-export interface Info {
+interface Info {
   runs: Run[];
   damaged: string[];
   /** a report, which answers nothing new */
@@ -34,7 +39,7 @@ export interface Info {
 }
 
 /** One statistic of all tensors. Arrays go row after row, a row being a tensor. */
-export interface Tiles {
+interface Tiles {
   /** in execution order */
   names: string[];
   /** of each tensor */
@@ -54,20 +59,22 @@ export interface Tiles {
   missing: boolean[];
 }
 
-export interface Statistic {
+interface Statistic {
   statistic: string;
   min: (number | null)[];
   max: (number | null)[];
   mean: (number | null)[];
   nonfinite: number;
+  /** at the last step */
+  last: number | null;
 }
 
-export interface Series {
+interface Series {
   steps: number[];
   statistics: Statistic[];
 }
 
-export interface TensorAbout {
+interface TensorAbout {
   dtype: string;
   shape: number[] | null;
   nbytes: number | null;
@@ -76,10 +83,10 @@ export interface TensorAbout {
   steps: number[];
 }
 
-export type Extreme = { value: number; index: number[] } | null;
+type Extreme = { value: number; index: number[] } | null;
 
 /** A slice of two dimensions of a raw value. */
-export interface Value {
+interface Value {
   /** of the whole tensor */
   shape: number[];
   dtype: string;
@@ -101,7 +108,7 @@ export interface Value {
   extremes: { min: Extreme; max: Extreme; nan: number[] | null; nanCount: number } | null;
 }
 
-export interface Finding {
+interface Finding {
   rule: string;
   /** of the mode */
   step: number;
@@ -118,7 +125,7 @@ export interface Finding {
 }
 
 /** What `tensortrial diagnose` says. */
-export interface Diagnosis {
+interface Diagnosis {
   /** one sentence */
   summary: string;
   /** in the order in which they began; step is of the mode */
@@ -129,7 +136,7 @@ export interface Diagnosis {
   unchecked: { rule: string; reason: string }[];
 }
 
-export interface Curve {
+interface Curve {
   run: string;
   name: string;
   mode: string;
@@ -140,9 +147,11 @@ export interface Curve {
   max: (number | null)[];
   mean: (number | null)[];
   nonfinite: number;
+  /** the mean of all workers */
+  last: { step: number; value: number | null };
 }
 
-export interface WorkerSteps {
+interface WorkerSteps {
   name: string;
   last: number;
   ended: boolean;
@@ -151,7 +160,7 @@ export interface WorkerSteps {
   missing: number[];
 }
 
-export interface Availability {
+interface Availability {
   starts: number[];
   end: number;
   workers: WorkerSteps[];
@@ -160,7 +169,7 @@ export interface Availability {
 }
 
 /** The first difference of one tensor. `kind` is value, statistics, dtype, shape, only a, only b or unreadable. */
-export interface DifferenceRow {
+interface DifferenceRow {
   name: string;
   mode: string;
   worker: string;
@@ -173,14 +182,14 @@ export interface DifferenceRow {
   first: boolean;
 }
 
-export interface NamedQuery {
+interface NamedQuery {
   name: string;
   about: string;
   sql: string;
   parameters: { name: string; type: string; value: string | null; about: string }[];
 }
 
-export interface Answer {
+interface Answer {
   columns: string[];
   rows: any[][];
   more: boolean;

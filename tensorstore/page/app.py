@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,24 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..errors import TensorTrialError
-from .open_run import OpenRun
 from .payload import dump
 from .routes import Answers
+from .served_runs import ServedRuns
 
 STATIC = Path(__file__).resolve().parent / "static"
-# Between two looks at runs that are being written, and at runs that have ended.
-_LIVE_SECONDS = 0.5
-_ENDED_SECONDS = 5.0
+# Between two looks at runs that are being written, and how many of these times between those at runs that have ended.
+_TICK_SECONDS = 0.5
+_TICKS_ENDED = 10
 _COMMENT_SECONDS = 15.0
 
 
-def make_app(answers: Answers) -> Starlette:
-    """Return the application, which only `security.Guard` may stand in front of."""
+def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
+    """Return the application, which only `security.Guard` may stand in front of.
+
+    Args:
+        answers: What it answers.
+        is_ending: Returns whether the server ends, which waits for its answers.
+    """
 
     def answer(request: Request) -> Response:
         return _respond(lambda: answers.answer(request.path_params["path"], request.query_params))
@@ -40,7 +45,7 @@ def make_app(answers: Answers) -> Starlette:
         return FileResponse(STATIC / "index.html")
 
     def events(request: Request) -> Response:
-        return StreamingResponse(_events(request, answers.runs), media_type="text/event-stream")
+        return StreamingResponse(_events(request, answers.runs, is_ending), media_type="text/event-stream")
 
     routes = [
         Route("/", index),
@@ -61,22 +66,21 @@ def _respond(work: Any) -> Response:
         return Response(dump({"error": str(exc)}), status_code=400, media_type="application/json")
 
 
-async def _events(request: Request, runs: Sequence[OpenRun]) -> AsyncIterator[str]:
-    """Yield an event whenever a run has grown or ended, and a comment now and then, which finds lost connections."""
-    known = await run_in_threadpool(_versions, runs)
+async def _events(request: Request, runs: ServedRuns, is_ending: Callable[[], bool]) -> AsyncIterator[str]:
+    """Yield an event whenever a run has grown, ended, begun or gone, and now and then a comment: it finds lost tabs."""
+    known, all_ended = await run_in_threadpool(runs.state)
     yield "retry: 2000\n\n"
     quiet = 0.0
     while not await request.is_disconnected():
-        seconds = _ENDED_SECONDS if all(ended for _, ended, _ in known) else _LIVE_SECONDS
-        await asyncio.sleep(seconds)
-        now = await run_in_threadpool(_versions, runs)
+        for _ in range(_TICKS_ENDED if all_ended else 1):
+            if is_ending():
+                return
+            await asyncio.sleep(_TICK_SECONDS)
+            quiet += _TICK_SECONDS
+        now, all_ended = await run_in_threadpool(runs.state)
         if now != known:
             known, quiet = now, 0.0
             yield "data: grown\n\n"
-        elif (quiet := quiet + seconds) >= _COMMENT_SECONDS:
+        elif quiet >= _COMMENT_SECONDS:
             quiet = 0.0
             yield ": still here\n\n"
-
-
-def _versions(runs: Sequence[OpenRun]) -> list[tuple[int, bool, tuple[str, ...]]]:
-    return [run.state() for run in runs]

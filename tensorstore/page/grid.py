@@ -47,7 +47,9 @@ class Grid:
     @property
     def mean(self) -> _Array:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(self.finite > 0, self.total / self.finite, np.nan)
+            mean = np.where(self.finite > 0, self.total / self.finite, np.nan)
+        # The sum of large values may be infinite.
+        return np.minimum(np.maximum(mean, self.least), self.most)
 
     @property
     def arrays(self) -> tuple[_Array, ...]:

@@ -1,33 +1,30 @@
-"""The answers about several runs: scalars, findings and rules, SQL and named queries, the difference of two runs."""
+"""The answers about several runs: scalars, SQL and named queries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Any
 
-from ..engines.base import Answer, Rows
-from ..errors import ConfigurationError, TensorTrialError
+from ..engines.base import Rows
+from ..plots.thinning import finite_mean, thinned
 from ..read.named_queries import list_queries, named_query
-from ..read.named_queries import query as run_query
-from ..read.runs import open_runs
+from ..read.trial import run_reader_of
 from .open_run import OpenRun
-from .payload import cell, number
-from .tiles import width_for
+from .payload import number
+from .query_process import Job
+from .served_runs import ServedRuns
 
-_TIMEOUT_SECONDS = 60.0
-_MOST_ROWS = 2_000
 _MOST_POINTS = 2_000
+_SCALARS = "select *, mode_step as step from scalars where list_contains($names, name)"
 
 
-def scalar_names(runs: Sequence[OpenRun]) -> list[str]:
+def scalar_names(served: ServedRuns, runs: Sequence[str]) -> list[str]:
     """Return the names of the scalars of runs, losses first."""
     found: dict[str, bool] = {}
-    for run in runs:
-        query = "select name, bool_or(list_contains(collections, 'losses')) from scalars group by name"
-        for name, is_loss in run.kept("scalar names", partial(_fetched, run, query)):
+    query = "select name, bool_or(list_contains(collections, 'losses')) from scalars group by name"
+    for rows in served.of_each(runs, lambda run: run.kept("scalar names", partial(_fetched, run, query))):
+        for name, is_loss in rows:
             found[name] = found.get(name, False) or is_loss
     return sorted(found, key=lambda name: (not found[name], name))
 
@@ -36,109 +33,39 @@ def _fetched(run: OpenRun, query: str) -> Rows:
     return run.trial.sql(query).fetchall()
 
 
-def scalars(runs: Sequence[OpenRun], names: Sequence[str], points: int) -> list[dict[str, Any]]:
+def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], points: int) -> list[dict[str, Any]]:
     """Return curves of scalars, one for each run, name and mode."""
-    return [curve for run in runs for curve in _curves(run, list(names), max(1, min(points, _MOST_POINTS)))]
+    most = max(1, min(points, _MOST_POINTS))
+    return [curve for curves in served.of_each(runs, lambda run: _curves(run, list(names), most)) for curve in curves]
 
 
 def _curves(run: OpenRun, names: list[str], points: int) -> list[dict[str, Any]]:
-    last = max((run.steps(mode).end for mode in run.modes), default=1)
+    mean = finite_mean("value")
     rows = run.trial.sql(
-        """
+        f"""
         select
-            name, mode, min(mode_step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
+            name, mode, min(step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
             coalesce(min(value) filter (where isfinite(value)), 'nan'::double) as least,
             coalesce(max(value) filter (where isfinite(value)), 'nan'::double) as most,
-            coalesce(avg(value) filter (where isfinite(value)), 'nan'::double) as mean,
-            count(*) filter (where not isfinite(value)) as nonfinite
-        from scalars
-        where list_contains($names, name)
-        group by name, mode, mode_step // $width
+            coalesce({mean}, 'nan'::double) as mean,
+            count(*) filter (where not isfinite(value)) as nonfinite,
+            any_value(last_step), avg(value) filter (where step = last_step) as last
+        from ({thinned(_SCALARS, "name, mode")})
+        group by name, mode, bucket
         order by name, mode, step
         """,
-        {"names": names, "width": width_for(last, points)},
+        {"names": names, "points": points},
     ).fetchall()
     curves: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, mode, *values, nonfinite in rows:
+    for name, mode, *values, nonfinite, last_step, last in rows:
         empty = {"run": run.name, "name": name, "mode": mode}
         keys = ("steps", "globals", "times", "min", "max", "mean")
         curve = curves.setdefault((name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0})
         for key, each in zip(keys, values, strict=True):
             curve[key].append(number(each) if isinstance(each, float) else each)
         curve["nonfinite"] += nonfinite
+        curve["last"] = {"step": last_step, "value": number(last)}
     return list(curves.values())
-
-
-# Findings.
-
-
-def findings(run: OpenRun) -> list[dict[str, Any]]:
-    """Return what rules found in a run, in the order of steps."""
-    rows = run.trial.sql(
-        "select rule, step, mode, worker, tensor, observed, threshold, sentence, failed, "
-        "epoch_ms(found_at) as found_at from findings order by step, rule, tensor limit 5000"
-    )
-    found = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
-    return [_finding(run, each) for each in (*found, *run.new_findings)]
-
-
-def diagnosis(run: OpenRun) -> dict[str, Any]:
-    """Return what `tensortrial diagnose` says of a run, with the place of each problem."""
-    from ..diagnosis import diagnose
-
-    found = diagnose(run.trial)
-    problems = []
-    for problem, text in found.paragraphs():
-        step, mode = _step_of_mode(run, problem.step, problem.mode)
-        place = {"step": step, "mode": mode, "tensor": problem.tensor}
-        problems.append({**place, "text": text, "note": problem.is_note})
-    return {
-        "summary": found.summary,
-        "problems": problems,
-        "damaged": [{"path": path, "reason": reason} for path, reason in found.damaged.items()],
-        "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],
-    }
-
-
-def _step_of_mode(run: OpenRun, step: int | None, mode: str | None) -> tuple[int | None, str | None]:
-    if step is not None:
-        with suppress(TensorTrialError):  # of a step that is lost
-            return run.trial.mode_step(step), run.trial.mode(step).name
-    return step, mode
-
-
-def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
-    step, mode = _step_of_mode(run, found["step"], found["mode"])
-    rest = {key: found[key] for key in ("rule", "worker", "tensor", "sentence", "failed")}
-    measured = {key: number(found[key]) for key in ("observed", "threshold")}
-    return {**rest, **measured, "step": step, "mode": mode, "foundAt": found["found_at"]}
-
-
-def list_rules() -> list[dict[str, str]]:
-    """Return the built-in rules."""
-    from ..rules.registry import RULES
-
-    return [{"name": name, "about": (rule.__doc__ or "").partition("\n")[0]} for name, rule in RULES.items()]
-
-
-def run_rules(run: OpenRun, names: Sequence[str]) -> str:
-    """Evaluate built-in rules on a run that has ended, without writing into it. Return a sentence."""
-    from ..rules import invoke_rule, make_rule
-
-    if not run.trial.loaded_all_steps:
-        raise ConfigurationError(f"{run.name} is still being written; watch it by: tensortrial watch {run.trial.path}")
-    found, skipped = 0, list[str]()
-    for name in names:
-        try:
-            results = invoke_rule(make_rule(name, run.trial), record=False)
-        except TensorTrialError as exc:
-            skipped.append(f"{name}: {exc}")
-            continue
-        run.new_findings = [each for each in run.new_findings if each["rule"] != name]
-        run.new_findings += [{**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)} for each in results]
-        found += len(results)
-    sentence = f"{found} found by {len(names) - len(skipped)} of {len(names)} rules."
-    return f"{sentence} Not evaluated: {'; '.join(skipped)}" if skipped else sentence
 
 
 # SQL.
@@ -165,25 +92,19 @@ def list_named() -> list[dict[str, Any]]:
     ]
 
 
-def run_named(runs: Sequence[OpenRun], run: OpenRun, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the rows of a named query: over one run, or over all of them where a parameter names a run."""
     known = named_query(name).parameters
-    chosen = runs if any(parameter.type == "run" or parameter.name == "runs" for parameter in known) else [run]
+    is_over_all = any(parameter.type == "run" or parameter.name == "runs" for parameter in known)
+    chosen = served.storages if is_over_all else [run_reader_of(run.trial).storage]
     values: dict[str, Any] = {key: value for key, value in parameters.items() if value != ""}
     if len(chosen) > 1 and any(parameter.name == "runs" for parameter in known):
         values.setdefault("runs", run.name)
-    with open_runs([each.trial for each in chosen]) as opened:
-        return _rows(run_query(opened, name, timeout=_TIMEOUT_SECONDS, **values))
+    return served.queries.answer(Job(chosen, "", name, values))
 
 
-def run_sql(runs: Sequence[OpenRun], run: OpenRun, query: str) -> dict[str, Any]:
-    """Return the rows of one SELECT on the views of a run, or of many where the page shows many."""
-    if len(runs) == 1:
-        return _rows(run.trial.sql(query, timeout=_TIMEOUT_SECONDS))
-    with open_runs([each.trial for each in runs]) as opened:
-        return _rows(opened.sql(query, timeout=_TIMEOUT_SECONDS))
-
-
-def _rows(answer: Answer) -> dict[str, Any]:
-    rows = [[cell(value) for value in row] for row in islice(iter(answer), _MOST_ROWS + 1)]
-    return {"columns": answer.columns, "rows": rows[:_MOST_ROWS], "more": len(rows) > _MOST_ROWS}
+def run_sql(served: ServedRuns, run: OpenRun | None, query: str) -> dict[str, Any]:
+    """Return the rows of one SELECT on the views of a run, or of all runs if it is None."""
+    if run is None:
+        return served.queries.answer(Job(served.storages, "", query))
+    return served.queries.answer(Job([run_reader_of(run.trial).storage], run.name, query))

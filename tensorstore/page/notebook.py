@@ -12,7 +12,7 @@ from ..plots.picture import picture_of
 from ..read.trial import Trial
 
 
-def notebook_bundle(url: str, trials: Sequence[Trial]) -> dict[str, str]:
+def notebook_bundle(url: str, only: Trial | None, rows: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return what a notebook shows of a page, by MIME type.
 
     A browser shows what is inside an `object` if its address cannot be reached: in a notebook that was converted or is
@@ -21,18 +21,19 @@ def notebook_bundle(url: str, trials: Sequence[Trial]) -> dict[str, str]:
 
     Args:
         url: The address of the page.
-        trials: Its runs.
+        only: Its run, if it has one.
+        rows: The name and the state of each run.
 
     Returns:
         `text/html`, and `image/png` in base64 if there is one run and matplotlib is installed.
     """
-    picture = _picture(trials)
+    picture = None if only is None else _picture(only)
     link = f'<a href="{escape(url)}" target="_blank" rel="noopener">{escape(url)}</a>'
     inner = f"<p>The page can be opened as long as this process runs, on its computer: {link}</p>"
     if picture is None:
-        inner += "".join(_table(trial) for trial in trials) if len(trials) == 1 else _list(trials)
+        inner += html_table(f"{len(rows)} runs", rows) if only is None else only._repr_html_() or ""
     else:
-        alt = escape(f"the norms of tensors of {trials[0].name} over its steps")
+        alt = escape(f"the norms of tensors of {rows[0][0]} over its steps")
         inner += f'<img src="data:image/png;base64,{picture}" alt="{alt}" style="max-width:100%">'
     frame = (
         f'<object type="text/html" data="{escape(url)}" title="tensortrial" '
@@ -41,21 +42,10 @@ def notebook_bundle(url: str, trials: Sequence[Trial]) -> dict[str, str]:
     return {"text/html": frame} | ({} if picture is None else {"image/png": picture})
 
 
-def _picture(trials: Sequence[Trial]) -> str | None:
-    """Return the picture of the only run in base64."""
-    if len(trials) != 1:
-        return None
+def _picture(trial: Trial) -> str | None:
+    """Return the picture of a run in base64."""
     try:
-        png = picture_of(trials[0])
+        png = picture_of(trial)
     except (MissingExtra, TensorTrialError):
         return None
     return None if png is None else base64.b64encode(png).decode()
-
-
-def _table(trial: Trial) -> str:
-    return trial._repr_html_() or ""
-
-
-def _list(trials: Sequence[Trial]) -> str:
-    rows = ((trial.name, "ended" if trial.loaded_all_steps else "running") for trial in trials)
-    return html_table(f"{len(trials)} runs", rows)

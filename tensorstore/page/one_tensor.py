@@ -11,6 +11,7 @@ from ..dtypes import Array
 from ..errors import ConfigurationError, TensorUnavailableForStep, UnavailableError
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
+from ..plots.thinning import finite_mean
 from ..read.trial import run_reader_of
 from .open_run import OpenRun
 from .payload import number, numbers
@@ -67,14 +68,24 @@ def series(
     """Return statistics of a tensor over steps: least, largest and mean value of each range of steps."""
     chosen = [each for each in statistics if each in run.row_statistics]
     first, end = run.bounded(mode, bounds)
-    width = width_for(end - first, min(points, _MOST_POINTS))
+    steps = _steps_of(run, name, mode, (first, end))
+    width = _width(steps, min(points, _MOST_POINTS))
     columns = ", ".join(_columns_of(i) for i in range(len(chosen)))
     values = ", ".join(f"{run.expression(each)} as value{i}" for i, each in enumerate(chosen))
     comma = ", " if chosen else ""
     found = run.trial.sql(
         f"select min(step) as step{comma}{columns} from (select {_step(mode)} as step{comma}{values} "
-        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end group by step // $width order by 1",
-        {"name": name, "mode": mode, "worker": worker, "first": first, "end": end, "width": width},
+        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end and $newest is not null "
+        "group by step // $width order by 1",
+        {
+            "name": name,
+            "mode": mode,
+            "worker": worker,
+            "first": first,
+            "end": end,
+            "width": width,
+            "newest": steps[-1] if steps else 0,
+        },
     ).to_arrow_table()
 
     def of(column: str) -> list[Any]:
@@ -87,6 +98,7 @@ def series(
                 "statistic": each,
                 **{key: numbers(of(f"{key}{i}")) for key in ("min", "max", "mean")},
                 "nonfinite": sum(of(f"nonfinite{i}")),
+                "last": number(of(f"last{i}")[-1]) if steps else None,
             }
             for i, each in enumerate(chosen)
         ],
@@ -97,11 +109,11 @@ def _columns_of(number: int) -> str:
     """Return the SQL of a statistic: NaN where there are only values that are not finite."""
     value = f"value{number}"
     none = f"case when count({value}) > 0 then 'nan'::double end"
-    folded = (
-        f"coalesce({fold}({value}) filter (where isfinite({value})), {none}) as {key}{number}"
-        for key, fold in (("min", "min"), ("max", "max"), ("mean", "avg"))
-    )
-    return f"{', '.join(folded)}, count({value}) filter (where not isfinite({value})) as nonfinite{number}"
+    finite = f"filter (where isfinite({value}))"
+    folds = {"min": f"min({value}) {finite}", "max": f"max({value}) {finite}", "mean": finite_mean(value)}
+    folded = (f"coalesce({fold}, {none}) as {key}{number}" for key, fold in folds.items())
+    wrong = f"count({value}) filter (where not isfinite({value})) as nonfinite{number}"
+    return f"{', '.join(folded)}, {wrong}, avg({value}) filter (where step = $newest) as last{number}"
 
 
 def histograms(
@@ -109,19 +121,27 @@ def histograms(
 ) -> list[dict[str, Any]]:
     """Return histograms of a tensor at steps that are evenly distributed, ascending; saved ones, or of raw values."""
     first, end = run.bounded(mode, bounds)
-    kept = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
-    steps = [step for step in kept if first <= step < end]
-    chosen = _evenly(steps, max(1, min(count, _MOST_HISTOGRAMS)))
+    chosen = _evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
     step = _step(mode)
     rows = run.trial.sql(
-        f"select {step} as step, any_value(histogram) as histogram from tensors where {_OF_TENSOR} "
-        f"and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
+        f"select {step} as step, arg_min(histogram, (length(worker), worker)) as histogram from tensors "
+        f"where {_OF_TENSOR} and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
         {"name": name, "mode": mode, "worker": worker, "steps": chosen},
     ).fetchall()
     if rows:
         return [{"step": at, **_compact(histogram["edges"], histogram["counts"])} for at, histogram in rows]
     found = ((at, _raw(run, name, mode, worker, at, _LARGEST_RAW)) for at in chosen)
     return [{"step": at, **made} for at, value in found if value is not None and (made := _histogram(value))]
+
+
+def _steps_of(run: OpenRun, name: str, mode: str, bounds: tuple[int, int]) -> list[int]:
+    steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
+    return [step for step in steps if bounds[0] <= step < bounds[1]]
+
+
+def _width(steps: Sequence[int], points: int) -> int:
+    """Return how many steps a point holds: one each where there are few, however far apart they are."""
+    return 1 if len(steps) <= points else width_for(steps[-1] - steps[0] + 1, points)
 
 
 def _evenly(steps: Sequence[int], count: int) -> list[int]:

@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..format.documents import utc
+from ..format.schema import RunInfo
+from ..read.runs import Runs
+from ..read.steps.workers import natural
+from .findings import count_findings
 from .grid import Grid
 from .open_run import OpenRun
 from .payload import pack
@@ -25,17 +29,44 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "path": run.trial.path,
+        "opened": True,
         "ended": run.trial.loaded_all_steps,
         "steps": len(np.unique(run.steps("GLOBAL").steps)),
         "workers": workers,
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
-        "findings": int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(run.new_findings),
-        "started": int(utc(run.info.created_at).replace(tzinfo=UTC).timestamp() * 1000),
-        "framework": run.info.framework,
-        "metadata": dict(run.info.metadata),
+        "findings": count_findings(run),
+        **_about(run.info),
     }
+
+
+def _about(info: RunInfo) -> dict[str, Any]:
+    started = int(utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000)
+    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata)}
+
+
+def outline(runs: Runs) -> list[dict[str, Any]]:
+    """Return of many runs what a list of them shows."""
+    steps = dict(runs.sql("select run, count(distinct global_step) from steps group by run").fetchall())
+    found = dict(runs.sql("select run, count(*) from findings group by run").fetchall())
+    savers = dict(runs.sql("select run, list(distinct worker) from steps group by run").fetchall())
+    return [
+        {
+            "name": run.name,
+            "path": run.storage.url,
+            "opened": False,
+            "ended": run.workers.job_ended,
+            "steps": steps.get(run.name, 0),
+            "workers": sorted(savers.get(run.name, []), key=natural),
+            "modes": [],
+            "statistics": [],
+            "collections": [],
+            "findings": found.get(run.name, 0),
+            **_about(run.info),
+        }
+        for run in runs.all
+    ]
 
 
 def _describe_mode(run: OpenRun, mode: str) -> dict[str, Any]:

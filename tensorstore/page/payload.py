@@ -55,7 +55,7 @@ def cell(value: Any) -> Any:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, bytes):
-        return _shortened(value.hex())
+        return _shortened(value[:_LONGEST_TEXT].hex())
     if isinstance(value, Mapping | list | tuple):
         return _shortened(json.dumps(value, default=str))
     return _shortened(str(value))

@@ -12,10 +12,11 @@ from urllib.parse import quote_plus
 
 from ..errors import TensorTrialError
 from ..mode import ModeKeys
-from ..read.runs import RunLocations, Runs, open_runs
+from ..read.runs import RunLocations, Runs
 from .open_run import OpenRun
 from .payload import dump
 from .routes import Answers
+from .served_runs import ServedRuns
 
 STATIC = Path(__file__).resolve().parent / "static"
 _MOST_BYTES = 4_500_000
@@ -52,15 +53,15 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool = Fals
         RunNotFound: No run can be opened.
         OSError: The file cannot be written.
     """
-    opened = runs if isinstance(runs, Runs) else open_runs(runs)
-    return write_report([OpenRun(opened.trial(name)) for name in opened.names], opened, path, diagnose)
+    return write_report(ServedRuns(runs), path, diagnose)
 
 
-def write_report(runs: list[OpenRun], opened: Runs, path: str | Path, diagnose: bool = False) -> int:
-    """Write a report of open runs. Return the number of findings in it."""
-    answers = Answers(runs, opened.damaged)
+def write_report(served: ServedRuns, path: str | Path, diagnose: bool = False) -> int:
+    """Write a report of runs. Return the number of findings in it."""
+    runs = [served.run(name) for name in served.names]
+    answers = Answers(served)
     held, size = dict[str, Any](), 0
-    for request, given in _requests(answers, diagnose):
+    for request, given in _requests(answers, runs, diagnose):
         try:
             answer = answers.answer(request, {**given, **_resolution()})
         except TensorTrialError:
@@ -87,9 +88,8 @@ def _resolution() -> dict[str, str]:
     return {**numbers, "statistics": ",".join(_STATISTICS)}
 
 
-def _requests(answers: Answers, diagnose: bool) -> Iterator[Addressed]:
+def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool) -> Iterator[Addressed]:
     """Yield the requests that a reader of the report can make, the most important first."""
-    runs = answers.runs
     yield "info", {}
     yield "sizes", {}
     yield "rules", {}

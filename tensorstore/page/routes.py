@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
-from . import many_runs, one_tensor, overview
+from . import findings, many_runs, one_tensor, overview
 from .difference import difference
 from .open_run import OpenRun
+from .served_runs import ServedRuns
 
 Parameters = Mapping[str, str]
 
-_PARALLEL = 8
+# Steps are integers of 64 bits, with room for what is computed of them.
+_LARGEST = 2**62
 
 
 class Answers:
     """The answers of the page about some runs. Every method takes the parameters of a request."""
 
-    def __init__(self, runs: Sequence[OpenRun], damaged: Mapping[str, Exception]) -> None:
-        self._runs = {run.name: run for run in runs}
-        self._damaged = damaged
-
-    @property
-    def runs(self) -> list[OpenRun]:
-        return list(self._runs.values())
+    def __init__(self, runs: ServedRuns) -> None:
+        self.runs = runs
 
     def answer(self, path: str, parameters: Parameters) -> Any:
         """Return the answer to a request.
@@ -47,14 +43,12 @@ class Answers:
             raise ConfigurationError(f"unknown request {path!r}; the requests are: {', '.join(_ANSWERS)}")
         return _ANSWERS[path](self, parameters)
 
-    def info(self, _: Parameters) -> dict[str, Any]:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            described = list(pool.map(overview.describe_run, self.runs))
-        return {"runs": described, "damaged": [f"{path}: {error}" for path, error in self._damaged.items()]}
+    def info(self, given: Parameters) -> dict[str, Any]:
+        described = self.runs.describe(given.get("run", ""))
+        return {"runs": described, "damaged": [f"{path}: {error}" for path, error in self.runs.damaged.items()]}
 
     def sizes(self, _: Parameters) -> dict[str, int]:
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            return dict(zip(self._runs, pool.map(lambda run: run.nbytes, self.runs), strict=True))
+        return self.runs.sizes()
 
     def names(self, given: Parameters) -> list[str]:
         return self._run(given).names
@@ -91,26 +85,27 @@ class Answers:
         return overview.availability(run, mode, _integer(given, "columns", 500))
 
     def findings(self, given: Parameters) -> list[dict[str, Any]]:
-        return many_runs.findings(self._run(given))
+        return findings.findings(self._run(given))
 
     def diagnosis(self, given: Parameters) -> dict[str, Any]:
-        return many_runs.diagnosis(self._run(given))
+        return findings.diagnosis(self._run(given))
 
     def rules(self, _: Parameters) -> list[dict[str, str]]:
-        return many_runs.list_rules()
+        return findings.list_rules()
 
     def run_rules(self, given: Parameters) -> str:
-        return many_runs.run_rules(self._run(given), _texts(given, "rules"))
+        return findings.run_rules(self._run(given), _texts(given, "rules"))
 
     def scalar_names(self, given: Parameters) -> list[str]:
-        return many_runs.scalar_names(self._several(given))
+        return many_runs.scalar_names(self.runs, _texts(given, "runs"))
 
     def scalars(self, given: Parameters) -> list[dict[str, Any]]:
-        return many_runs.scalars(self._several(given), _texts(given, "names"), _integer(given, "points", 500))
+        names, points = _texts(given, "names"), _integer(given, "points", 500)
+        return many_runs.scalars(self.runs, _texts(given, "runs"), names, points)
 
     def difference(self, given: Parameters) -> dict[str, Any]:
         rtol, atol = _number(given, "rtol"), _number(given, "atol")
-        return difference(self._named(_text(given, "a")), self._named(_text(given, "b")), rtol, atol)
+        return difference(self.runs.run(_text(given, "a")), self.runs.run(_text(given, "b")), rtol, atol)
 
     def queries(self, _: Parameters) -> list[dict[str, Any]]:
         return many_runs.list_named()
@@ -122,23 +117,15 @@ class Answers:
         return many_runs.run_named(self.runs, self._run(given), _text(given, "query"), parameters)
 
     def sql(self, given: Parameters) -> dict[str, Any]:
-        return many_runs.run_sql(self.runs, self._run(given), _text(given, "sql"))
+        return many_runs.run_sql(self.runs, None if given.get("of") == "all" else self._run(given), _text(given, "sql"))
 
     # Parameters.
 
     def _run(self, given: Parameters) -> OpenRun:
-        return self._named(_text(given, "run"))
+        return self.runs.run(_text(given, "run"))
 
     def _run_and_mode(self, given: Parameters) -> tuple[OpenRun, str]:
         return self._run(given), ModeKeys.parse(given.get("mode") or "GLOBAL").name
-
-    def _several(self, given: Parameters) -> list[OpenRun]:
-        return [self._named(name) for name in _texts(given, "runs")]
-
-    def _named(self, name: str) -> OpenRun:
-        if name not in self._runs:
-            raise ConfigurationError(f"unknown run {name!r}; the runs are: {', '.join(self._runs)}")
-        return self._runs[name]
 
 
 _ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
@@ -172,9 +159,12 @@ def _text(given: Parameters, name: str) -> str:
 def _integer(given: Parameters, name: str, default: int | None = None) -> int:
     text = _text(given, name) if default is None else given.get(name, str(default))
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise ConfigurationError(f"{name} must be a whole number, got {text!r}") from None
+    if abs(number) >= _LARGEST:
+        raise ConfigurationError(f"{name} must be between -2^62 and 2^62, got {number}")
+    return number
 
 
 def _number(given: Parameters, name: str) -> float | None:

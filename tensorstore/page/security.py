@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -38,11 +38,14 @@ class Guard:
         token: The secret in the path; "" for none.
         host: The address that the server listens on.
         names: Further names that it is known by.
+        proxies: The names by which proxies in front of it are known. A proxy may pass the page's `Origin` on, and put
+            the server's own name into `Host`.
     """
 
-    def __init__(self, app: Any, token: str, host: str, names: Iterable[str] = ()) -> None:
+    def __init__(self, app: Any, token: str, host: str, names: Iterable[str] = (), proxies: Iterable[str] = ()) -> None:
         self._app, self._token, self._host = app, token, host
-        self._names = {*_LOOPBACK, host.lower(), *(name.lower() for name in names)}
+        self._proxies = {name.lower().strip("[]") for name in proxies}
+        self._names = {*_LOOPBACK, host.lower(), *(name.lower() for name in names), *self._proxies}
 
     async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -67,15 +70,21 @@ class Guard:
     def _problem(self, scope: _Scope, path: str | None) -> str | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not self._knows(host := headers.get("host", "")):
-            return f"this server is not known as {host!r}; open the page by the address that it printed"
+            return (
+                f"this server is not known as {host!r}; open the page by the address that it printed, or serve it with "
+                "--allowed-host and the name of the proxy"
+            )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not self._is_own(urlsplit(origin), host):
             return f"pages of {origin!r} may not read this one"
         if headers.get("sec-fetch-site", "none") not in _OWN_SITES and headers.get("sec-fetch-mode") != "navigate":
             return "other sites may not read this page"
         if path is None:
             return "the address lacks the token; open the page by the address that it printed"
         return None
+
+    def _is_own(self, origin: SplitResult, host: str) -> bool:
+        return origin.netloc.lower() == host.lower() or (origin.hostname or "") in self._proxies
 
     def _knows(self, host: str) -> bool:
         found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d+)?", host)

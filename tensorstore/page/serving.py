@@ -6,17 +6,16 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
 from ..errors import ConfigurationError, MissingExtra
 from ..read.runs import RunLocations, Runs
 from .notebook import notebook_bundle
-from .open_run import OpenRun
-from .opening import open_trials
 from .routes import Answers
 from .security import Guard
+from .served_runs import ServedRuns
 
 _START_SECONDS = 30.0
 
@@ -29,11 +28,12 @@ class Page:
         host: The address to listen on.
         port: The port; 0 for a free one.
         token: The secret in the address; a random one if None, "" for none.
+        allowed_hosts: Further names of the server: those by which a proxy in front of it is known.
         storage_options: Options for fsspec.
 
     Attributes:
         url: The address, with the token in it.
-        damaged: What could not be opened, by its path, and why.
+        runs: The runs.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Page:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         _check_extra()
@@ -53,16 +54,15 @@ class Page:
         token = secrets.token_urlsafe(16) if token is None else token
         self._socket = _listen(host, port)
         try:
-            trials, self.damaged = open_trials(runs, storage_options)
+            self.runs = ServedRuns(runs, storage_options)
         except BaseException:
             self._socket.close()
             raise
-        self.runs = [OpenRun(trial) for trial in trials]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}/{token + '/' if token else ''}"
         names = {socket.gethostname(), socket.getfqdn()} if shown != host else set[str]()
-        self._answers = Answers(self.runs, self.damaged)
-        app = Guard(make_app(self._answers), token, host, names)
+        self._answers = Answers(self.runs)
+        app = Guard(make_app(self._answers, lambda: self._server.should_exit), token, host, names, allowed_hosts)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
@@ -70,7 +70,10 @@ class Page:
     def serve(self) -> None:
         """Serve until the process is interrupted."""
         self._prepare()
-        self._server.run([self._socket])
+        try:
+            self._server.run([self._socket])
+        finally:
+            self.runs.queries.close()
 
     def start(self) -> Self:
         """Serve in a thread.
@@ -101,8 +104,7 @@ class Page:
         if self._thread is not None:
             self._thread.join(_START_SECONDS)
         self._socket.close()
-        for run in self.runs:
-            run.trial.close()
+        self.runs.close()
 
     def __enter__(self) -> Self:
         return self
@@ -114,10 +116,20 @@ class Page:
         return f"Page({self.url!r})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return notebook_bundle(self.url, [run.trial for run in self.runs])
+        names = self.runs.names
+        only = self.runs.run(names[0]).trial if len(names) == 1 else None
+        rows = [(run["name"], "ended" if run["ended"] else "running") for run in self._answers.info({})["runs"]]
+        return notebook_bundle(self.url, only, rows)
 
 
-def page(runs: Runs | RunLocations, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> Page:
+def page(
+    runs: Runs | RunLocations,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    allowed_hosts: Iterable[str] = (),
+) -> Page:
     """Serve runs as a page in the browser, in a thread of this process. It needs the extra `page`.
 
     Args:
@@ -125,6 +137,7 @@ def page(runs: Runs | RunLocations, *, host: str = "127.0.0.1", port: int = 0, t
         host: The address to listen on. Only this computer can reach the default.
         port: The port; 0 for a free one.
         token: The secret in the address; a random one if None. "" lets everybody read who reaches the address.
+        allowed_hosts: Further names of the server: those by which a proxy in front of it is known.
 
     Returns:
         The page, whose address is `url`. A notebook shows it in a frame, or as a picture where it cannot be reached.
@@ -134,7 +147,7 @@ def page(runs: Runs | RunLocations, *, host: str = "127.0.0.1", port: int = 0, t
         ConfigurationError: The address cannot be listened on.
         MissingExtra: The extra `page` is not installed.
     """
-    return Page(runs, host=host, port=port, token=token).start()
+    return Page(runs, host=host, port=port, token=token, allowed_hosts=allowed_hosts).start()
 
 
 def _check_extra() -> None:

@@ -29,6 +29,7 @@ from .drawing import (
     shown,
 )
 from .selection import Selection, nothing_saved
+from .thinning import finite_mean, thinned
 
 _WIDTH, _HEIGHT = 9.0, 4.0
 _STYLES = ("-", "--", ":", "-.")
@@ -38,15 +39,14 @@ _FEW = 50
 _MOST_GAPS = 200
 _LINES = """
     select
-        {run} as run, name, mode, min(step) as start, avg(value) filter (where isfinite(value)) as mean,
+        {run} as run, name, mode, min(step) as start, {mean} as mean,
         min(value) filter (where isfinite(value)) as least, max(value) filter (where isfinite(value)) as most,
         count(*) filter (where not isfinite(value)) as wrong
-    from ({rows}) where value is not null
-    group by 1, 2, 3, step // $width order by 1, 2, 3, 4
+    from ({rows})
+    group by 1, 2, 3, bucket order by 1, 2, 3, 4
 """
 _STEPS = "select {run} as run, mode, global_step from steps group by all order by global_step"
 _ORDER = (ModeKeys.TRAIN.name, ModeKeys.EVAL.name, ModeKeys.PREDICT.name, ModeKeys.GLOBAL.name)
-_EXTENT = "select min(step), max(step) from ({rows}) where value is not null"
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,13 @@ def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: 
 
 
 def _read(source: Trial | Runs, chosen: Selection, most: int) -> list[_Line]:
-    first, last = source.sql(_EXTENT.format(rows=chosen.rows), chosen.parameters).fetchall()[0]
-    if first is None:
+    many = isinstance(source, Runs)
+    saved = f"select * from ({chosen.rows}) where value is not null"
+    thin = thinned(saved, "run, name, mode" if many else "name, mode")
+    query = _LINES.format(run="run" if many else "''", rows=thin, mean=finite_mean("value"))
+    rows = source.sql(query, {**chosen.parameters, "points": most}).fetchall()
+    if not rows:
         raise nothing_saved(chosen)
-    width = max(1, -(-(last - first + 1) // most))
-    query = _LINES.format(run="run" if isinstance(source, Runs) else "''", rows=chosen.rows)
-    rows = source.sql(query, {**chosen.parameters, "width": width}).fetchall()
     found: dict[tuple[str, str, str], list[Any]] = {}
     for run, name, mode, *row in rows:
         found.setdefault((run, name, mode), []).append(row)

@@ -42,13 +42,13 @@ def run_info(storage: Storage) -> RunInfo:
 
 def _run_file(storage: Storage) -> bytes:
     try:
-        return storage.read(RUN_FILE)
+        return storage.read_document(RUN_FILE)
     except FileNotFoundError as exc:
         # A job that resumes a run which never began has a lease before anything else.
         if not storage.exists_any() or storage.list("") == [LEASES]:
             raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
     try:
-        return storage.read(RUN_FILE)  # a run may have begun between the two
+        return storage.read_document(RUN_FILE)  # a run may have begun between the two
     except FileNotFoundError as exc:
         raise NotARun(storage.url, _what_else(storage)) from exc
 

@@ -256,18 +256,11 @@ class RunReader:
         self._refresh_if_due()
         return self.log.modes()
 
-    def global_step(self, mode_step: int, mode: ModeKeys) -> int:
-        """Return the global step of a step of a mode. Raises StepUnavailable or StepNotYetAvailable."""
+    def step_info(self, step: int, mode: ModeKeys = GLOBAL) -> StepInfo:
+        """Return a step of a mode as the first worker saved it. Raises StepUnavailable or StepNotYetAvailable."""
         self._refresh_if_due()
-        if (found := self._states.global_step(mode_step, mode)) is None or self.log.info(found) is None:
-            raise self._states.missing(mode_step, mode)
-        return found
-
-    def step_info(self, global_step: int) -> StepInfo:
-        """Return the mode of a global step, and its step in that. Raises StepUnavailable or StepNotYetAvailable."""
-        self._refresh_if_due()
-        if (info := self.log.info(global_step)) is None:
-            raise self._states.missing(global_step, GLOBAL)
+        if (info := self._states.info(step, mode)) is None:
+            raise self._states.missing(step, mode)
         return info
 
     def has_ended(self) -> bool:
@@ -360,18 +353,19 @@ class RunReader:
         return [step for (step,) in saved if show_incomplete_steps or step <= last]
 
     def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
-        """Return the rows of a tensor at a step, in natural order of the workers.
+        """Return the rows of a tensor at a step, one a worker, in natural order of the workers.
 
         Raises:
             UnavailableError: There are none.
         """
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
-        global_step = self._states.global_step(step, mode)
-        rows = [] if global_step is None else self.catalogue.rows(name, global_step, statistics)
+        places = self._states.global_steps(step, mode)
+        rows = [row for place in places for row in self.catalogue.rows(name, place, statistics)]
+        rows = [row for row in rows if mode is GLOBAL or (row.mode_step == step and row.mode == mode.name)]
         if not rows:
             raise self._not_at_step(name, step, mode)
-        return sorted(rows, key=_by_worker) if len(rows) > 1 else rows
+        return sorted({row.worker: row for row in rows}.values(), key=_by_worker) if len(rows) > 1 else rows
 
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
         """Return the row of a tensor at a step: of one worker, or of the first that has it."""
@@ -415,12 +409,12 @@ class RunReader:
         if mode is not GLOBAL:
             rows = [row for row in rows if row.mode == mode.name]
         if len({row.worker for row in rows}) > 1:
-            rows = sorted(rows, key=_by_worker)
+            rows = sorted(rows, key=_by_worker, reverse=True)  # the first worker's come last, and count
         found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
         for row in rows:
             step = row.global_step if mode is GLOBAL else row.mode_step
             if wanted is None or step in wanted:
-                found[row.name].setdefault(step, row)
+                found[row.name][step] = row
         if worker is None:
             self._states.lost_rows().check(row for by_step in found.values() for row in by_step.values())
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
@@ -444,8 +438,7 @@ class RunReader:
             span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
             return self.catalogue.rows_of_tensors(names, mode.name, span, worker)
         # A few steps of many tensors: step by step.
-        found = {self._states.global_step(step, mode) for step in wanted}
-        global_steps = sorted(step for step in found if step is not None)
+        global_steps = sorted({place for step in wanted for place in self._states.global_steps(step, mode)})
         return [row for step in global_steps for name in names for row in self.catalogue.rows(name, step)]
 
     def values(
@@ -486,6 +479,10 @@ class RunReader:
     def late_workers_seen(self) -> list[LateWorker]:
         """Return the same as `late_workers`, as of the last refresh."""
         return self._states.late_workers()
+
+    def info_of(self, global_step: int, worker: str | None) -> StepInfo | None:
+        """Return a global step as a worker saved it, or else as the first one did; None if none did."""
+        return self._states.info(global_step, GLOBAL, worker)
 
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.

@@ -36,6 +36,7 @@ from ..format.index_types import IndexSummary
 from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
 from ..format.superseded import superseded_files
 from ..html_table import html_table
+from ..redaction import without_credentials
 from ..storage.open import Storage
 from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
 from .catalogue.index_tables import TABLES, IndexTables
@@ -51,7 +52,7 @@ from .trial import Trial, run_reader_of
 _PARALLEL = 16
 # A table in a notebook is shown without being requested, so what takes longer is left out.
 _SIZES_SECONDS = 0.1
-_SIZES = "select run, steps, bytes from runs"
+_SIZES = "select run, count(distinct global_step), sum(nbytes) from tensors group by run"
 
 RunLocation = str | os.PathLike[str] | Trial
 RunLocations = RunLocation | Iterable[RunLocation]
@@ -163,7 +164,8 @@ class Runs:
         """Run one SELECT on the views of all runs.
 
         The views are those of `Trial.sql`, each with the column `run`, and `runs`: run, path, started, ended (null
-        while it is written), framework, versions, workers, steps, bytes, metadata (as passed to the hook, as JSON).
+        while it is written), framework, versions, workers, steps, tensor_bytes (of all saved tensors, in memory),
+        file_bytes (of all files), metadata (as passed to the hook, as JSON).
 
         Args:
             query: The SELECT, in DuckDB's SQL.
@@ -271,15 +273,15 @@ class Runs:
         try:
             found = list(search.at(location))
         except TensorTrialError as exc:
-            search.damaged[location] = exc
+            search.damaged[_spelled(location)] = exc
         if not found and not search.damaged:
-            search.damaged[location] = RunNotFound(location, "there is no run here, nor in the folders below")
+            search.damaged[_spelled(location)] = RunNotFound(location, "there is no run here, nor in the folders below")
         self.damaged.update(search.damaged)
         return found
 
     def _open(self, storage: Storage, name: str) -> OpenedRun | None:
         try:
-            info = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+            info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
             workers = Workers(storage)
             workers.refresh()
             ended = _ended_at(storage, workers, self.damaged)
@@ -326,7 +328,6 @@ class Runs:
 
     def _make_views(self, database: Database) -> Views:
         database.create({**TABLES, "runs": _RUNS, "collections": COLLECTIONS})
-        database.put("runs", arrow_arrays.table(_RUNS, [_row(run) for run in self._runs.values()]))
         collections = [
             collection_row(info.worker, info.include_collections, dict(document), run.name)
             for run in self._runs.values()
@@ -339,11 +340,16 @@ class Runs:
         views.add_files("tensors", lambda: 0, self._index_files)
         views.add_tables("steps", lambda: 0, steps.load)
         views.add_tables("collections", lambda: 0)
+        views.add_tables("runs", lambda: 0, lambda: database.put("runs", self._table_of_runs()))
         # Their files are checked for each query: rules write findings at any time, and chunks may be compacted.
         views.add_files("findings", object, self._finding_files)
         views.add_files("tensor_values", object, lambda: self._chunk_files(steps))
         views.add_files("superseded", object, self._superseded_files)
         return views
+
+    def _table_of_runs(self) -> pa.Table:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            return arrow_arrays.table(_RUNS, list(pool.map(_row, self._runs.values())))
 
     def _index_files(self) -> list[RunFile]:
         return [
@@ -442,6 +448,7 @@ _RUNS = pa.schema(
         ("framework", pa.string()),
         ("versions", pa.string()),
         ("workers", pa.int32()),
+        ("file_bytes", pa.int64()),
         ("metadata", pa.string()),
     ]
 )
@@ -469,6 +476,7 @@ def _row(run: OpenedRun) -> tuple[Any, ...]:
         run.info.framework,
         json.dumps(dict(run.info.versions)),
         run.workers.num_workers,
+        sum(file.nbytes for file in run.storage.walk()),
         json.dumps(dict(run.info.metadata)),
     )
 
@@ -480,7 +488,7 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
     times = []
     for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
         try:
-            mark = EndInfo.from_bytes(storage.read(path), path)
+            mark = EndInfo.from_bytes(storage.read_document(path), path)
             times += [utc(mark.ended_at)] if mark.ended_at else []
         except (ValueError, FileNotFoundError) as exc:
             damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")
@@ -488,4 +496,4 @@ def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrial
 
 
 def _spelled(location: str | Storage) -> str:
-    return location if isinstance(location, str) else location.url
+    return without_credentials(location) if isinstance(location, str) else location.url

@@ -159,7 +159,7 @@ class Trial:
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
         """Return the steps at which anything was saved.
 
-        A step is complete when every worker wrote it, when a later step is complete, or when the job has ended.
+        A step is complete when every worker has written it or a later one, or when the job has ended.
 
         Args:
             mode: The mode that steps are counted in; GLOBAL counts over all modes.
@@ -180,7 +180,7 @@ class Trial:
         return [mode for mode in ModeKeys if mode in saved]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
-        """Return the global step of a step of a mode.
+        """Return the global step of a step of a mode: that of the first worker that has it.
 
         Args:
             mode: The mode that `mode_step` is counted in.
@@ -193,10 +193,10 @@ class Trial:
             StepUnavailable: The step was not saved and will not be.
             StepNotYetAvailable: The step was not saved, and may be yet.
         """
-        return self._reader.global_step(mode_step, ModeKeys.parse(mode))
+        return self._reader.step_info(mode_step, ModeKeys.parse(mode)).global_step
 
     def mode_step(self, global_step: int) -> int:
-        """Return a global step, counted in its own mode.
+        """Return a global step, counted in its own mode: that of the first worker that has it.
 
         Args:
             global_step: The step, counted over all modes.
@@ -217,7 +217,7 @@ class Trial:
             global_step: The step, counted over all modes.
 
         Returns:
-            The mode in which it was saved.
+            The mode in which it was saved, by the first worker that has it.
 
         Raises:
             StepUnavailable: The step was not saved and will not be.

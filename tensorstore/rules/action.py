@@ -29,6 +29,7 @@ from ..errors import ConfigurationError, StorageError
 from ..format.checksum import document_bytes
 from ..format.schema import STOP_FILE
 from ..read.trial import Trial, run_reader_of
+from ..visible import in_a_line
 from .finding import Finding
 
 logger = logging.getLogger("tensortrial.rules")
@@ -75,7 +76,7 @@ class StopTraining(Action):
         if firing.trial.path in self._stopped:
             return
         self._stopped.add(firing.trial.path)
-        sentence = firing.findings[0].sentence if firing.findings else ""
+        sentence = in_a_line(firing.findings[0].sentence) if firing.findings else ""
         reason = f"rule {firing.rule} fired at step {firing.step}: {sentence}"
         document = {
             "requested_at": datetime.now(UTC).isoformat(),
@@ -132,8 +133,18 @@ class _Background(Action):
         """Deliver a firing, however long it takes. An exception is logged."""
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for the answer."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class Webhook(_Background):
     """An action that posts each firing to a URL as JSON: `{"run", "rule", "step", "findings": […]}`.
+
+    A redirect is not followed, because the headers may hold a password that is for this server only, and not tried
+    again: the firing is not delivered, which is logged.
 
     Args:
         url: The URL, http or https.
@@ -154,15 +165,13 @@ class Webhook(_Background):
         attempts: int | str = 5,
         pause: float | str = 1.0,
     ) -> None:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(
-                f"url of a webhook must be one of an HTTP server, such as https://host/path, got {url!r}"
-            )
+        _check_url(url)
+        _check_headers(headers or {})
         super().__init__()
         self.url, self.headers = url, {"Content-Type": "application/json", **(headers or {})}
         self.timeout, self.pause = _positive("timeout", timeout), _positive("pause", pause)
         self.attempts = int(_positive("attempts", attempts))
+        self._opener = urllib.request.build_opener(_NoRedirect)
 
     def deliver(self, firing: Firing) -> None:
         body = json.dumps(firing.to_json()).encode()
@@ -178,17 +187,44 @@ class Webhook(_Background):
     def _post(self, body: bytes) -> None:
         request = urllib.request.Request(self.url, body, self.headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout):
+            with self._opener.open(request, timeout=self.timeout):
                 pass
         except urllib.error.HTTPError as exc:
             # The error is also an open response.
             exc.close()
+            if exc.code // 100 == 3:
+                reason = f"the server redirects to another URL ({exc.code}), which is not followed: set url to that one"
+                raise ConfigurationError(reason) from None
             raise OSError(f"{exc.code} {exc.reason}") from None
 
     def __str__(self) -> str:
         parts = urlsplit(self.url)
         # The path and the query of a webhook often contain its password.
         return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+# No message shows a URL or a header: each may be a password.
+def _check_url(url: Any) -> None:
+    expected = "url of a webhook must be one of an HTTP server, such as https://host/path"
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        raise ConfigurationError(f"{expected}: a text without blanks")
+    try:
+        parts = urlsplit(url)
+        is_of_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_of_server = False
+    if not is_of_server:
+        raise ConfigurationError(f"{expected}; the given one has another scheme, no host, or a port that is no number")
+    if parts.username is not None:
+        raise ConfigurationError(f"{expected}: without user and password, which headers may have")
+
+
+def _check_headers(headers: Any) -> None:
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(f"headers must be texts by their names, got a {type(headers).__name__}")
+    for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable()):
+            raise ConfigurationError(f"the header {name!r} must be a text without line breaks")
 
 
 class Command(_Background):
@@ -208,8 +244,9 @@ class Command(_Background):
     def __init__(self, command: str | Iterable[str], timeout: float | str = 60.0) -> None:
         self.command = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
         if not self.command or shutil.which(self.command[0]) is None:
+            program = repr(self.command[0]) if self.command else "nothing"
             raise ConfigurationError(
-                f"command must begin with a program that exists, got {command!r}; write its full path"
+                f"command must begin with a program that exists, got {program}; write its full path"
             )
         super().__init__()
         self.timeout = _positive("timeout", timeout)
@@ -293,14 +330,14 @@ def parse_actions(value: Any) -> ActionList:
         return ActionList(_make(str(options.pop("name", "")), options))
     if isinstance(value, Iterable):
         return ActionList(*(action for each in value for action in parse_actions(each).actions))
-    raise ConfigurationError(f"action_str must be an action, its name or JSON, got {value!r}")
+    raise ConfigurationError(f"action_str must be an action, its name or JSON, got a {type(value).__name__}")
 
 
 def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as exc:
-        raise ConfigurationError(f"actions must be JSON: {exc}: {text[:100]!r}") from exc
+        raise ConfigurationError(f"actions must be JSON: {exc}") from None  # the text may hold a password
 
 
 _CLASSES: dict[str, Callable[..., Any]] = {

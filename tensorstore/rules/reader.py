@@ -66,12 +66,14 @@ class Selector:
 
 
 class StepView:
-    """One step of a run, over all workers."""
+    """One step of a run, over the workers to which it is the same step of the same mode."""
 
     def __init__(self, reader: Reader, info: StepInfo, rows: dict[str, list[SavedTensor]]) -> None:
         self.info = info
         self.step, self.mode, self.mode_step = info.global_step, info.mode, info.mode_step
-        self.rows = {name: _in_order(of_name) for name, of_name in rows.items()}
+        place = info.mode.name, info.mode_step
+        of_step = {name: [row for row in rows[name] if (row.mode, row.mode_step) == place] for name in rows}
+        self.rows = {name: _in_order(of_name) for name, of_name in of_step.items() if of_name}
         self.revision = reader.log.revision(info.global_step)
         self._reader = reader
 
@@ -131,7 +133,7 @@ class Reader:
     def _begin(self) -> None:
         self._version = -1
         self._selected: dict[tuple[Selector, int], list[str]] = {}
-        self._views: OrderedDict[int, StepView] = OrderedDict()
+        self._views: OrderedDict[int, list[StepView]] = OrderedDict()
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
         self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
@@ -152,38 +154,40 @@ class Reader:
         run = self._run
         log, version = run.log, run.catalogue.version
         if version != self._version:
-            for step in [step for step, view in self._views.items() if view.revision != log.revision(step)]:
+            for step in [step for step, views in self._views.items() if views[0].revision != log.revision(step)]:
                 del self._views[step]
             self._version = version
         return log
 
-    def step(self, global_step: int) -> StepView:
-        """Return the rows of a step. Raises StepUnavailable."""
+    def views(self, global_step: int) -> list[StepView]:
+        """Return the rows of a step: several views where workers are not in step. Raises StepUnavailable."""
         log = self._forget_old_views()
-        view = self._views.get(global_step)
-        if view is None:
-            info = log.info(global_step)
-            if info is None:
+        views = self._views.get(global_step)
+        if views is None:
+            infos = log.infos(global_step)
+            if not infos:
                 raise StepUnavailable(global_step)
-            view = self._views[global_step] = StepView(self, info, self._run.rows_at_step(global_step))
+            rows = self._run.rows_at_step(global_step)
+            views = self._views[global_step] = [StepView(self, info, rows) for info in infos]
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
-        return view
+        return views
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
         return self.log.modes()
 
-    def info(self, global_step: int) -> StepInfo | None:
-        """Return a saved step; None for any other."""
-        return self.log.info(global_step)
+    def mode(self, global_step: int, worker: str | None) -> ModeKeys | None:
+        """Return the mode of a saved step for a worker, or else for the first that has it; None for any other step."""
+        info = self._run.info_of(global_step, worker)
+        return None if info is None else info.mode
 
     def previous_info(self, global_step: int) -> StepInfo | None:
         """Return the saved step before one, of any mode."""
         log = self.log
         steps = map(log.steps_of_mode, log.modes())
         before = [of_mode[position - 1] for of_mode in steps if (position := bisect_left(of_mode, global_step))]
-        return log.info(max(before)) if before else None
+        return log.infos(max(before))[0] if before else None
 
     def earlier(self, row: SavedTensor) -> Iterator[SavedTensor]:
         """Yield the rows of the same tensor, worker and mode before `row`, newest first.
@@ -191,8 +195,7 @@ class Reader:
         Each is read when the iterator reaches it.
         """
         for info in self._steps_before(row):
-            found = self._row(row.name, info.global_step, row.worker)
-            if found is not None:
+            if (found := self._row(row, info)) is not None:
                 yield found
 
     def since(self, row: SavedTensor, first_mode_step: int) -> SavedTensor | None:
@@ -200,14 +203,16 @@ class Reader:
 
         Its mode step is at least `first_mode_step`, and before that of `row`.
         """
-        within = [info for info in self._steps_before(row) if info.mode_step >= first_mode_step]
-        return self._row(row.name, within[-1].global_step, row.worker) if within else None
+        for info in reversed(list(self._steps_before(row))):
+            if info.mode_step >= first_mode_step and (found := self._row(row, info)) is not None:
+                return found
+        return None
 
     def until(self, row: SavedTensor, last_mode_step: int) -> SavedTensor | None:
         """Return the newest row of the same tensor, worker and mode at a mode step of at most `last_mode_step`."""
         for info in self._steps_before(row):
-            if info.mode_step <= last_mode_step:
-                return self._row(row.name, info.global_step, row.worker)
+            if info.mode_step <= last_mode_step and (found := self._row(row, info)) is not None:
+                return found
         return None
 
     def names(self, global_step: int, selector: Selector) -> list[str]:
@@ -215,12 +220,19 @@ class Reader:
         found = [self._select(selector, name_set) for name_set in self.log.sets_at(global_step)]
         return found[0] if len(found) == 1 else sorted({name for names in found for name in names})
 
+    def steps_of(self, selector: Selector) -> list[int]:
+        """Return the global steps at which a selected tensor was saved, ascending."""
+        log = self.log
+        return sorted({step for each in log.sets() if self._select(selector, each) for step in log.steps_of_set(each)})
+
     def modes_of(self, selector: Selector) -> set[ModeKeys]:
         """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
         log = self.log
-        steps = [log.steps_of_set(name_set) for name_set in log.sets() if self._select(selector, name_set)]
-        ends = {step for of_set in steps for step in (*of_set[:1], *of_set[-1:])}
-        return {info.mode for step in ends if (info := log.info(step)) is not None}
+        sets = [name_set for name_set in log.sets() if self._select(selector, name_set)]
+        ends = {
+            (step, each) for each in sets for of_set in [log.steps_of_set(each)] for step in (*of_set[:1], *of_set[-1:])
+        }
+        return {info.mode for step, name_set in ends for info in log.infos(step, name_set=name_set)}
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         missing = [row for row in rows if _key(row) not in self._values]
@@ -254,11 +266,16 @@ class Reader:
             self._selected[key] = names
         return names
 
-    def _row(self, name: str, step: int, worker: str) -> SavedTensor | None:
-        view = self._views.get(step)
-        if view is None:
-            return self._run.saved_row(name, step, worker)
-        return next((row for row in view.rows.get(name, ()) if row.worker == worker), None)
+    def _row(self, row: SavedTensor, info: StepInfo) -> SavedTensor | None:
+        """Return the row of the same tensor and worker at a step; None if to the worker it is another step."""
+        views = self._views.get(info.global_step)
+        if views is None:
+            found = self._run.saved_row(row.name, info.global_step, row.worker)
+        else:
+            rows = (each for view in views for each in view.rows.get(row.name, ()))
+            found = next((each for each in rows if each.worker == row.worker), None)
+        is_it = found is not None and (found.mode, found.mode_step) == (info.mode.name, info.mode_step)
+        return found if is_it else None
 
     def _steps_before(self, row: SavedTensor) -> Iterator[StepInfo]:
         """Yield the steps of a tensor in its mode before that of a row, newest first."""
@@ -270,9 +287,7 @@ class Reader:
             for which, of_set in enumerate(steps):
                 if positions[which] and of_set[positions[which] - 1] == newest:
                     positions[which] -= 1
-            info = log.info(newest)
-            if info is not None and info.mode is wanted:
-                yield info
+            yield from (info for info in log.infos(newest) if info.mode is wanted)
 
 
 # By what each trial reads through, because trials of the same path are equal.

@@ -123,7 +123,7 @@ class Rule(ABC):
         """
         step = self._step if step is None else step
         self._reports.append(
-            Finding(self.rule_name, step, self._mode(step), worker, tensor, observed, threshold, sentence)
+            Finding(self.rule_name, step, self._mode(step, worker), worker, tensor, observed, threshold, sentence)
         )
 
     @property
@@ -219,9 +219,9 @@ class Rule(ABC):
             self.report("its condition was met", step=step)
         return list(self._reports)
 
-    def _mode(self, step: int | None) -> str | None:
-        info = None if step is None else reader_of(self.base_trial).info(step)
-        return None if info is None else info.mode.name
+    def _mode(self, step: int | None, worker: str | None) -> str | None:
+        mode = None if step is None else reader_of(self.base_trial).mode(step, worker)
+        return None if mode is None else mode.name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_trial.name!r})"

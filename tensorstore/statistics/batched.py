@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .blocks import Array
-from .definitions import DEFINITIONS, FORMULAS, STATISTICS, quantities_of
+from .definitions import DEFINITIONS, DEGREES, FORMULAS, ROUNDING, STATISTICS, quantities_of
 from .kernels import numkong
 from .limits import limits_of
-from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, statistics
+from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, statistics
 from .sums import Floats
 
 SMALL_ELEMENTS = 4096
@@ -49,24 +49,25 @@ def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[
 
 
 def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
-    columns = _columns(arrays, names) if _STATISTICS.issuperset(names) else None
-    if columns is None:
+    joined = _joined(arrays) if _STATISTICS.issuperset(names) else None
+    if joined is None:
         return [statistics(array, names) for array in arrays]
+    with np.errstate(all="ignore"):
+        columns = [FORMULAS[name](joined).tolist() for name in names]
     found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    with_care = {number for number in joined.beyond_float64 if not _SCALED.isdisjoint(names)}
     for name in _PRODUCTS.intersection(names):
-        for number, each in enumerate(found):
-            if math.isnan(each[name]):
-                found[number] = statistics(arrays[number], names)
+        with_care.update(number for number, each in enumerate(found) if math.isnan(each[name]))
+    for number in with_care:
+        found[number] = statistics(arrays[number], names)
     return found
 
 
-def _columns(arrays: Sequence[Array], names: tuple[str, ...]) -> list[list[float]] | None:
-    """Return the values of each name for all arrays; None if any array holds an infinity or NaN."""
+def _joined(arrays: Sequence[Array]) -> _Joined | None:
+    """Return the arrays together; None if any holds an infinity or NaN, or a number whose square is infinite."""
     with np.errstate(all="ignore"):
         joined = _Joined(arrays)
-        if not np.isfinite(joined.squares.sum()):
-            return None
-        return [FORMULAS[name](joined).tolist() for name in names]
+        return joined if np.isfinite(joined.squares.sum()) else None
 
 
 class _Joined:
@@ -74,6 +75,7 @@ class _Joined:
 
     sqrt = staticmethod(np.sqrt)
     maximum = staticmethod(np.maximum)
+    rounding = ROUNDING
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self._dtypes = [array.dtype for array in arrays]
@@ -82,6 +84,13 @@ class _Joined:
         self._starts = np.array([0, *accumulate(sizes[:-1])])
         self.values: Floats = np.concatenate([array.reshape(-1) for array in arrays], dtype=np.float64)
         self.squares = self.sums(np.square(self.values))
+
+    @property
+    def beyond_float64(self) -> list[int]:
+        """Which arrays have numbers whose powers leave the range of float64."""
+        low, high = SAFE_SQUARES
+        numbers = np.flatnonzero((self.squares <= low) | (self.squares >= high)).tolist()
+        return [number for number in numbers if self._dtypes[number].itemsize == 8 and self.magnitude[number]]
 
     def sums(self, values: Floats) -> Floats:
         return np.add.reduceat(values, self._starts)
@@ -117,12 +126,7 @@ class _Joined:
     def spread(self) -> Floats:
         mean = self.total / self.count
         spread = self.squares - self.total * mean
-        if (spread <= CANCELLATION * self.squares).any():
-            centred = self.values - np.repeat(mean, self.count)
-            # The last term takes out what the rounding of the mean has put in.
-            spread = self.sums(np.square(centred)) - self.sums(centred) ** 2 / self.count
-        positive: Floats = np.maximum(spread, 0.0)
-        return positive
+        return self.sums(np.square(self._centred)) if (spread <= CANCELLATION * self.squares).any() else spread
 
     @cached_property
     def _centred(self) -> Floats:
@@ -178,4 +182,5 @@ _QUANTITIES = frozenset(
 """Those that `_Joined` has."""
 _STATISTICS = frozenset(name for name in STATISTICS if quantities_of((name,)) <= _QUANTITIES)
 """Other statistics are computed one array at a time."""
+_SCALED = frozenset(DEGREES)
 _PRODUCTS = frozenset(name for name in STATISTICS if "product" in DEFINITIONS[name].needs)

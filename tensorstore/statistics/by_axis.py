@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from ..errors import ConfigurationError
 from .blocks import BLOCK, Array, nature
-from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic
+from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ROUNDING, parse_statistic
 from .limits import Limits, limits_of
-from .single import LEAST_EXPONENT, SAFE_LEAST, statistics
+from .single import LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, is_wide, saturated_integers, statistics
 from .sums import Floats
 
 # A block and what is computed from it stay in the first cache, and in memory that is used again. But of a transposed
@@ -91,6 +91,9 @@ def statistics_by_axis(array: Array, names: Iterable[str], axis: int) -> dict[st
     with np.errstate(all="ignore"):
         blocks = [_Rows(slices[begin : begin + size], count) for begin in range(0, len(slices), size)]
         found = [[FORMULAS[name](block) for name in wanted] for block in blocks]
+        if array.dtype.kind == "f" and array.dtype.itemsize >= 8 and not DEGREES.keys().isdisjoint(wanted):
+            for block, columns in zip(blocks, found, strict=True):
+                block.correct(columns, wanted)
     return {name: np.concatenate(parts) for name, parts in zip(wanted, zip(*found, strict=True), strict=True)}
 
 
@@ -99,6 +102,7 @@ class _Rows:
 
     sqrt = staticmethod(np.sqrt)
     maximum = staticmethod(np.maximum)
+    rounding = ROUNDING
 
     def __init__(self, slices: Array, count: int) -> None:
         self.count = count
@@ -112,6 +116,13 @@ class _Rows:
         """Return the ratios, NaN where they are not reliable."""
         ratios: Floats = np.where(reliable, numerators / denominators, math.nan)
         return ratios
+
+    def correct(self, columns: Sequence[Floats], names: tuple[str, ...]) -> None:
+        """Compute the rows again that have numbers whose powers leave the range of float64."""
+        squared, (low, high) = _squares(self._values), SAFE_SQUARES
+        for row in np.flatnonzero(~((low < squared) & (squared < high)) & (self.magnitude > 0)).tolist():
+            for column, value in zip(columns, statistics(self._slices[row], names).values(), strict=True):
+                column[row] = value
 
     @cached_property
     def low(self) -> Floats:
@@ -191,6 +202,8 @@ class _Rows:
 
     @property
     def saturated(self) -> Floats:
+        if is_wide(self._slices.dtype):
+            return _counts(saturated_integers(self._slices).reshape(self._values.shape))
         # Infinite limits are those of a dtype that has no such number.
         at_limit = (self._values == self._limits.lowest) | (self._values == self._limits.highest)
         return _counts(at_limit & np.isfinite(self._values))
@@ -245,6 +258,8 @@ def _medians(values: Floats) -> Floats:
     """Return the middle value of each row, or the mean of the two middle ones; NaN if the row has one."""
     below, above = (values.shape[1] - 1) // 2, values.shape[1] // 2
     ordered = np.partition(values, sorted({below, above, values.shape[1] - 1}), axis=1)
-    medians: Floats = (ordered[:, below] + ordered[:, above]) / 2
+    low, high = ordered[:, below], ordered[:, above]
+    medians: Floats = (low + high) / 2
+    medians = np.where(np.isfinite(medians), medians, low / 2 + high / 2)
     medians[np.isnan(ordered[:, -1])] = math.nan  # NaN is ordered last
     return medians

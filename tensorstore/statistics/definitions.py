@@ -2,7 +2,7 @@
 
 Each statistic is a formula over a few quantities, such as the sum of all elements. An implementation (`single` and
 `batched` in numpy, `tensortrial.hooks.pytorch.statistics` in torch) only measures the quantities, as attributes of an
-object that also offers `sqrt`, `maximum` and `ratio`; the formulas are those of this table.
+object that also offers `sqrt`, `maximum`, `ratio` and `rounding`; the formulas are those of this table.
 
 Results are float64 for every dtype. NaN propagates in everything but the counts. An empty tensor has counts of 0 and
 NaN for the rest. A statistic that makes no sense for a dtype is left out:
@@ -72,16 +72,16 @@ Formula = Callable[[Any], Any]
 """Computes a statistic from an object with the quantities. Any, because they may be numbers, arrays or tensors."""
 
 
-_ROUNDING = 1e-24
+ROUNDING = 1e-30
 """A spread of at most this part of sum(x^2) may be the rounding of equal numbers, whose shape means nothing."""
 
 
 def _skewness(q: Any) -> Any:
-    return q.ratio(q.count**0.5 * q.third, q.spread * q.sqrt(q.spread), q.spread > _ROUNDING * q.norm * q.norm)
+    return q.ratio(q.count**0.5 * q.third, q.spread * q.sqrt(q.spread), q.spread > q.rounding * q.norm * q.norm)
 
 
 def _kurtosis(q: Any) -> Any:
-    return q.ratio(q.count * q.fourth, q.spread * q.spread, q.spread > _ROUNDING * q.norm * q.norm)
+    return q.ratio(q.count * q.fourth, q.spread * q.spread, q.spread > q.rounding * q.norm * q.norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,13 @@ _TABLE = (
     ),
 )
 DEFINITIONS: dict[str, Definition] = {definition.name: definition for definition in _TABLE}
+DEGREES = {
+    **dict.fromkeys(("mean", "std", "l2", "rms", "abs_mean", "abs_std", "abs_l2"), 1),
+    **dict.fromkeys(("variance", "abs_variance"), 2),
+    **dict.fromkeys(("skewness", "kurtosis"), 0),
+}
+"""Statistics that powers of numbers may take out of the range of float64, by the power of s that they grow with if all
+elements are s times as large."""
 FORMULAS: dict[str, Formula] = {definition.name: definition.formula for definition in _TABLE}
 
 _ALIASES = {"l1_norm": "l1", "l2_norm": "l2", "abs_l1_norm": "abs_l1", "abs_l2_norm": "abs_l2", "var": "variance"}

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Limits(NamedTuple):
-    """The finite numbers of a dtype, as float64."""
+    """The finite numbers of a dtype, as float; the ends of integers as int, which a float cannot hold."""
 
     normal: float
     """The least positive normal number; 0 for integers, which have no subnormal ones."""
@@ -33,11 +33,11 @@ def limits_of(dtype: np.dtype[Any]) -> Limits:
         return _of_float(ml_dtypes.finfo(dtype))  # type: ignore[no-untyped-call]
     except ValueError:
         whole = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-        return Limits(0.0, float(whole.min) if whole.min else -math.inf, float(whole.max))
+        return Limits(0.0, whole.min or -math.inf, whole.max)
 
 
 def _of_float(known: Any) -> Limits:
     highest = float(known.max)
     if math.isinf(highest):  # a longdouble, whose statistics are those of float64
         return limits_of(np.dtype(np.float64))
-    return Limits(float(known.smallest_normal), -highest, highest)
+    return Limits(float(known.smallest_normal), float(known.min), highest)

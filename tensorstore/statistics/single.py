@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from .blocks import (
     scratch_singles,
     singles,
 )
-from .definitions import COMPLEX_STATISTICS, COUNTS, FORMULAS, parse_statistic, quantities_of
+from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ROUNDING, parse_statistic, quantities_of
 from .kernels import FLOAT32, extremes_of_finite, sums_of_float32
 from .limits import NO_LIMITS, Limits, limits_of
 from .moments import central_moments, merged_moments
@@ -41,6 +41,8 @@ CANCELLATION = 1e-5
 _ROWS = 16
 _GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
 SAFE_LEAST = 2.0**-960  # a product above it has lost no digits on the way, short of numbers of the same smallness
+SAFE_SQUARES = 2.0**-240, 2.0**400
+"""Between these sums of squares, the fourth powers of deviations have all their digits."""
 LEAST_EXPONENT = -1080  # a product under 2^-1080 rounds to 0, the least float64 being 2^-1074
 
 
@@ -62,7 +64,7 @@ def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
     if array.size == 0:
         return _of_empty(plan.names if kind == "real" else plan.complex_names)
     if array.size == 1 and kind == "real":
-        return _of_one(_number(array), array.dtype, plan.names)
+        return _of_one(array, plan.names)
     if plan.quiet and (flat := singles(array)) is not None:
         partial = _measure_finite(flat, plan)
         if partial is not None:
@@ -147,6 +149,7 @@ class _Partial:
     """
 
     sqrt = staticmethod(math.sqrt)
+    rounding: ClassVar[float] = ROUNDING
 
     count: int = 0
     low: float = math.inf
@@ -168,6 +171,9 @@ class _Partial:
     product: float = math.nan
     median: float = math.nan
     abs_median: float = math.nan
+    # The mean is the sum of these, so that the distance of two means is exact: equal elements have none.
+    mean: float = 0.0
+    rest: float = 0.0
 
     @property
     def norm(self) -> float:
@@ -185,11 +191,12 @@ class _Partial:
 
     def merge(self, other: _Partial, plan: _Plan) -> _Partial:
         """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads), and return itself."""
+        between = (other.mean - self.mean) + (other.rest - self.rest)
         if plan.moments:
-            self.third, self.fourth = merged_moments(self, other)
+            self.third, self.fourth = merged_moments(self, other, between)
         weight = self.count / (self.count + other.count) * other.count
-        between = other.total / other.count - self.total / self.count
         self.spread += between * between * weight
+        self.rest += between * (other.count / (self.count + other.count))
         between = other.magnitude / other.count - self.magnitude / self.count
         self.abs_spread += between * between * weight
         self.count += other.count
@@ -225,15 +232,16 @@ def _number(array: Array) -> float:
         return float(array.reshape(1).astype(np.float64)[0])
 
 
-def _of_one(value: float, dtype: np.dtype[Any], names: tuple[str, ...]) -> dict[str, float]:
+def _of_one(array: Array, names: tuple[str, ...]) -> dict[str, float]:
     """Return statistics of a single number. Most saved tensors are losses and metrics."""
+    value = _number(array)
     size = abs(value)
     deviation = 0.0 if size < math.inf else math.nan
     found = (value, size, deviation, float(value != value), float(size == math.inf), float(value == 0), math.nan)
     if _LIMITED.isdisjoint(names):
         return {name: found[_SLOT_OF_ONE[name]] for name in names}
-    limits = limits_of(dtype)
-    saturated = size < math.inf and value in (limits.lowest, limits.highest)
+    limits = limits_of(array.dtype)
+    saturated = size < math.inf and (array.item() if is_wide(array.dtype) else value) in (limits.lowest, limits.highest)
     all_found = (*found, float(0 < size < limits.normal), float(saturated))
     return {name: all_found[_SLOT_OF_ONE[name]] for name in names}
 
@@ -298,7 +306,41 @@ def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
         partial.median = _median(partial, array)
     if plan.abs_median:
         partial.abs_median = _abs_median(partial, array)
-    return {name: FORMULAS[name](partial) for name in plan.names}
+    if plan.saturated and partial.saturated and is_wide(array.dtype):
+        partial.saturated = float(np.count_nonzero(saturated_integers(array)))
+    found = {name: FORMULAS[name](partial) for name in plan.names}
+    if array.dtype.kind == "f" and array.dtype.itemsize >= 8 and not _is_safe(partial, plan):
+        found |= _of_scaled(array, tuple(name for name in plan.names if name in DEGREES))
+    return found
+
+
+def is_wide(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype has integers that float64 cannot hold."""
+    return dtype.kind in "iu" and dtype.itemsize == 8
+
+
+def saturated_integers(array: Array) -> Array:
+    """Return which integers are at an end of their dtype."""
+    limits = limits_of(array.dtype)
+    found: Array = np.equal(array, limits.highest)
+    return found | np.equal(array, limits.lowest) if array.dtype.kind == "i" else found
+
+
+def _is_safe(partial: _Partial, plan: _Plan) -> bool:
+    if plan.squares and not SAFE_SQUARES[0] < partial.squares < SAFE_SQUARES[1]:
+        return False
+    return math.isfinite(partial.total) and math.isfinite(partial.magnitude)
+
+
+def _of_scaled(array: Array, names: tuple[str, ...]) -> dict[str, float]:
+    """Return statistics whose sums leave the range of float64, of numbers that are scaled so that none does."""
+    values = array.astype(np.float64)
+    greatest = max(-float(values.min()), float(values.max()))
+    if not names or not 0 < greatest < math.inf:
+        return {}
+    exponent = math.frexp(greatest)[1]
+    found = statistics(np.ldexp(values, -exponent, out=values), names)
+    return {name: _ldexp(value, exponent * DEGREES[name]) for name, value in found.items()}
 
 
 def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: Limits) -> None:
@@ -307,9 +349,12 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
         part.nans = float(np.count_nonzero(np.isnan(block)))
         part.infs = float(np.count_nonzero(np.isinf(block)))
     if plan.spread:
-        part.spread = _centred_squares(block, part.total, part.squares)
+        part.mean = part.total / block.size
     if plan.moments:
-        part.third, part.fourth = central_moments(block, part.total / block.size, scratch_memory(1)[: block.size])
+        scratch = scratch_memory(1)[: block.size]
+        part.rest, part.spread, part.third, part.fourth = central_moments(block, part.mean, scratch)
+    elif plan.spread:
+        part.spread, part.rest = _centred_squares(block, part.total, part.squares)
     if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
         part.saturated = float(np.count_nonzero(block == limits.lowest) + np.count_nonzero(block == limits.highest))
     # Without the extremes, low is +inf and high -inf, which says nothing of the signs.
@@ -341,7 +386,7 @@ def _measure_magnitudes(source: Array, block: Array, part: _Partial, plan: _Plan
     if plan.subnormals and limits.normal:
         part.subnormals = float(np.count_nonzero(magnitudes < limits.normal) - np.count_nonzero(magnitudes == 0))
     if plan.abs_spread:
-        part.abs_spread = _centred_squares(magnitudes, part.magnitude, part.squares)
+        part.abs_spread, _ = _centred_squares(magnitudes, part.magnitude, part.squares)
 
 
 def _magnitudes(source: Array, block: Array) -> Array:
@@ -352,12 +397,12 @@ def _magnitudes(source: Array, block: Array) -> Array:
     return np.absolute(block, out=scratch[: block.size])
 
 
-def _centred_squares(block: Array, plain: float, squared: float) -> float:
-    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel."""
+def _centred_squares(block: Array, plain: float, squared: float) -> tuple[float, float]:
+    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel, and the rounding of the mean."""
     mean = plain / block.size
     spread = squared - plain * mean
     if CANCELLATION * squared < spread < math.inf:
-        return spread
+        return spread, 0.0
     spread = residue = 0.0
     for start in range(0, block.size, BLOCK):
         piece = block[start : start + BLOCK]
@@ -365,7 +410,8 @@ def _centred_squares(block: Array, plain: float, squared: float) -> float:
             centred = np.subtract(piece, mean, out=scratch_memory(2)[: piece.size], dtype=np.float64)
             spread, residue = spread + squares(centred), residue + total(centred)
     # The last term takes out what the rounding of the mean has put in.
-    return max(spread - residue * residue / block.size, 0.0) if spread < math.inf else spread
+    rest = residue / block.size
+    return (max(spread - residue * rest, 0.0), rest) if spread < math.inf else (spread, 0.0)
 
 
 def _product(part: _Partial, array: Array) -> float:
@@ -463,7 +509,9 @@ def _sortable(array: Array) -> Array:
 def _middle(values: Array) -> float:
     middle = sorted({(values.size - 1) // 2, values.size // 2})
     ordered = np.partition(values, middle, axis=None)
-    return (float(ordered[middle[0]]) + float(ordered[middle[-1]])) / 2
+    low, high = float(ordered[middle[0]]), float(ordered[middle[-1]])
+    mean = (low + high) / 2
+    return mean if math.isfinite(mean) else low / 2 + high / 2
 
 
 def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
@@ -477,8 +525,8 @@ def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
     result = {name: found[other] for name, other in on_magnitudes.items()}
     if len(result) < len(names):
         distances = np.absolute(values - values.mean())
-        variance = statistics(distances, ("l2",))["l2"] ** 2 / values.size if _all_finite(values) else math.nan
-        result |= {"variance": variance, "std": math.sqrt(variance)}
+        std = statistics(distances, ("rms",))["rms"] if _all_finite(values) else math.nan
+        result |= {"variance": std * std, "std": std}
     return {name: result[name] for name in names}
 
 

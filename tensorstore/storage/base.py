@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from ..errors import CorruptFile
 from .flush_registry import flush, is_written_by
 
 # Aliases, because inside a class with a method `list` that name is the method.
@@ -23,6 +24,10 @@ Counts: TypeAlias = list[int]
 # An array of uint8, to read into. Its type does not say that os.preadv takes it as a buffer.
 Buffer: TypeAlias = Any
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
+
+
+DOCUMENT_BYTES = 32 << 20
+"""The most bytes of a small file of a run, so that a damaged or hostile one does not fill the memory of its readers."""
 
 
 class ByteRange(NamedTuple):
@@ -60,7 +65,7 @@ class FileSource(Protocol):
 
     def list_after(self, folder: str, after: str = "") -> Paths: ...
 
-    def read(self, path: str) -> bytes: ...
+    def read_document(self, path: str) -> bytes: ...
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]: ...
 
@@ -128,6 +133,21 @@ class Storage(ABC):
     @abstractmethod
     def read(self, path: str) -> bytes:
         """Return the bytes of the whole file."""
+
+    def read_document(self, path: str, most: int = DOCUMENT_BYTES) -> bytes:
+        """Return the bytes of a small file, such as a JSON document of a run.
+
+        Raises:
+            CorruptFile: It has more than `most` bytes, of which no more are read, or it is no regular file.
+        """
+        data = self._read_front(path, most + 1)
+        if len(data) > most:
+            raise too_large(path, most)
+        return data
+
+    def _read_front(self, path: str, length: int) -> bytes:
+        """Return the first `length` bytes of the file, or all of a shorter one."""
+        return self.read(path)[:length]
 
     @abstractmethod
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
@@ -249,6 +269,11 @@ class Storage(ABC):
     @abstractmethod
     def _list_after(self, folder: str, after: str) -> Paths:
         """Return what `list_after` returns, without the flush."""
+
+
+def too_large(path: str, most: int) -> CorruptFile:
+    """Return the error of a small file that is large."""
+    return CorruptFile(path, f"it has more than {most:,} bytes, and no such file of a run has as many")
 
 
 def check_path(path: str) -> str:

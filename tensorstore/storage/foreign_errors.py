@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from typing import Literal
 
 from ..errors import CorruptFile, StorageError, TensorTrialError
+from ..redaction import without_credentials
 
 Action = Literal["read", "write", "list", "delete"]
 
 
 @contextmanager
 def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
-    """Raise the errors of file systems, fsspec, botocore and pyarrow as ours.
+    """Raise the errors of file systems, and of the libraries that reach others, as ours.
 
     Args:
         path: The file, relative to the run.
@@ -35,7 +36,8 @@ def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
     except Exception as exc:
         if not _is_foreign(exc):
             raise
-        raise _translation(exc, path, action, where) from exc
+        # A cause is shown with the error, and its text may hold a URL with a signature.
+        raise _translation(exc, path, action, where) from (exc if without_credentials(str(exc)) == str(exc) else None)
 
 
 def http_status(exc: BaseException | None) -> int | None:
@@ -55,9 +57,9 @@ def missing(path: str) -> FileNotFoundError:
 
 
 def _is_foreign(exc: Exception) -> bool:
-    # By the module's name, because none of these is imported for a local run.
-    families = {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
-    return isinstance(exc, OSError) or not families.isdisjoint({"botocore", "aiobotocore", "aiohttp", "fsspec"})
+    # A library's own exception: fsspec reaches any server by any library, and none is imported for a local run.
+    library = type(exc).__module__.partition(".")[0]
+    return isinstance(exc, (OSError, EOFError)) or library not in ("builtins", "tensortrial")
 
 
 def _translation(exc: Exception, path: str, action: Action, where: str) -> Exception:

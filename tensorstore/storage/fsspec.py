@@ -45,9 +45,13 @@ class FsspecStorage(Storage):
         kind = _filesystem_class(self._protocol)
         # fsspec keeps one instance for equal arguments, and that is wanted: a session costs 0.1 s, and a hundred runs
         # of one bucket share it. The listings cache is not: it would hide what other processes write.
-        parameters = {**kind._get_kwargs_from_urls(self._address), **self._options, "use_listings_cache": False}
-        self._filesystem = kind(**parameters)
-        self._root = str(kind._strip_protocol(self._address)).rstrip("/")
+        try:
+            parameters = {**kind._get_kwargs_from_urls(self._address), **self._options, "use_listings_cache": False}
+            self._root = str(kind._strip_protocol(self._address)).rstrip("/")
+            with translated(self.url, "list"):  # some connect at once
+                self._filesystem = kind(**parameters)
+        except ValueError as exc:
+            raise ConfigurationError(f"{self.url} is no URL that its file system takes: {type(exc).__name__}") from None
 
     @property
     def fs(self) -> Any:
@@ -84,6 +88,10 @@ class FsspecStorage(Storage):
     def read(self, path: str) -> bytes:
         with translated(path, "read"):
             return bytes(self.fs.cat_file(self._full(path)))
+
+    def _read_front(self, path: str, length: int) -> bytes:
+        with translated(path, "read"):
+            return bytes(self.fs.cat_file(self._full(path), start=0, end=length))
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"):

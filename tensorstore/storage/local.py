@@ -8,6 +8,7 @@ import io
 import os
 import secrets
 import stat
+import sys
 import threading
 import time
 from bisect import bisect_right
@@ -15,9 +16,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
-from ..errors import AlreadyPublished, StorageError
+from ..errors import AlreadyPublished, CorruptFile, StorageError
 from ..forking import call_in_child
-from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
+from .base import (
+    DOCUMENT_BYTES,
+    Blocks,
+    Buffer,
+    ByteRange,
+    Counts,
+    Paths,
+    Sink,
+    Storage,
+    StoredFile,
+    Tails,
+    check_path,
+    join,
+    too_large,
+)
 from .direct_write import LargeWrites
 from .durability import DurableFolders, sync_file
 from .flush_registry import is_read_here
@@ -80,8 +95,16 @@ class LocalStorage(Storage):
             return bool(entries(self.url)) or (os.path.exists(self.url) and not os.path.isdir(self.url))
 
     def read(self, path: str) -> bytes:
-        with translated(path, "read"), open(self._full(path), "rb", opener=open_to_read) as file:
-            return file.read()
+        return self.read_document(path, sys.maxsize)
+
+    def read_document(self, path: str, most: int = DOCUMENT_BYTES) -> bytes:
+        with translated(path, "read"), open(self._full(path), "rb", buffering=0, opener=open_to_read) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                raise CorruptFile(path, "it is no regular file")
+            if found.st_size > most:
+                raise too_large(path, most)
+            return file.readall()
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"), open(self._full(path), "rb", buffering=0, opener=open_to_read) as file:

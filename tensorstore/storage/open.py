@@ -78,6 +78,7 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
         return _folder(rest)
     host, slash, path = rest.partition("/")
     # 'user:password@host' is possible in URLs such as sftp's; no bucket has an @ in its name.
+    path = path.partition("?")[0] if protocol in ("http", "https") else path
     return f"{protocol}://{host.rpartition('@')[2]}{slash}{path}"
 
 

@@ -67,6 +67,9 @@ class S3Storage(FsspecStorage):
     def read(self, path: str) -> bytes:
         return self._wait(self._get, path, None)[0]
 
+    def _read_front(self, path: str, length: int) -> bytes:
+        return self._wait(self._get, path, f"bytes=0-{length - 1}")[0]
+
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         return self._wait(self._get_tail, path, length)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from ..errors import TensorTrialError
@@ -11,7 +12,7 @@ from ..format.index_types import IndexedStep
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .event_file import EventFile
-from .summary import event, shown
+from .summary import event, session_start, shown
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +24,13 @@ class EventLog:
     not depend on it. The first file that cannot be written is logged, and no more is written.
 
     The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. `folder` holds
-    these folders in the storage: a job of several workers has one for each worker.
+    these folders in the storage: a job of several workers has one for each worker. If the job went back to a
+    checkpoint, `back_to` is the step of each mode from which on earlier events no longer count.
     """
 
-    def __init__(self, storage: Storage, folder: str = "") -> None:
+    def __init__(self, storage: Storage, folder: str = "", back_to: Mapping[str, int] | None = None) -> None:
         self._storage = storage
+        self._back_to = back_to
         self._prefix = f"{folder}/" if folder else ""
         self._files: dict[ModeKeys, EventFile] = {}
         self._is_off = False
@@ -40,6 +43,9 @@ class EventLog:
         for indexed in steps:
             of_mode.setdefault(indexed.step.mode, []).extend(_events(indexed))
         try:
+            if self._back_to is not None:
+                self._go_back(self._back_to)
+                self._back_to = None
             for mode, events in of_mode.items():
                 if events:
                     self._file(mode).append(events)
@@ -55,9 +61,17 @@ class EventLog:
             with suppress(OSError):
                 file.close()
 
+    def _go_back(self, steps: Mapping[str, int]) -> None:
+        for mode in ModeKeys:
+            if self._storage.list(self._folder(mode)):
+                self._file(mode).append([session_start(time.time(), steps.get(mode.name, 0))])
+
+    def _folder(self, mode: ModeKeys) -> str:
+        return f"{self._prefix}{mode.name.lower()}"
+
     def _file(self, mode: ModeKeys) -> EventFile:
         if mode not in self._files:
-            self._files[mode] = EventFile(self._storage, f"{self._prefix}{mode.name.lower()}")
+            self._files[mode] = EventFile(self._storage, self._folder(mode))
         return self._files[mode]
 
 

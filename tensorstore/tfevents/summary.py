@@ -14,6 +14,7 @@ from .wire import bytes_field, double_field, doubles_field, float_field, varint_
 
 VERSION = "brain.Event:2"
 """The file version in the first event of a file."""
+_START = 1
 
 
 def event(seconds: float, step: int, value: bytes) -> bytes:
@@ -24,6 +25,11 @@ def event(seconds: float, step: int, value: bytes) -> bytes:
 def first_event(seconds: float) -> bytes:
     """Return the event with which a file begins."""
     return double_field(1, seconds) + bytes_field(3, VERSION.encode())
+
+
+def session_start(seconds: float, step: int) -> bytes:
+    """Return the event by which TensorBoard forgets what it has read of a folder from a step on."""
+    return double_field(1, seconds) + varint_field(2, step) + bytes_field(7, varint_field(1, _START))
 
 
 def shown(

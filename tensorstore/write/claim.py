@@ -60,20 +60,26 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
         RunExists: It holds a run that is not one which other workers of this job have just begun.
     """
     try:
-        run = RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+        run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     except FileNotFoundError:
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
     if claimed or run.num_workers != num_workers or storage.list(END):
         raise RunExists(
             storage.url,
-            "holds a run already, and nothing of it is ever overwritten: choose another out_dir, or continue that run "
-            "with resume=True",
+            "holds a run already, and nothing of it is ever overwritten: choose another out_dir, continue that run "
+            "with resume=True, or pass on_exists='number' for a new folder each time or on_exists='replace' to delete "
+            "that run",
         )
 
 
-def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
-    """Begin a new run, or join it as a further worker.
+def has_ended(storage: Storage, worker: str) -> bool:
+    """Return whether a worker has ended its run, or somebody has marked the run as ended."""
+    return not {end_path(worker), MARKED_END}.isdisjoint(f"{END}/{name}" for name in storage.list(END))
+
+
+def claim(storage: Storage, run: RunInfo, worker: WorkerInfo, joins: bool = True) -> None:
+    """Begin a new run or, if it `joins`, also be a further worker of one that has just begun.
 
     Raises:
         RunExists: The storage holds another run.
@@ -82,6 +88,8 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
+        if not joins:
+            raise RunExists(storage.url, "another process has begun a run here: choose another out_dir") from None
         check_out_dir(storage, worker.worker, worker.num_workers)
     try:
         storage.create(collections_path(worker.worker), worker.to_bytes())
@@ -119,7 +127,7 @@ def claim_again(
     try:
         storage.create(RUN_FILE, _with_id(run).to_bytes())
     except AlreadyPublished:
-        RunInfo.from_bytes(storage.read(RUN_FILE), storage.url)
+        RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     check()
     storage.replace(collections_path(worker.worker), worker.to_bytes())
     for path in (end_path(worker.worker), MARKED_END, STOP_FILE):
@@ -150,11 +158,6 @@ def _session_of(storage: Storage, worker: str) -> int:
         return _claim_at(storage, collections_path(worker)).session
     except FileNotFoundError:
         return -1
-
-
-def progress(storage: Storage, worker: str, num_workers: int) -> Progress:
-    """Return where a run continues that is resumed now."""
-    return Resumption(storage, worker, num_workers).progress()
 
 
 class Resumption:
@@ -368,7 +371,7 @@ def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
 
 def _claim_at(storage: Storage, path: str) -> WorkerInfo:
     try:
-        return WorkerInfo.from_bytes(storage.read(path), path)
+        return WorkerInfo.from_bytes(storage.read_document(path), path)
     except ValueError as exc:
         raise FileError(path, f"the run cannot be continued: {exc}") from exc
 

@@ -107,7 +107,7 @@ def _read_leases(storage: Storage) -> Iterator[LeaseInfo]:
     for name in storage.list(LEASES):
         path = f"{LEASES}/{name}"
         try:
-            yield LeaseInfo.from_bytes(storage.read(path), path)
+            yield LeaseInfo.from_bytes(storage.read_document(path), path)
         except FileNotFoundError:
             continue  # removed since it was listed
         except ValueError as exc:
@@ -212,7 +212,7 @@ class Lease:
 
     def _holder(self) -> LeaseInfo:
         try:
-            return LeaseInfo.from_bytes(self._storage.read(self.info.path), self.info.path)
+            return LeaseInfo.from_bytes(self._storage.read_document(self.info.path), self.info.path)
         except (FileNotFoundError, ValueError):
             return self.info
 

@@ -17,6 +17,7 @@ from ..errors import RunTakenOver, StorageError, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.flush_range import FROM_START, FirstFlush, folder_of
+from ..format.index_log import list_index
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
 from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
@@ -29,8 +30,10 @@ from ..statistics.histogram import histogram
 from ..statistics.single import statistics
 from ..statistics.sketch import sketch_of
 from ..storage.open import Storage, register_flush, translated
+from .claim import next_flush
 from .close_compaction import SmallIndex
 from .lease import Lease
+from .supersession import set_aside_after
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,9 @@ class _Batch(NamedTuple):
 
 class _FlushRequest(threading.Event):
     """Queued behind what it covers; set once that is published, or never will be."""
+
+    back_to: int | None = None
+    """The global step from which on all steps are set aside after that."""
 
 
 class _Stop:
@@ -174,22 +180,27 @@ class Writer:
             if self._queued_bytes > _MUCH * self._queue_bytes:
                 self._changed.wait(_MOMENT_SECONDS)
 
-    def flush(self) -> None:
-        """Publish every closed step, and return when that is done."""
+    def flush(self, back_to: int | None = None) -> None:
+        """Publish every closed step, and return when that is done.
+
+        With `back_to`, set aside what this worker saved from that global step on. No step may be open.
+        """
         with self._changed:
-            if not self._unpublished_steps or threading.current_thread() is self._thread:
+            is_done = not self._unpublished_steps and back_to is None
+            if is_done or threading.current_thread() is self._thread:
                 return
             self._raise_error()
             if self._stopping:
                 return
             request = _FlushRequest()
+            request.back_to = back_to
             self._queue.append(request)
             self._changed.notify_all()
         request.wait()
         self._raise_error()
 
-    def close(self, failure: str | None = None) -> None:
-        """Publish the rest and write that this worker has ended; `failure` says why it ended early."""
+    def close(self, failure: str | None = None, steps: int | None = None) -> None:
+        """Publish the rest and write that this worker has ended; `failure` says why early, `steps` after how many."""
         with self._changed:
             if self._stopping:
                 return
@@ -200,10 +211,10 @@ class Writer:
         self._thread.join()
         # On a disk that was too full for the values, this may fail as well: the first error is the one to raise.
         with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
-            self._write_end(failure)
+            self._write_end(failure, steps)
         self._raise_error()
 
-    def _write_end(self, failure: str | None) -> None:
+    def _write_end(self, failure: str | None, steps: int | None) -> None:
         path, session = end_path(self._worker), {}
         if self._lease is not None:
             session = {"session": self._lease.info.session}
@@ -223,6 +234,7 @@ class Writer:
             "ended_at": datetime.now(UTC).isoformat(),
             "failure": failure or (None if error is None else f"{type(error).__name__}: {error}"),
             "last_index_file": self._last_index_file,
+            "steps": steps,
         }
         try:
             self._storage.replace(path, document_bytes(document))
@@ -263,6 +275,8 @@ class Writer:
         if isinstance(item, _FlushRequest):
             try:
                 self._publish()
+                if item.back_to is not None:
+                    self._set_aside(item.back_to)
             except BaseException as exc:
                 self._error = exc  # before the caller wakes, to whom nothing else says that it failed
                 raise
@@ -409,6 +423,13 @@ class Writer:
         """
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
             self._publish_all()
+
+    def _set_aside(self, step: int) -> None:
+        with contextlib.nullcontext() if self._lease is None else self._lease.writing():
+            paths = list_index(self._storage, self._worker)
+            set_aside_after(self._storage, self._worker, paths, step, self._flush)
+            self._flush, self._last_index_file, self._last_folder = next_flush(self._storage, self._worker)
+        self._small = None
 
     def _publish_all(self) -> None:
         for key, (_, chunk) in list(self._chunks.items()):

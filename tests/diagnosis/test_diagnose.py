@@ -226,3 +226,73 @@ def test_a_hostile_name_stays_in_the_line_that_names_it(tmp_path: Path) -> None:
     lines = str(found).splitlines()
     assert sum(line.startswith("First, at step 0") for line in lines) == 1
     assert all(line.isprintable() and len(line) < 2000 for line in lines)
+
+
+def test_the_answer_says_how_many_of_the_steps_were_saved(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(200):
+            with run.step():
+                if step % 150 == 0:
+                    run.log({"accuracy": 0.5})
+    found = tensortrial.diagnose(tmp_path)
+    assert (found.steps, found.steps_begun) == (2, 200)
+    assert str(found).startswith(f"{tmp_path}: no problem in 2 of 200 steps")
+    assert "SaveConfig(save_interval=10)" in str(found)
+
+
+def test_a_nan_between_two_saved_steps_began_after_the_first_of_them(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        for step in range(9):
+            if step in (0, 4, 5, 8):
+                job.step({"w": np.array([1.0, np.nan if step > 5 else 2.0])}, statistics=COUNTS)
+            else:
+                job.step({"other": np.ones(2)}, statistics=COUNTS)
+    (problem,) = tensortrial.diagnose(tmp_path).problems
+    assert (problem.step, problem.after_step) == (8, 5)
+    assert "It began after step 5" in str(problem)
+
+
+def test_a_loss_that_was_logged_by_its_name_is_diagnosed(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(40):
+            run.log({"train/Loss": 100.0 if step == 30 else 1 / (step + 1), "loss_scale": 2.0**step}, step=step)
+    (problem,) = [each for each in tensortrial.diagnose(tmp_path).problems if not each.is_note]
+    assert (problem.rule, problem.step, problem.tensor) == ("LossSpike", 30, "train/Loss")
+
+
+def trained(run: Path, growth: dict[int, float], *, from_step: int = 30, **plan: Any) -> Diagnosis:
+    """Save six weights that change by a hundredth a step, and by `growth` a step more; the loss jumps at step 40."""
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((6, 8, 8))
+    with Job(run) as job:
+        for step in range(42):
+            job.put(
+                at := job.begin(TRAIN),
+                {f"{n}.weight": w for n, w in enumerate(weights)},
+                collections=("weights",),
+                **plan,
+            )
+            loss = {"collections": ("losses",)}, 50.0 if step >= 40 else 2 - 0.01 * step
+            job.put(at, {"loss": loss}, closes=True)
+            rates = [0.01 * growth.get(n, 1.0) ** max(0, step - from_step) for n in range(6)]
+            weights = weights + rng.standard_normal(weights.shape) * np.reshape(rates, (6, 1, 1))
+    return tensortrial.diagnose(run)
+
+
+@pytest.mark.parametrize("plan", [{}, {"raw": False, "statistics": ("l2",)}], ids=["values", "norms"])
+def test_a_spike_names_the_weight_that_left_its_past_before(tmp_path: Path, plan: dict[str, Any]) -> None:
+    found = trained(tmp_path, {3: 2.0}, **plan)
+    problem = found.problems[0]
+    assert (problem.rule, problem.step, problem.origin) == ("LossSpike", 40, "3.weight")
+    assert "3.weight changed more than in its past" in problem.sentence
+    assert problem.advice.startswith("lower the learning rate of 3.weight")
+
+
+@pytest.mark.parametrize(
+    ("growth", "from_step"),
+    [({}, 0), (dict.fromkeys(range(6), 2.0), 30), ({3: 2.0}, 39)],
+    ids=["no weight", "all weights", "as late as the loss"],
+)
+def test_a_spike_names_no_weight_that_only_follows_it(tmp_path: Path, growth: dict[int, float], from_step: int) -> None:
+    problem = trained(tmp_path, growth, from_step=from_step).problems[0]
+    assert (problem.rule, problem.origin) == ("LossSpike", None)

@@ -47,12 +47,12 @@ def test_the_password_comes_from_the_environment(run: Path, postgres: Any) -> No
     assert "hunter2" not in refused.stderr
 
 
-def test_what_is_damaged_is_said(tmp_path: Path) -> None:
+def test_what_is_damaged_is_said_and_the_status_is_1(tmp_path: Path) -> None:
     write_run(tmp_path / "runs/a", 1)
     (tmp_path / "runs/b").mkdir()
     (tmp_path / "runs/b/run.json").write_text("{}")
-    done = export(tmp_path / "runs", tmp_path / "x.duckdb")
-    assert done.stderr.count(str(tmp_path)) == 1
+    done = export(tmp_path / "runs", tmp_path / "x.duckdb", "--prune", status=1)
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["nothing", "skipped:"]
     assert "not a run" in done.stderr
     with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
         assert database.sql("select run from runs").fetchall() == [("a",)]

@@ -12,10 +12,10 @@ import pytest
 import tensortrial
 from support import warm
 from support.event_folders import read_by_tensorboard, steps_of_tags
-from support.export_conformance import SLOWLY, write_run, write_step
+from support.export_conformance import SLOWLY, train, write_run, write_step
 from support.file_access import before_opening
 from support.runs import Job
-from tensortrial import modes
+from tensortrial import create_trial, modes
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.storage.open import open_storage
 
@@ -71,6 +71,21 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
     tensortrial.compact(tmp_path / "a", grace=0)
     assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 0
     check(tmp_path / "a", tmp_path / "shown" / "a")
+
+
+def test_a_run_that_went_back_is_shown_as_it_counts_now(tmp_path: Path) -> None:
+    train(tmp_path / "a", 0, 3)
+    train(tmp_path / "a", 3, 6, resume=True)
+    for first, last in ((4, 5), (2, 3)):
+        export(tmp_path / "a", tmp_path / "shown")
+        train(tmp_path / "a", first, last, resume=True)
+        export(tmp_path / "a", tmp_path / "shown")
+        values = {step: float(loss) for step, loss in create_trial(tmp_path / "a").tensor("loss").values().items()}
+        found = read_by_tensorboard(tmp_path / "shown" / "a" / "global").Scalars("loss")
+        assert {each.step: each.value for each in found} == pytest.approx(values, nan_ok=True)
+    assert not tensortrial.export(tmp_path / "a", f"tensorboard:{tmp_path}/shown", prune=True).pruned
+    assert export([write_run(tmp_path / "b")], tmp_path / "shown", prune=True).pruned == ("a",)
+    assert not list((tmp_path / "shown" / "a").rglob("*tfevents*"))
 
 
 def test_a_run_keeps_its_name(tmp_path: Path) -> None:

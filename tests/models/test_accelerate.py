@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, register_tracker_class  # noqa: E402
+from accelerate.utils import find_executable_batch_size  # noqa: E402
 
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
@@ -120,6 +122,55 @@ def test_an_error_ends_the_step_that_it_is_raised_in(tmp_path: Path) -> None:
     tracker.finish()
     trial = create_trial(tmp_path / "run")
     assert (trial.steps(mode=modes.TRAIN), trial.steps(mode=modes.EVAL)) == ([0], [0])
+
+
+@pytest.mark.parametrize("first", [None, 0, 3])
+def test_a_training_that_starts_again_with_a_smaller_batch_takes_the_place_of_the_first_attempt(
+    tmp_path: Path, first: int | None
+) -> None:
+    """It runs out of memory at its third batch, unless a batch has two rows."""
+    tracker = Tracker(tmp_path / "run", include_collections=["gradients"], **EACH)
+    used: list[Any] = []
+
+    @find_executable_batch_size(starting_batch_size=8, reduce_batch_size_fn=iter([4, 2]).__next__)  # type: ignore[untyped-decorator]
+    def train_with(batch_size: int) -> None:
+        used.clear()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 1))
+        tracker.hook.register_module(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(4):
+            with tracker.step(number if first is None else first + number):
+                optimizer.zero_grad()
+                model(torch.ones(batch_size, 4)).mean().backward()
+                used.append(next(model.parameters()).grad.clone().numpy())
+                tracker.log({"batch_size": batch_size})
+                if number == 2 and batch_size > 2:
+                    raise RuntimeError("CUDA out of memory.")
+                optimizer.step()
+            with tracker.step(mode="EVAL"), torch.no_grad():
+                model(torch.ones(1, 4))
+
+    train_with()
+    tracker.finish()
+    trial = create_trial(tmp_path / "run")
+    steps = [(first or 0) + number for number in range(4)]
+    assert trial.steps(mode=modes.TRAIN) == steps
+    gradient, size = trial.tensor("gradient/Sequential_0.weight"), trial.tensor("batch_size")
+    for step, expected in zip(steps, used, strict=True):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+        assert size.value(step, mode=modes.TRAIN) == 2
+    assert "Sequential_1" not in str(trial.tensor_names())
+
+
+def test_a_batch_that_the_loop_itself_skips_is_a_step(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path / "run", **EACH)
+    for number in range(3):
+        with suppress(RuntimeError), tracker.step():
+            tracker.log({"loss": number})
+            if number == 1:
+                raise RuntimeError("CUDA out of memory.")
+    tracker.finish()
+    assert create_trial(tmp_path / "run").steps(mode=modes.TRAIN) == [0, 1, 2]
 
 
 def test_what_is_logged_after_the_end_is_named_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -151,21 +151,117 @@ def test_a_step_of_several_optimizers_is_one_step(tmp_path: Path) -> None:
         assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
 
 
-def test_what_the_module_logs_is_saved_at_the_steps_of_lightning(tmp_path: Path) -> None:
-    callback = Callback(tmp_path / "run", **EACH)
+class ByHand(Net):
+    """A module that updates after each third batch, and logs after each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.manual_backward(super().training_step(batch, batch_idx))
+        if batch_idx % 3 == 2:
+            self.optimizers().step()
+            self.gradients.append(self.layer.weight.grad.clone().numpy())
+            self.optimizers().zero_grad()
+
+
+@pytest.mark.parametrize("kind", [Net, ByHand])
+def test_what_the_module_logs_is_saved_at_the_steps_of_lightning(tmp_path: Path, kind: Any) -> None:
+    callback, net = Callback(tmp_path / "run", include_collections=["gradients"], **EACH), kind()
     csv = lightning.loggers.CSVLogger(tmp_path, name="csv", version="0")
-    trainer = made_trainer(tmp_path, callback, logger=csv, val_check_interval=2)
-    trainer.fit(Net(), loader(4), loader(1))
+    rate = lightning.callbacks.LearningRateMonitor("epoch")
+    trainer = made_trainer(tmp_path, rate, callback, logger=csv, val_check_interval=3, max_epochs=2)
+    trainer.fit(net, loader(6), loader(1))
+    trainer.validate(net, loader(2), verbose=False)
     callback.close()
     lines = (tmp_path / "csv" / "0" / "metrics.csv").read_text().splitlines()
     rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
     trial = create_trial(tmp_path / "run")
-    for name, steps in {"train_loss": [0, 1, 2, 3], "val_loss": [1, 3]}.items():
+    for name, steps in {"train_loss": list(range(12)), "val_loss": [2, 5, 8, 11, 12], "lr-SGD": [0, 6]}.items():
         logged = {int(row["step"]): float(row[name]) for row in rows if row[name]}
         assert list(logged) == steps
         assert trial.tensor(name).steps(mode=modes.TRAIN) == steps
         for step, value in logged.items():
             assert trial.tensor(name).value(step, mode=modes.TRAIN) == pytest.approx(value)
+    # An update with the batches that it accumulates has the number of the first of them.
+    steps = list(range(0, 12, 3)) if kind is ByHand else list(range(12))
+    gradient = trial.tensor("gradient/Net_layer.weight" if kind is Net else "gradient/ByHand_layer.weight")
+    assert gradient.steps(mode=modes.TRAIN) == steps
+    for step, expected in zip(steps, net.gradients, strict=True):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+
+
+class Turns(Adversaries):
+    """Two optimizers, one of which steps in each batch. Gradients of both are there at each of them."""
+
+    by_closure = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()[batch_idx % 2]
+        trained = [self.generator, self.critic][batch_idx % 2]
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = self.critic(self.generator(batch[0])).mean()
+            self.manual_backward(loss)
+            self.gradients.append(trained.weight.grad.clone().numpy())
+            return loss
+
+        if self.by_closure:
+            optimizer.step(closure=closure)
+        else:
+            closure()
+            optimizer.step()
+
+
+@pytest.mark.parametrize("by_closure", [False, True])
+def test_optimizers_that_take_turns_have_the_gradients_that_they_use(tmp_path: Path, by_closure: bool) -> None:
+    callback, net = Callback(tmp_path / "run", include_collections=["gradients"], **EACH), Turns()
+    net.by_closure = by_closure
+    made_trainer(tmp_path, callback).fit(net, loader(4))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    for number, name in enumerate(["gradient/Turns_generator.weight", "gradient/Turns_critic.weight"]):
+        assert trial.tensor(name).steps(mode=modes.TRAIN) == [number, number + 2]
+        for step in (number, number + 2):
+            assert (trial.tensor(name).value(step, mode=modes.TRAIN) == net.gradients[step]).all()
+
+
+class Foreign(torch.optim.Optimizer):  # type: ignore[misc]
+    """An optimizer that changes what another one does, and does not call the constructor of torch's."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+    param_groups = property(lambda self: self.base.param_groups)
+    state = property(lambda self: self.base.state)
+    defaults = property(lambda self: self.base.defaults)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.base.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.base.zero_grad(set_to_none)
+
+
+def test_optimizers_may_be_of_any_class_and_be_replaced(tmp_path: Path) -> None:
+    class Replaces(Net):
+        def configure_optimizers(self) -> Any:
+            return Foreign(super().configure_optimizers())
+
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch:
+                self.trainer.optimizers = [torch.optim.Adam(self.parameters())]
+
+    Replaces.__name__ = "Net"
+    callback, net = Callback(tmp_path / "run", include_collections=["gradients"], **EACH), Replaces()
+    made_trainer(tmp_path, callback, max_epochs=2).fit(net, loader(2))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    assert gradient.steps(mode=modes.TRAIN) == [0, 1, 2, 3]
+    assert all((gradient.value(step, mode=modes.TRAIN) == each).all() for step, each in enumerate(net.gradients))
 
 
 def test_a_validation_within_an_accumulated_step_is_no_part_of_it(
@@ -202,7 +298,8 @@ def test_a_test_is_evaluation_and_a_prediction_is_prediction(tmp_path: Path) -> 
     callback.close()
     trial = create_trial(tmp_path / "run")
     found = {mode: trial.steps(mode=mode) for mode in (modes.TRAIN, modes.EVAL, modes.PREDICT)}
-    assert found == {modes.TRAIN: [0, 1], modes.EVAL: [0, 1, 2], modes.PREDICT: [0]}
+    # Lightning logs the metrics of the test after the last step.
+    assert found == {modes.TRAIN: [0, 1, 2], modes.EVAL: [0, 1, 2], modes.PREDICT: [0]}
 
 
 def test_what_was_saved_until_an_error_is_readable(tmp_path: Path) -> None:
@@ -297,6 +394,75 @@ def test_a_callback_that_is_used_twice_saves_the_first_training_only(
     made_trainer(tmp_path, callback).fit(Net(), loader(4))
     assert create_trial(tmp_path / "run").steps(mode=modes.TRAIN) == [0, 1]
     assert "make a Callback for each training" in caplog.text
+
+
+def test_a_training_that_starts_again_after_an_error_takes_the_place_of_the_first_attempt(tmp_path: Path) -> None:
+    callback = Callback(tmp_path / "run", include_collections=["gradients"], **EACH)
+    for fails_at in (2, 9):
+        model = Net()
+        if fails_at == 2:
+            model.on_before_zero_grad = _failing_at(model, 2)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                made_trainer(tmp_path, callback).fit(model, loader(4))
+        else:
+            made_trainer(tmp_path, callback).fit(model, loader(4, seed=1))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [0, 1, 2, 3]
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    for step, expected in enumerate(model.gradients):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+    assert trial.tensor("train_loss").steps(mode=modes.TRAIN) == [0, 1, 2, 3]
+    assert trial.sql("select count(*) from superseded where name = 'train_loss'").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_batches_that_look_for_the_largest_size_are_not_saved(tmp_path: Path, when: str) -> None:
+    """Lightning's batch-size finder trains for some steps, and takes them back."""
+
+    class Finder(lightning.callbacks.BatchSizeFinder):  # type: ignore[misc]
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            if when == "first":
+                super().on_fit_start(trainer, pl_module)
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            if when == "later" and trainer.current_epoch == 1:
+                self.scale_batch_size(trainer, pl_module)
+                pl_module.gradients = pl_module.gradients[: before[0]]
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            before[:] = [len(pl_module.gradients)]
+
+    class Sized(Net):
+        batch_size = 2
+
+        def train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(loader(4).dataset, batch_size=self.batch_size)
+
+        def val_dataloader(self) -> Any:
+            return loader(1)
+
+    Sized.__name__ = "Net"
+    before: list[int] = []
+    callback = Callback(tmp_path / "run", include_collections=["gradients"], **EACH)
+    model = Sized()
+    if when == "first":
+        model.on_train_start = lambda: model.gradients.clear()
+    made_trainer(tmp_path, callback, Finder(max_trials=2, steps_per_trial=1), max_epochs=2).fit(model)
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == list(range(len(model.gradients)))
+    gradient = trial.tensor("gradient/Net_layer.weight")
+    for step, expected in enumerate(model.gradients):
+        assert (gradient.value(step, mode=modes.TRAIN) == expected).all()
+
+
+def _failing_at(model: Any, step: int) -> Any:
+    def fail(optimizer: Any) -> None:
+        if model.global_step == step:
+            raise RuntimeError("CUDA out of memory.")
+
+    return fail
 
 
 def test_training_is_the_same_with_and_without_a_callback(tmp_path: Path) -> None:

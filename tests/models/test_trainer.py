@@ -255,6 +255,42 @@ def test_a_callback_that_is_used_twice_saves_the_first_training_only(
     assert str(tmp_path / "run") in warning
 
 
+@pytest.mark.parametrize("fails_at", [0, 2])
+@pytest.mark.parametrize("how", ["auto_find_batch_size", "train again"])
+def test_a_training_that_starts_again_after_an_error_takes_the_place_of_the_first_attempt(
+    made_trainer: MakeTrainer, tmp_path: Path, how: str, fails_at: int
+) -> None:
+    seen: dict[int, Any] = {}
+
+    class Seen(transformers.TrainerCallback):
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            seen[state.global_step + 1] = model.transformer.wte.weight.grad.clone().numpy()
+
+    callback = TensorTrialCallback(tmp_path / "run", include_collections=["gradients"], **EACH)
+    trainer = made_trainer(callback, gradient_accumulation_steps=1, auto_find_batch_size=how == "auto_find_batch_size")
+    trainer.add_callback(Seen())
+    step_of, failed = trainer.training_step, []
+
+    def training_step(*args: Any, **options: Any) -> Any:
+        if trainer.state.global_step == fails_at and not failed:
+            failed.append(True)
+            raise RuntimeError("CUDA out of memory.")
+        return step_of(*args, **options)
+
+    trainer.training_step = training_step
+    if how == "train again":
+        with pytest.raises(RuntimeError, match="out of memory"):
+            trainer.train()
+    trainer.train()
+    trial = create_trial(tmp_path / "run")
+    assert trial.steps(mode=modes.TRAIN) == [1, 2, 3, 4]
+    gradient = trial.tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
+    for step in range(1, 5):
+        assert (gradient.value(step, mode=modes.TRAIN) == seen[step]).all()
+    assert trial.tensor("hyperparameters/AdamW/group_0/lr").steps(mode=modes.TRAIN) == [1, 2, 3, 4]
+    assert trial.tensor("loss").value(4, mode=modes.TRAIN) == trainer.state.log_history[-2]["loss"]
+
+
 def test_two_callbacks_of_one_trainer_save_a_run_each(made_trainer: MakeTrainer, tmp_path: Path) -> None:
     first, second = (TensorTrialCallback(tmp_path / name, include_collections=["weights"], **EACH) for name in "ab")
     trainer = made_trainer(first, max_steps=2, eval_strategy="steps", eval_steps=1)

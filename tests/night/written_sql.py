@@ -1,4 +1,4 @@
-"""Statements that write, in every place of a query, on a connection whose parser refuses none: nothing is written."""
+"""Statements that write, in every place of a query: the parser refuses them, and so does what is below it."""
 
 from __future__ import annotations
 
@@ -221,6 +221,15 @@ def nothing_refused_by_the_parser() -> Iterator[None]:
         yield
 
 
+def is_refused(queried: Trial | Runs, query: str) -> bool:
+    """Run a query, and return whether it is refused."""
+    try:
+        queried.sql(query, timeout=60).fetchall()
+    except QueryError:
+        return True
+    return False
+
+
 def run_if_possible(trial: Trial, query: str) -> str:
     """Run a query, and return its rows as text, or nothing if it is refused."""
     try:
@@ -233,17 +242,16 @@ def run_if_possible(trial: Trial, query: str) -> str:
 def prepared(folder: Path) -> Iterator[Case]:
     run = write(folder / "project" / "run")
     before = contents(run)
-    with (
-        nothing_refused_by_the_parser(),
-        tensortrial.create_trial(run) as trial,
-        tensortrial.open_runs(run.parent) as runs,
-    ):
+    with tensortrial.create_trial(run) as trial, tensortrial.open_runs(run.parent) as runs:
 
         def case(random: Random, own: Path) -> Counter[str]:
             del own
             for _ in range(STATEMENTS):
                 query = random.choice(PLACES).format(w=filled(random.choice(WRITING), run))
-                run_if_possible(trial, query)
+                assert is_refused(trial, query), query
+                assert is_refused(runs, query), query
+                with nothing_refused_by_the_parser():
+                    run_if_possible(trial, query)
                 assert still_answers(trial, runs), query
                 assert contents(run) == before, query
             return Counter(statements=STATEMENTS)

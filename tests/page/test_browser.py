@@ -246,6 +246,26 @@ def test_sql_answers_and_refuses_to_write(both: str, tab: Any) -> None:
     tab.wait_for_selector("tbody tr")
 
 
+def test_a_link_to_a_run_that_is_not_served_says_so_and_offers_the_others(both: str, tab: Any) -> None:
+    tab.goto(f"{both}#run=gone")
+    tab.wait_for_selector(".error")
+    assert "The run gone is not here" in text(tab, ".error")
+    picture(tab, "run-that-is-not-served")
+    tab.get_by_label("run", exact=True).select_option("healthy")
+    tab.wait_for_selector("canvas.heatmap")
+    show(tab, both, 'view=scalars&runs=["gone","healthy"]')
+    assert "Not here: gone" in text(tab)
+    assert tab.locator("tbody tr td:nth-child(1)", has_text="faulty").count() == 0
+
+
+def test_sql_reads_the_chosen_run_or_all(both: str, tab: Any) -> None:
+    show(tab, both, "view=sql&run=healthy&sql=select count(distinct run) as runs from scalars")
+    assert "run" in text(tab, ".error")  # the views of one run have no such column
+    ready(tab, lambda: tab.get_by_label("of", exact=True).select_option("all"))
+    tab.wait_for_selector("tbody tr")
+    assert text(tab, "tbody tr") == "2"
+
+
 def test_a_report_shows_its_views_from_a_file(faulty: Path, tmp_path: Path, tab: Any) -> None:
     path = tmp_path / "report.html"
     paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))

@@ -14,12 +14,17 @@ import httpx
 import numpy as np
 import pytest
 
+import tensortrial
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
 from tensortrial.page import Page, page
 from tensortrial.page.app import STATIC
+from tensortrial.page.findings import findings, run_rules
+from tensortrial.page.open_run import OpenRun
+from tensortrial.page.overview import describe_run
+from tensortrial.rules import invoke_rule, make_rule
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'\n\u202e\ud7ff</script>%00../日本"
 
@@ -38,7 +43,7 @@ def served(folder: Path) -> Iterator[Page]:
 
 
 def fetch(served: Page, path: str, **parameters: Any) -> Any:
-    response = httpx.get(f"{served.url}api/{path}", params=parameters)
+    response = httpx.get(f"{served.url}api/{path}", params=parameters, timeout=60)
     assert response.status_code == 200, response.text
     return json.loads(response.text, parse_constant=pytest.fail)
 
@@ -176,15 +181,39 @@ def test_scalars_of_many_runs_are_curves(served: Page) -> None:
     }
 
 
-def test_sql_answers_rows_and_refuses_to_write(served: Page, folder: Path) -> None:
-    answer = fetch(
-        served, "sql", run="left", sql="select run, count(*) from scalars where name = 'loss' group by run order by run"
-    )
-    assert answer["rows"] == [["left", 24], ["right", 12]]
+def test_sql_answers_of_the_chosen_run_or_of_all(served: Page) -> None:
+    query = "select count(*) from scalars where name = 'loss'"
+    assert fetch(served, "sql", run="right", sql=query)["rows"] == [[12]]
+    query = "select run, count(*) from scalars where name = 'loss' group by run order by run"
+    assert fetch(served, "sql", run="right", of="all", sql=query)["rows"] == [["left", 24], ["right", 12]]
+
+
+def test_sql_refuses_to_write(served: Page) -> None:
     for query in ("create table x (y int)", "copy (select 1) to '/tmp/x'", "select * from read_text('/etc/passwd')"):
         response = httpx.get(f"{served.url}api/sql", params={"run": "left", "sql": query})
         assert response.status_code == 400
         assert response.json()["error"]
+
+
+def test_an_answer_of_sql_has_some_megabytes_at_most(served: Page) -> None:
+    wide = ", ".join(f"repeat('x', 9000) as c{i}" for i in range(5))
+    answer = fetch(served, "sql", run="left", sql=f"select {wide} from range(3000)")
+    assert answer["more"]
+    assert 8e6 < sum(len(value) for row in answer["rows"] for value in row) < 9e6
+    assert len(fetch(served, "sql", run="left", sql="select range from range(3000)")["rows"]) == 2000
+
+
+@pytest.mark.slow
+def test_a_query_that_needs_too_much_memory_is_an_error_and_the_page_lives(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORTRIAL_MEMORY_LIMIT", "256MB")
+    with page(folder / "left") as served:
+        for query in ("select list(range) from range(200000000)", "select repeat('x', 2000000000)"):
+            response = httpx.get(f"{served.url}api/sql", params={"run": "left", "sql": query}, timeout=120)
+            assert response.status_code == 400
+            assert "needs more memory than the page allows" in response.json()["error"]
+        assert fetch(served, "sql", run="left", sql="select 1 as one")["rows"] == [[1]]
 
 
 def test_a_named_query_takes_parameters(served: Page) -> None:
@@ -201,6 +230,17 @@ def test_rules_run_on_an_ended_run_are_found_and_not_written(served: Page, folde
     assert sorted(folder.rglob("*")) == before
 
 
+def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"w": np.array([1.0, np.nan])})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    run = OpenRun(trial)
+    for _ in range(2):
+        assert run_rules(run, ["ExplodingTensor"]).startswith("1 found")
+        assert len(findings(run)) == describe_run(run)["findings"] == 1
+        invoke_rule(make_rule("ExplodingTensor", trial))
+
+
 @pytest.mark.parametrize(
     ("path", "parameters"),
     [
@@ -209,6 +249,8 @@ def test_rules_run_on_an_ended_run_are_found_and_not_written(served: Page, folde
         ("tiles", {"run": "other", "statistic": "l2"}),
         ("tiles", {"run": "left", "statistic": "l2); drop"}),
         ("tiles", {"run": "left", "statistic": "l2", "columns": "many"}),
+        ("tiles", {"run": "left", "statistic": "l2", "from": str(2**70)}),
+        ("histograms", {"run": "left", "name": "loss", "to": str(-(2**63))}),
         ("tensor", {"run": "left", "name": "no such"}),
         ("scalars", {"runs": "left", "names": "[]"}),
         ("value", {"run": "left", "name": "net.w"}),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from support.browser import printed_url
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, RunNotFound
@@ -198,6 +202,51 @@ def test_a_run_that_is_deleted_is_an_error_that_names_it(tmp_path: Path, watched
         assert response.json()["error"]
 
 
+def test_a_deleted_run_is_named_and_the_others_are_answered(tmp_path: Path) -> None:
+    for name in "abcd":
+        write(tmp_path / name, 2)
+    scalars = {"runs": json.dumps(["a", "b", "c", "d"]), "names": '["loss"]'}
+    with page(tmp_path) as served:
+        assert get(served, "tiles", **{**TILES, "run": "b"}).status_code == 200
+        shutil.rmtree(tmp_path / "b")  # a view has shown it
+        shutil.rmtree(tmp_path / "c")  # none has
+        assert [curve["run"] for curve in fetch(served, "scalars", **scalars)] == ["a", "d"]
+        info = fetch(served, "info")
+        assert [run["name"] for run in info["runs"]] == ["a", "d"]
+        assert sum("it was deleted" in text for text in info["damaged"]) == 2
+        assert set(answered(served, "a").values()) == {200}
+        for name in "bc":
+            assert "was deleted" in get(served, "names", run=name).json()["error"]
+
+
+def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SECONDS", 0.0)
+    write(tmp_path / "first")
+    with page(tmp_path) as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
+        lines = events.iter_lines()
+        next(lines)
+        job = write(tmp_path / "second", 2, close=False)
+        assert "data: grown" in lines
+        assert [(run["name"], run["steps"]) for run in fetch(served, "info")["runs"]] == [("first", 3), ("second", 2)]
+        job.step({"w": np.ones(4)}, TRAIN)
+        job.close()
+        assert "data: grown" in lines
+        assert [run["steps"] for run in fetch(served, "info")["runs"]] == [3, 3]
+
+
+def test_a_run_is_opened_once_a_view_shows_it(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"run-{number}", number)
+    said = ["name", "path", "ended", "steps", "workers", "findings", "started", "framework", "metadata"]
+    with page(tmp_path) as served:
+        before = fetch(served, "info", run="run-2")["runs"]
+        assert [run["opened"] for run in before[1:]] == [False, True, False]
+        assert [run["steps"] for run in before] == [0, 1, 2, 3]
+        after = [fetch(served, "info", run=f"run-{number}")["runs"][number] for number in range(4)]
+        assert all(run["opened"] for run in after)
+        assert [[run[key] for key in said] for run in before] == [[run[key] for key in said] for run in after]
+
+
 def test_a_run_that_is_compacted_has_the_same_tiles(tmp_path: Path, watched: tuple[Job, Page]) -> None:
     job, served = watched
     before = fetch(served, "tiles", **TILES)
@@ -294,6 +343,34 @@ def test_on_all_addresses_a_page_is_known_by_each_of_them_and_by_no_domain(tmp_p
         assert httpx.get(f"http://127.0.0.1:{port}/api/info").status_code == 403
         wrong = {"Host": f"192.168.1.17:{port}", "Origin": f"http://192.168.1.18:{port}"}
         assert httpx.get(f"{served.url}api/info", headers=wrong).status_code == 403
+
+
+def test_a_page_behind_a_proxy_is_known_by_the_names_that_are_allowed(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    with page(tmp_path / "run", allowed_hosts=["Train.example"]) as served:
+        address = served.url.split("/")[2]
+        for headers, status in (
+            ({"Host": "train.example", "Origin": "https://train.example"}, 200),
+            ({"Host": "train.example:8443"}, 200),
+            ({"Host": address, "Origin": "https://train.example"}, 200),  # of a proxy that writes its own Host
+            ({"Host": address, "Origin": "https://evil.example"}, 403),
+            ({"Host": "evil.example", "Origin": "https://train.example"}, 403),
+            ({"Host": "train.example.evil.example"}, 403),
+        ):
+            assert (headers, httpx.get(f"{served.url}api/info", headers=headers).status_code) == (headers, status)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_page_that_a_tab_follows_without_a_word_of_it(tmp_path: Path) -> None:
+    write(tmp_path / "run")
+    command = [sys.executable, "-m", "tensortrial", "page", str(tmp_path / "run"), "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with httpx.stream("GET", f"{printed_url(process)}api/events", timeout=60) as events:
+        next(events.iter_lines())
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert said == "Interrupted\n"
+    assert process.returncode == 130
 
 
 def test_a_token_of_another_length_or_in_another_place_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from support import warm
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import ConfigurationError
 
-pytest.importorskip("matplotlib")
+pyplot = pytest.importorskip("matplotlib.pyplot")
 
 
 def line(ax: Any, *key: str) -> Any:
@@ -69,6 +69,16 @@ def test_a_spike_is_inside_the_band_where_a_point_is_several_steps(tmp_path: Pat
     (band,) = ax.collections
     assert band.get_paths()[0].vertices[:, 1].max() == 99
     assert len(ax.lines[0].get_xdata()) < 1000
+
+
+def test_a_line_of_few_steps_has_each_of_them_next_to_one_of_many(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(200):
+            job.step({"loss": 1.0, **({"rare": 1.0} if step % 25 < 2 else {})})
+    ax = pyplot.figure(figsize=(0.8, 1)).add_subplot()
+    tensortrial.create_trial(tmp_path / "run").plot.scalars(["loss", "rare"], ax=ax)
+    assert len(line(ax, "", "rare", "GLOBAL").get_xdata()) == 16
+    assert len(line(ax, "", "loss", "GLOBAL").get_xdata()) == 50
 
 
 def test_smoothing_is_a_mean_of_the_past_and_leaves_the_values_visible(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, *statuses: int) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses, self.received, self.closing = list(statuses), list[Any](), threading.Event()
+        self.location = self.url
 
     @property
     def url(self) -> str:
@@ -52,9 +53,15 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.statuses:
             self.server.closing.wait()
             return
-        self.send_response(self.server.statuses.pop(0))
-        self.end_headers()
         self.server.received.append(json.loads(body))
+        self.send_response(self.server.statuses.pop(0))
+        self.send_header("Location", self.server.location)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.received.append("GET")
+        self.send_response(200)
+        self.end_headers()
 
     def log_message(self, *arguments: Any) -> None:
         return
@@ -106,6 +113,21 @@ def test_a_url_where_nobody_is_is_logged(
         assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
         webhook.close(timeout=60)
     assert "not delivered" in caplog.text
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_webhook_follows_no_redirect_and_logs_that_nothing_was_delivered(
+    trial: tensortrial.Trial, serve: Any, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    server, other = serve(status, 200), serve(200)
+    server.location = f"{other.url}?token=of-that-server"
+    webhook = Webhook(server.url, headers={"Authorization": "Bearer of-this-server"}, pause=0.001)
+    with caplog.at_level(logging.ERROR, logger="tensortrial.rules"):
+        assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
+        webhook.close(timeout=60)
+    assert (len(server.received), other.received) == (1, [])
+    assert "not delivered: the server redirects to another URL" in caplog.text
+    assert "of-th" not in caplog.text
 
 
 def test_a_command_receives_what_fired(trial: tensortrial.Trial, tmp_path: Path) -> None:

@@ -91,3 +91,22 @@ def test_low_precision_saturation(write: Write) -> None:
     trial = write([{"a": half, "wide": np.zeros(3)}, {"a": saturated}, {"a": flushed}, {"b": fp8}])
     found = invoke_rule(rules.LowPrecisionSaturation(trial))
     assert [(f.step, f.tensor, f.observed) for f in found] == [(1, "a", 0.5), (2, "a", 60.0), (3, "b", 100.0)]
+
+
+@pytest.mark.parametrize(
+    ("value", "collection"),
+    [([0.5, math.nan], "trees"), ([math.nan], "hyperparameters"), ([[0.0, -math.inf], [0.0, 0.0]], "inputs")],
+    ids=["the columns of trees", "a setting", "a mask"],
+)
+def test_exploding_tensor_passes_over_what_is_not_finite_by_design(
+    write: Write, value: list[Any], collection: str
+) -> None:
+    trial = write([{"a": np.array(value)}], collections=(collection,))
+    assert invoke_rule(rules.ExplodingTensor(trial)) == []
+    assert fired(invoke_rule(rules.ExplodingTensor(trial, tensor_regex="a"))) == ([0] if collection != "inputs" else [])
+
+
+def test_exploding_tensor_takes_nothing_but_zeros_and_negative_infinities_for_a_mask(write: Write) -> None:
+    logits = [[-math.inf, -math.inf], [0.0, math.inf], [0.0, -math.inf, 1.0], [-1.0, -math.inf]]
+    trial = write([{"a": np.array(each)} for each in logits])
+    assert fired(invoke_rule(rules.ExplodingTensor(trial))) == [0, 1, 2, 3]

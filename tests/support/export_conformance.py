@@ -32,16 +32,16 @@ SLOWLY = """
 import tensortrial
 from tensortrial.exports import job, source
 
-source.PART_ROWS = 1
+source.PART_ROWS = job.PART_ROWS = 1
 open_target = job.open_target
 
 def opened(*arguments):
     target = open_target(*arguments)
     write = target.write
 
-    def saying(part):
+    def saying(parts):
         print("part", flush=True)
-        return write(part)
+        write(parts)
 
     target.write = saying
     return target
@@ -67,6 +67,16 @@ def write_step(job: Job) -> None:
     job.put(step, {"loss": 1.0 / (1 + number), "accuracy": float("nan") if number == 1 else 0.5})
     job.put(step, {"net.w": weight}, statistics=("min", "max", "l2", "nan_count"), histogram=True)
     job.put(step, {"half": weight.astype(ml_dtypes.bfloat16), "empty": np.zeros((0, 4), np.int8)}, closes=True)
+
+
+def train(path: Path, first: int, last: int, **options: Any) -> None:
+    """Save the steps from `first` to before `last`, after a checkpoint at `first`; NaN at one of them."""
+    with tensortrial.Run(path, flush_seconds=0, **options) as run:
+        if first:
+            run.resume_at(first)
+        for number in range(first, last):
+            with run.step(number):
+                run.log({"loss": float("nan") if number == 1 else time.monotonic()})
 
 
 def end_power() -> None:
@@ -244,6 +254,31 @@ class ExportConformance(ABC):
         assert any(line.startswith("- global_step") for line in caught.value.difference)
         assert not any("run" in line.split() for line in caught.value.difference)
         assert self.read(target, "steps").column_names == ["run", "colour"]
+
+    def test_a_run_that_went_back_is_exported_as_it_counts_now(self, tmp_path: Path, target: str) -> None:
+        train(tmp_path / "a", 0, 3)
+        train(tmp_path / "a", 3, 6, resume=True)
+        self.export(tmp_path / "a", target)
+        train(tmp_path / "a", 4, 5, resume=True)  # and the later step is gone
+        done = self.export(tmp_path / "a", target)
+        assert (done.rows["steps"], self.read(target, "steps")["global_step"].to_pylist().count(5)) == (5, 0)
+        self.check(tmp_path / "a", target, *GROWING, "runs", "collections")
+        train(tmp_path / "a", 5, 6, resume=True)
+        assert self.export(tmp_path / "a", target).rows["steps"] == 1
+        assert self.export(tmp_path / "a", target).rows["steps"] == 0
+        self.check(tmp_path / "a", target, *GROWING, "runs")
+
+    def test_pruning_deletes_what_is_not_exported(self, tmp_path: Path, target: str) -> None:
+        for name in ("a", "b"):
+            write_run(tmp_path / "runs" / name, 2)
+        self.export(tmp_path / "runs", target, tables=SOME)
+        shutil.rmtree(tmp_path / "runs/b")
+        assert not self.export(tmp_path / "runs", target, tables=SOME).pruned
+        assert self.export(tmp_path / "runs", target, tables=SOME, prune=True).pruned == ("b",)
+        self.check(tmp_path / "runs", target, *SOME)
+        write_run(tmp_path / "runs/b", 3)
+        assert self.export(tmp_path / "runs", target, tables=SOME).rows["steps"] == 3
+        self.check(tmp_path / "runs", target, *SOME)
 
     @pytest.mark.slow
     def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None:

@@ -20,7 +20,7 @@ from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import INDEX, RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
-from tensortrial.write.claim import Progress, claim, claim_again, progress
+from tensortrial.write.claim import Progress, Resumption, claim, claim_again
 from tensortrial.write.writer import Writer
 
 CREATED = "2026-01-01T00:00:00+00:00"
@@ -62,7 +62,7 @@ class Job:
         **writer: Any,
     ) -> None:
         self.storage = open_storage(url, storage_options)
-        went = progress(self.storage, worker, num_workers) if resume else Progress()
+        went = Resumption(self.storage, worker, num_workers).progress() if resume else Progress()
         run = RunInfo(CREATED, "test", num_workers, codec, steps_per_directory)
         info = WorkerInfo(
             worker,

@@ -81,7 +81,9 @@ class Runner:
         )
         ready = self._process.stdout.readline()
         if not ready:
-            raise RuntimeError(f"{' '.join(command)} ended with status {self._process.wait()}")
+            with self._process:  # closes its streams, too
+                status = self._process.wait()
+            raise RuntimeError(f"{' '.join(command)} ended with status {status}")
 
     def run(self, program: Path, folder: Path) -> dict[str, str]:
         """Run a program in a folder. Return what it printed, and what it wrote to standard error."""

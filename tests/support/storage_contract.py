@@ -132,6 +132,10 @@ class StorageContract:
         storage.create("t/empty", b"")
         storage.create("t/short", b"abc")
         storage.create("t/long", bytes(range(256)))
+        assert storage.read_document("t/empty") == b""
+        assert storage.read_document("t/short", 3) == b"abc"
+        with pytest.raises(CorruptFile, match="t/short: it has more than 2 bytes"):
+            storage.read_document("t/short", 2)
         assert storage.read_tail("t/empty", 10) == (b"", 0)
         assert storage.read_tail("t/short", 10) == (b"abc", 3)
         assert storage.read_tail("t/short", 0) == (b"", 3)

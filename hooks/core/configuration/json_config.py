@@ -36,6 +36,7 @@ _HOOK = (
     "export_tensorboard",
     "tensorboard_dir",
     "resume",
+    "on_exists",
     "force",
     "durable",
     "system_metrics",
@@ -147,6 +148,7 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
         "force": _flag(hook, "force"),
         "durable": _flag(hook, "durable"),
         "system_metrics": hook.get("system_metrics"),
+        **{key: hook[key] for key in ("on_exists",) if key in hook},
     }
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
+from tensortrial.errors import ConfigurationError
 
 
 # The positional arguments are in smdebug's order. A hook that has more arguments inherits from this class and adds them
@@ -21,7 +22,7 @@ class HookOptions:
     """The arguments that the hooks of all frameworks share.
 
     Args:
-        out_dir: The folder or fsspec URL to save to. It must not hold a run, unless `resume`.
+        out_dir: The folder or fsspec URL to save to. If it holds a run, `on_exists` says what happens.
         export_tensorboard: Also write event files for TensorBoard.
         tensorboard_dir: The folder for these event files, with a folder for each mode. Default: out_dir/tensorboard.
         dry_run: Save nothing.
@@ -34,6 +35,10 @@ class HookOptions:
         save_all: Save every tensor that the hook can see.
         include_workers: "one": only worker_0 of a distributed job saves. "all": every worker does.
         resume: Continue the run in out_dir after its last published step, unless a living process still writes to it.
+        on_exists: What to do if out_dir holds a run. "fail": refuse it. "number": save to the first of out_dir-2,
+            out_dir-3 and so on that is free. "replace": delete that run at the first step, unless a living process
+            writes to it; files that are no part of it stay. "resume": the same as `resume`. "resume_crashed": continue
+            a run that has not ended, and refuse one that has.
         force: With `resume`, take over from a process that still writes to the run: it stops writing.
         storage_options: Options for fsspec, which opens out_dir.
         flush_seconds: Seconds that a closed step may wait before it is published; 0: it does not wait. Default: 1 on a
@@ -62,6 +67,7 @@ class HookOptions:
     include_workers: str = "one"
     _: KW_ONLY
     resume: bool = False
+    on_exists: str = "fail"
     force: bool = False
     storage_options: Mapping[str, Any] | None = None
     flush_seconds: float | None = None
@@ -71,6 +77,24 @@ class HookOptions:
     metadata: Mapping[str, Any] | None = None
     environment: bool | Iterable[str] = True
     system_metrics: bool | float | None = None
+
+
+_ON_EXISTS = ("fail", "number", "replace", "resume", "resume_crashed")
+
+
+def check_on_exists(value: Any, num_workers: int) -> None:
+    """Check what to do if out_dir holds a run.
+
+    Raises:
+        ConfigurationError: It is none of the possible values, or several workers of a job would decide it.
+    """
+    if value not in _ON_EXISTS:
+        raise ConfigurationError(f"on_exists must be one of {', '.join(_ON_EXISTS)}, got {value!r:.200}")
+    if value in ("number", "replace") and num_workers > 1:
+        raise ConfigurationError(
+            f"on_exists={value!r} is for runs of one worker, and {num_workers} workers write to this one: pass an "
+            "out_dir that is new for each job"
+        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tensortrial.config.collection import Collection, CollectionKeys
+from tensortrial.config.collection import Collection, CollectionKeys, is_loss
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan, Step
@@ -131,11 +131,15 @@ class Planner:
         return plans
 
     def explicit(self, name: str, collections: tuple[str, ...], always_raw: bool = False) -> Plan:
-        """Return the plan of a tensor that the user saves by a call: it is due at every step."""
+        """Return the plan of a tensor that the user saves by a call: it is due at every step.
+
+        A number (`always_raw`) that is a loss by its name is one of the collection `losses`, too.
+        """
         key = (name, collections, always_raw)
         plan = self._explicit.get(key)
         if plan is None:
-            named = [self._collections.require(each) for each in collections]
+            losses = (CollectionKeys.LOSSES,) if always_raw and is_loss(name) else ()
+            named = [self._collections.require(each) for each in (*collections, *losses)]
             matching = list({c.name: c for c in [*self._matching(name), *named]}.values())
             plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, named)
             self._explicit[key] = plan

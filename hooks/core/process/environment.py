@@ -7,7 +7,6 @@ import logging
 import os
 import platform
 import random
-import re
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from tensortrial.config.reduction_config import names
 from tensortrial.errors import ConfigurationError
+from tensortrial.redaction import without_secrets
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -28,13 +28,6 @@ VARIABLE = "TENSORTRIAL_ENVIRONMENT"
 """0 keeps nothing, "git,host" these parts, whatever a hook's argument says."""
 
 _GIT_SECONDS = 5.0
-_HIDDEN = "***"
-_LONGEST_ARGUMENT = 1000
-_SECRET_NAME = re.compile(
-    r"token(?!i[sz])|secret|passw|passphrase|pwd|(api|access|private)[-_]?key|credential|auth(?!or)", re.IGNORECASE
-)
-_SECRET_VALUE = re.compile(r"(?<![\w-])(hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|eyJ)[\w.-]{8,}")
-_URL_USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def environment(
@@ -44,8 +37,9 @@ def environment(
 
         tt.Hook("runs/x", metadata={"lr": 0.1, **tensortrial.environment()})
 
-    What looks like a secret in the command line becomes `***`: the value of an option like `--api-key`, the user and
-    the password in a URL, and tokens of known forms. `command=False` leaves the command line out.
+    What looks like a secret in the command line becomes `***`: the value of a name like `--api-key`, also in JSON, a
+    header or a connection string, the user, the password and the query of a URL, and tokens of known forms.
+    `command=False` leaves the command line out.
 
     Args:
         git: `git_commit`, and `git_dirty`: whether tracked files differ from it. Nothing outside of a repository.
@@ -136,27 +130,6 @@ def _seeds() -> dict[str, Any]:
     return found
 
 
-def without_secrets(arguments: Iterable[str]) -> list[str]:
-    """Return a command line in which `***` is in the place of what looks like a secret.
-
-    Args:
-        arguments: The command line.
-    """
-    found, hides = [], False
-    for argument in arguments:
-        name, is_pair, value = argument.partition("=")
-        if (hides and not argument.startswith("-")) or (is_pair and _is_secret(name, value)):
-            argument = f"{name}={_HIDDEN}" if is_pair and not hides else _HIDDEN
-        hides = not is_pair and argument.startswith("-") and bool(_SECRET_NAME.search(argument))
-        shown = _URL_USER.sub(_HIDDEN, _SECRET_VALUE.sub(_HIDDEN, argument))
-        found.append(shown if len(shown) <= _LONGEST_ARGUMENT else f"{shown[:_LONGEST_ARGUMENT]}…")
-    return found
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) and not value.replace(".", "").isdigit()
-
-
 def parse_parts(value: bool | Iterable[str] | str) -> frozenset[str]:
     """Return the parts of the environment to keep: those of TENSORTRIAL_ENVIRONMENT, else those of a hook's argument.
 
@@ -202,15 +175,8 @@ class KeptEnvironment:
         except Exception:  # the training goes on without it
             logger.warning("the environment is not kept with the run", exc_info=True)
 
-    def add_optimizer(self, name: str, groups: Mapping[str, Any]) -> None:
-        """Keep the hyperparameters of an optimizer."""
-        self._add("optimizers", {name: groups})
-
-    def add_activations(self, kinds: Mapping[str, str]) -> None:
-        """Keep the classes of activation functions, by the names of their modules."""
-        self._add("activations", kinds)
-
-    def _add(self, part: str, values: Mapping[str, Any]) -> None:
+    def add(self, part: str, values: Mapping[str, Any]) -> None:
+        """Keep the hyperparameters of optimizers, or the classes of activation functions, by their names."""
         if part in self._parts and values:
             self._added.setdefault(part, {}).update(values)
             self.is_new = True

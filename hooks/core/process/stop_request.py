@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 
-from tensortrial.errors import TrainingStopped
+from tensortrial.errors import FileError, TrainingStopped
 from tensortrial.format.documents import read_document
 from tensortrial.format.schema import STOP_FILE, StopInfo
 from tensortrial.storage.open import Storage
 
 logger = logging.getLogger("tensortrial.hooks")
 
+_MOST_BYTES = 64 << 10
 # Seconds between two polls: on a disk a poll takes 10 us, in a bucket a request.
 _LOCAL_SECONDS = 0.2
 _REMOTE_SECONDS = 10.0
@@ -33,13 +34,13 @@ class StopRequest:
             return None
         self._next_poll = now + self._pause
         try:
-            return read_document(self._storage.read(STOP_FILE), StopInfo).reason
+            return read_document(self._storage.read_document(STOP_FILE, _MOST_BYTES), StopInfo).reason
         except FileNotFoundError:
             return None
-        except ValueError as exc:
+        except (ValueError, FileError) as exc:
             if not self._is_logged:
                 self._is_logged = True
-                logger.warning("%s/%s is damaged, and stops no training: %s", self._storage.url, STOP_FILE, exc)
+                logger.warning("%s/%s is no valid request, and stops nothing: %s", self._storage.url, STOP_FILE, exc)
             return None
 
 

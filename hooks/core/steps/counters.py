@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 
 from tensortrial.format.record import Step
@@ -28,6 +28,21 @@ class GlobalSteps:
         """Return the global step of a step of the mode; None if it is earlier than all that were added."""
         found = bisect_right(self._first, mode_step) - 1
         return None if found < 0 else self._global[found] + mode_step - self._first[found]
+
+    def cut(self, global_step: int, following: int) -> int | None:
+        """Forget the steps from a global step on.
+
+        Args:
+            global_step: The global step.
+            following: The number of the step of the mode that would come next.
+
+        Returns:
+            The number of the step that comes next now; None if no step is left.
+        """
+        left = bisect_left(self._global, global_step)
+        following = self._first[left] if left < len(self._first) else following
+        del self._first[left:], self._global[left:]
+        return min(following, self._first[-1] + global_step - self._global[-1]) if left else None
 
 
 class EarlierSteps:
@@ -59,9 +74,10 @@ class StepCounter:
     """
 
     def __init__(self, progress: Progress) -> None:
-        self._start(progress)
+        self.start(progress)
 
-    def _start(self, progress: Progress) -> None:
+    def start(self, progress: Progress) -> None:
+        """Count on from a point of the run."""
         self._progress = progress
         self._global_step = progress.global_step
         self._mode_steps = {mode: progress.mode_step(mode) for mode in ModeKeys}
@@ -113,7 +129,21 @@ class StepCounter:
     def continue_after(self, progress: Progress) -> None:
         """Count on from where the run is now, if that is not where it was."""
         if progress != self._progress:
-            self._start(progress)
+            self.start(progress)
+
+    def go_back(self, mode: ModeKeys, number: int) -> int | None:
+        """Make a step of a mode the next one, and forget what was counted after it.
+
+        Returns:
+            Its global step; None, and nothing is forgotten, if it was before the first one of the mode.
+        """
+        found = self._global_steps[mode].find(number)
+        if found is not None:
+            for each, steps in self._global_steps.items():
+                following = steps.cut(found, self._mode_steps[each])
+                self._mode_steps[each] = self._progress.mode_step(each) if following is None else following
+            self._global_step, self._mode_steps[mode] = found, number
+        return found
 
     def start_at(self, mode: ModeKeys, step: int) -> None:
         """Begin with this number, unless there are steps already."""

@@ -10,8 +10,8 @@ from .checkpoint_steps import CheckpointSteps
 from .counters import StepCounter
 
 
-class StepClock:
-    """The mode and the open step of a job. At most one step is open.
+class StepClock(StepCounter):
+    """The steps of a job: their numbers, the mode, and the open step. At most one step is open.
 
     While a step is held (`with hook.step():`), it stays open, and what begins meanwhile is a part of it. A step that
     was opened for values saved ahead of it is the one that begins next. In a mode whose steps were given numbers by the
@@ -24,9 +24,9 @@ class StepClock:
         """The open step."""
         self.last_saved: Step | None = None
         """The newest closed step at which a tensor was saved."""
-        self._counter = StepCounter(progress)
+        super().__init__(progress)
         self._checkpoint = checkpoint
-        self._counter.start_after(checkpoint.read())
+        self.start_after(checkpoint.read())
         self._holds = 0
         self._is_ahead = False
         self._mode_before: ModeKeys | None = None
@@ -55,25 +55,13 @@ class StepClock:
 
     def next_step(self, number: int | None = None) -> Step:
         """Return the step of the mode that comes next, or a later one of a given number, without opening it."""
-        return self._counter.next(self.mode, number)
-
-    def next_number(self, mode: ModeKeys) -> int:
-        """Return the number of the step of a mode that comes next."""
-        return self._counter.next_number(mode)
+        return self.next(self.mode, number)
 
     def skip_to(self, mode: ModeKeys, number: int) -> Step:
         """Count a later step of any mode, which is never open, and return it."""
-        step = self._counter.next(mode, number)
-        self._counter.count(step)
+        step = self.next(mode, number)
+        self.count(step)
         return step
-
-    def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
-        """Return the global step of a past step of a mode; None if it was before this session."""
-        return self._counter.global_step_of(mode, number)
-
-    def newest(self) -> dict[ModeKeys, int]:
-        """Return the number of the newest step of each mode that has one, GLOBAL's over all modes."""
-        return self._counter.newest()
 
     def continues(self) -> bool:
         """Return whether what begins now is the open step, or a part of it, and not a new step."""
@@ -84,7 +72,7 @@ class StepClock:
 
     def open(self, step: Step) -> None:
         """Open a step and count it. The one before must be closed."""
-        self._counter.count(step)
+        self.count(step)
         self.step, self._is_ahead = step, False
 
     def mark_ahead(self) -> None:
@@ -105,7 +93,7 @@ class StepClock:
         """Take back the open step, which did not happen. The next one gets its number."""
         step = self._take()
         if step is not None:
-            self._counter.take_back(step)
+            self.take_back(step)
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Count the following steps in another mode, also after the step that is held."""
@@ -127,14 +115,6 @@ class StepClock:
         """Count the step that is about to be held in a mode, and the following ones as before."""
         self._mode_before, self.mode = self.mode, mode
 
-    def number_by_caller(self) -> None:
-        """From here on only the caller begins steps of this mode: other numbers would come between."""
-        self._numbered.add(self.mode)
-
-    def start_at(self, step: int) -> None:
-        """Begin a new run with this step. A run that has steps continues after them."""
-        self._counter.start_at(self.mode, step)
-
-    def continue_after(self, progress: Progress) -> None:
-        """Count on from where the run is now."""
-        self._counter.continue_after(progress)
+    def number_by_caller(self, mode: ModeKeys) -> None:
+        """Let only the caller begin steps of a mode from now on: other numbers would come between."""
+        self._numbered.add(mode)

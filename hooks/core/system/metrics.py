@@ -58,12 +58,12 @@ class SystemMetrics:
 
             self._make_probe, self._versions = probe.Probe, probe.VERSIONS
 
-    def start(self, worker: str, num_workers: int) -> None:
-        """Begin to sample, as this worker of the job."""
+    def start(self, out_dir: str, worker: str, num_workers: int) -> None:
+        """Begin to sample, as this worker of the job whose run is in `out_dir`."""
         if self._seconds is not None and self._thread is None:
             self._thread = threading.Thread(
                 target=self._sample_until_end,
-                args=(self._seconds, worker, num_workers),
+                args=(self._seconds, out_dir, worker, num_workers),
                 name=f"tensortrial-system-{worker}",
                 daemon=True,
             )
@@ -84,12 +84,12 @@ class SystemMetrics:
         if self._run is not None:
             self._run.forget()
 
-    def _sample_until_end(self, seconds: float, worker: str, num_workers: int) -> None:
+    def _sample_until_end(self, seconds: float, out_dir: str, worker: str, num_workers: int) -> None:
         failure = None
         try:
             # Here and not where training waits for it: a driver may take a second to answer.
             probe = self._make_probe()
-            run = self._run = self._new_run(seconds, worker, num_workers)
+            run = self._run = self._new_run(seconds, out_dir, worker, num_workers)
             # One that an earlier session of the training has begun goes on.
             run.resume()
             run.claim()
@@ -105,12 +105,12 @@ class SystemMetrics:
             self._note(exc)
         self._close(failure)
 
-    def _new_run(self, seconds: float, worker: str, num_workers: int) -> RunWriter:
+    def _new_run(self, seconds: float, out_dir: str, worker: str, num_workers: int) -> RunWriter:
         options = self._options
         collections = CollectionManager([COLLECTION], SaveConfig(save_interval=1))
         collections.include([COLLECTION])
         return RunWriter(
-            f"{str(options.out_dir).rstrip('/')}/{SYSTEM}",
+            f"{out_dir.rstrip('/')}/{SYSTEM}",
             collections,
             worker=worker,
             num_workers=num_workers,

@@ -21,11 +21,12 @@ from tensortrial.mode import ModeKeys
 
 from ...launch.launch import Launch, has_own_hook
 from ..callbacks import is_ignored
+from ..gradients import parameters_of
 from ..hook import Hook
 from ..names import class_name
 from .defaults import DEFAULTS
 from .loss import LaunchedLoss
-from .steps import LaunchedSteps, close_for_own_hook, parameters_of
+from .steps import LaunchedSteps, close_for_own_hook
 
 logger = logging.getLogger("tensortrial.hooks")
 

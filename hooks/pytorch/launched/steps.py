@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 
 from tensortrial.mode import ModeKeys
+from tensortrial.redaction import without_credentials
 
 from ...core.base_hook import guarded
 from ...core.callbacks import UncopiedCallback
 from ...core.recorder import Recorder
 from ...launch.launch import has_own_hook
 from ..callbacks import is_ignored
+from ..gradients import parameters_of
 from ..hook import Hook
+from ..optimizers import silence
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -53,7 +57,7 @@ class LaunchedSteps:
         """The forwards of each model in the open step, by its id."""
         self._mode: ModeKeys | None = None
         """The mode of the open step."""
-        self._handles: list[Any] = []
+        self._releases: list[Callable[[], None]] = []
         self._trains_in_eval = self._counts_forwards = False
         self.has_updates = False
         """Whether any optimizer has made an update."""
@@ -77,13 +81,13 @@ class LaunchedSteps:
     def add_model(self, model: torch.nn.Module) -> None:
         """Begin steps when a registered model runs."""
         # Before the hook's own: the step has begun when the model does.
-        self._handles.append(model.register_forward_pre_hook(_BeforeForward(self), prepend=True))
+        self._releases.append(model.register_forward_pre_hook(_BeforeForward(self), prepend=True).remove)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the updates of an optimizer."""
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
-            self._handles.append(optimizer.register_step_post_hook(_AfterUpdate(self)))
+            self._releases.append(partial(silence, optimizer.register_step_post_hook(_AfterUpdate(self))))
 
     def add_made_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the updates of an optimizer that was made just now, from the next step on if the open one is complete.
@@ -101,10 +105,10 @@ class LaunchedSteps:
         return optimizer in self._optimizers
 
     def release(self) -> None:
-        """Remove all callbacks."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        """Take all callbacks off."""
+        for release in self._releases:
+            release()
+        self._releases.clear()
 
     @guarded
     def before_forward(self, model: torch.nn.Module) -> None:
@@ -153,18 +157,11 @@ class LaunchedSteps:
             self._idle.update(each for each in self._optimizers if each not in self._updates)
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the parameters of all groups of an optimizer."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
 def close_for_own_hook(hook: Hook) -> None:
     """Close the run of a hook, because the script has made another one."""
     if not hook.recorder.closed:
-        logger.warning("the run in %s is closed: the script makes a hook of its own", hook.out_dir)
-        # The hook keeps its callbacks, which do nothing now: a model that is about to run would call removed ones.
-        hook.recorder.close()
+        logger.warning("the run in %s is closed: the script makes a hook of its own", without_credentials(hook.out_dir))
+        hook.close()
 
 
 class _BeforeForward(UncopiedCallback):

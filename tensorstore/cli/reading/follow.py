@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
+from ...mode import ModeKeys
 from ...read.name_filter import name_patterns
-from ...read.trial import Trial
 from ..console import print_line
 from ..options import open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN = 8
 _QUERY = """
-    select name, arg_min(value, worker) as value from scalars where global_step = $step group by name order by name
+    select name, arg_min(value, (length(worker), worker)) as value
+    from scalars where mode = $mode and mode_step = $step group by name order by name
 """
 
 
@@ -53,8 +54,9 @@ def follow(
     for step in steps_of(trial, start, timeout=timeout):
         if step is None:
             continue
-        found = [row for row in trial.sql(_QUERY, {"step": step}).fetchall() if _chosen(row[0], patterns)]
-        _print(trial, step, found, as_json)
+        mode, of_mode = trial.mode(step), trial.mode_step(step)
+        rows = trial.sql(_QUERY, {"mode": mode.name, "step": of_mode}).fetchall()
+        _print(mode, of_mode, step, [row for row in rows if _chosen(row[0], patterns)], as_json)
     click.echo("the job has ended", err=True)
 
 
@@ -62,8 +64,7 @@ def _chosen(name: str, patterns: Sequence[Any]) -> bool:
     return not patterns or any(pattern.search(name) for pattern in patterns)
 
 
-def _print(trial: Trial, step: int, scalars: list[tuple[str, float]], as_json: bool) -> None:
-    mode, mode_step = trial.mode(step), trial.mode_step(step)
+def _print(mode: ModeKeys, mode_step: int, step: int, scalars: list[tuple[str, float]], as_json: bool) -> None:
     if as_json:
         values = {name: value if abs(value) < float("inf") else str(value) for name, value in scalars}
         document = {"mode": mode.name, "step": mode_step, "global_step": step, "scalars": values}

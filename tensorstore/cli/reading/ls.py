@@ -14,7 +14,10 @@ from ..console import console_for, print_table
 from ..options import opened_runs, size_of, storage_option
 
 _COLUMNS = ("run", "state", "steps", "size", "begun", "framework")
-_QUERY = "select run, path, started, framework, workers, steps, bytes, metadata from runs order by started, run"
+_QUERY = """
+    select run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata
+    from runs order by started, run
+"""
 
 
 @click.command("ls")
@@ -25,7 +28,7 @@ def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
     """List the runs in a folder: their state, steps and size.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
-    the default. The size is that of all saved tensors in memory.
+    the default. The size is that of the files; with --json, `tensor_bytes` is that of all saved tensors in memory, too.
 
     \b
     tensortrial ls runs
@@ -42,13 +45,16 @@ def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
 
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
     ended = {run.name: run.workers.job_ended for run in opened.all}
-    for run, path, started, framework, workers, steps, size, metadata in opened.sql(_QUERY).fetchall():
+    for run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
+        _QUERY
+    ).fetchall():
         yield {
             "run": run,
             "path": path,
             "state": "ended" if ended[run] else "running",
             "steps": steps,
-            "bytes": size,
+            "tensor_bytes": tensor_bytes,
+            "file_bytes": file_bytes,
             "begun": started.isoformat(sep=" ", timespec="seconds"),
             "framework": framework,
             "workers": workers,
@@ -57,4 +63,4 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["bytes"]), row["begun"], row["framework"]]
+    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), row["begun"], row["framework"]]

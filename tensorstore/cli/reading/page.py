@@ -16,6 +16,7 @@ from ..options import parse_options, report_skipped, storage_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port. [default: a free one]")
 @click.option("--token", help='The secret in the address; "" for none. [default: a random one]')
+@click.option("--allowed-host", "allowed_hosts", metavar="NAME", multiple=True, help="A name of a proxy in front.")
 @click.option("--no-browser", is_flag=True, help="Print the address only.")
 @storage_option
 def page(
@@ -23,6 +24,7 @@ def page(
     host: str,
     port: int,
     token: str | None,
+    allowed_hosts: tuple[str, ...],
     no_browser: bool,
     storage_options: tuple[str, ...],
 ) -> None:
@@ -37,8 +39,9 @@ def page(
     """
     from ...page import Page
 
-    served = Page(runs, host=host, port=port, token=token, storage_options=parse_options(storage_options))
-    report_skipped(served.damaged)
+    options = parse_options(storage_options)
+    served = Page(runs, host=host, port=port, token=token, allowed_hosts=allowed_hosts, storage_options=options)
+    report_skipped(served.runs.damaged)
     print_line(served.url)
     if not no_browser:
         webbrowser.open(served.url)

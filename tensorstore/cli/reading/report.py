@@ -31,16 +31,17 @@ def report(
     \b
     tensortrial report runs/digits -o report.html --rules
     """
-    from ...page.many_runs import list_rules, run_rules
-    from ...page.open_run import OpenRun
+    from ...page.findings import list_rules, run_rules
     from ...page.report import write_report
+    from ...page.served_runs import ServedRuns
 
     try:
         with opened_runs(runs, storage_options) as opened:
-            shown = [OpenRun(opened.trial(name)) for name in opened.names]
+            served = ServedRuns(opened)
+            shown = [served.run(name) for name in served.names]
             for run in shown if with_rules else ():
                 run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
-            found = write_report(shown, opened, path, with_diagnosis)
+            found = write_report(served, path, with_diagnosis)
     except (TensorTrialError, OSError) as exc:
         # Status 1 says that a rule found something.
         print_line(f"Error: {exc}", err=True)

@@ -16,7 +16,7 @@ from ..console import print_line
 from ..options import count_of, open_trial, run_argument, storage_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
-_SAVED_AT = "select mode, mode_step, max(saved_at) from steps where global_step = $step group by all"
+_SAVED_AT = "select max(saved_at) from steps where global_step = $step"
 _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
 
 
@@ -107,7 +107,8 @@ def _last_step(trial: Trial) -> str:
     steps = trial.steps()
     if not steps:
         return "no step was saved yet"
-    mode, mode_step, saved_at = trial.sql(_SAVED_AT, {"step": steps[-1]}).fetchall()[0]
+    mode, mode_step = trial.mode(steps[-1]).name, trial.mode_step(steps[-1])
+    ((saved_at,),) = trial.sql(_SAVED_AT, {"step": steps[-1]}).fetchall()
     at = "" if saved_at is None else f", saved at {saved_at:%Y-%m-%d %H:%M:%S} UTC"
     return f"the last step is {steps[-1]} ({mode} {mode_step}){at}"
 

@@ -11,7 +11,10 @@ from ...exports import export as export_runs
 from ...exports.tables import DEFAULT, SCHEMAS
 from ..argument_order import runs_and_target
 from ..completion import complete_run
+from ..console import print_line
 from ..options import count_of, parse_options, report_skipped, storage_option
+
+_INCOMPLETE = 1
 
 
 class _Since(click.ParamType[int | datetime]):
@@ -45,6 +48,9 @@ class _Since(click.ParamType[int | datetime]):
     metavar="KEY=VALUE",
     help="An option of the target, e.g. schema=runs. Can be repeated.",
 )
+@click.option(
+    "--prune", is_flag=True, help="Delete from the target the runs that are not among RUN, such as those deleted since."
+)
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
 def export(
@@ -52,6 +58,7 @@ def export(
     tables: Sequence[str],
     since: int | datetime | None,
     target_options: Sequence[str],
+    prune: bool,
     progress: bool,
     storage_options: tuple[str, ...],
 ) -> None:
@@ -63,6 +70,8 @@ def export(
 
     Another export copies only new rows, also after an interruption. RUN is a run, a folder with runs below it, or a
     quoted pattern; several are allowed.
+
+    The exit status is 1 if a run or a file could not be read. The rest is exported.
 
     \b
     tensortrial export runs duckdb:warehouse.duckdb
@@ -76,11 +85,16 @@ def export(
         since=since,
         storage_options=parse_options(storage_options),
         progress=progress,
+        prune=prune,
         **(parse_options(target_options, "--target-option") or {}),
     )
     report_skipped(done.damaged)
     for table, count in done.rows.items():
         click.echo(f"{table}: {count_of(count, 'row')}")
+    for run in done.pruned:
+        print_line(f"pruned: {run}")
+    if done.damaged:
+        raise SystemExit(_INCOMPLETE)
 
 
 def _in_utc(moment: datetime) -> datetime:

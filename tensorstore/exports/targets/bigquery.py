@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
@@ -16,14 +16,15 @@ import pyarrow.parquet as pq
 
 from ...errors import ConfigurationError, ExportError, MissingExtra
 from ...statistics.definitions import STATISTICS
-from ..target import LEDGER, Part
+from ..target import LEDGER, Part, Replacement, reader_of
 from .sql_target import (
     KEY,
     LAST_STEP,
-    LEDGER_ROW,
     SCALARS,
     SQLTarget,
     is_under_way,
+    ledger_select,
+    numbered,
     parameters_of,
     with_parameters,
 )
@@ -77,29 +78,35 @@ class BigQuery(SQLTarget):
         with self._session():
             self._client = bigquery.Client(project, **options)
 
-    def write(self, part: Part) -> int:
+    def write(self, parts: Sequence[Part]) -> None:
+        table, ledger = parts[0].table, self._table(LEDGER)
         with self._session(), tempfile.TemporaryFile() as file:
-            count = _write_parquet(part.reader(), file)
-            ledger = self._table(LEDGER)
-            row = LEDGER_ROW.format(last_step=part.last_step, count=count)
-            with self._loaded(file, part.schema) as loaded:
-                self._transaction(
-                    f"select if(({LAST_STEP.format(ledger=ledger)}) = {part.after}, 0, error($under_way))",
-                    f"insert into {self._table(part.table)} select * from {loaded}",
-                    f"insert into {ledger} values ({row}, timestamp '{datetime.now(UTC).isoformat()}')",
-                    **parameters_of(part),
-                    under_way=is_under_way(part),
+            _write_parquet(reader_of(parts), file)
+            with self._loaded(file, parts[0].schema) as loaded:
+                statements = []
+                for part in parts:
+                    own, under_way = parameters_of(part), _literal(is_under_way(part))
+                    last_step = _spelled_with(LAST_STEP.format(ledger=ledger), own)
+                    statements.append(f"select if(({last_step}) = {part.held}, 0, error({under_way}))")
+                    if part.goes_back:
+                        statements += [_spelled_with(each, own) for each in self._rewinding(part)]
+                self._run(
+                    *statements,
+                    f"insert into {self._table(table)} select * from {loaded}",
+                    f"insert into {ledger} {ledger_select(parts, table, _now(), _literal)}",
                 )
-        return count
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
+        rows = pa.concat_tables(each.rows for each in replacements)
+        parameters = numbered([each.run for each in replacements])
+        forgetting = self._forgetting(table, list(parameters.values()))
         with self._session(), tempfile.TemporaryFile() as file:
             _write_parquet(rows.to_reader(), file)
             with self._loaded(file, rows.schema) as loaded:
-                self._transaction(
-                    f"delete from {self._table(table)} where run = $run",
+                self._run(
+                    *(_spelled_with(each, parameters) for each in forgetting),
                     f"insert into {self._table(table)} select * from {loaded}",
-                    run=run,
+                    f"insert into {self._table(LEDGER)} {ledger_select(replacements, table, _now(), _literal)}",
                 )
 
     def close(self) -> None:
@@ -126,12 +133,15 @@ class BigQuery(SQLTarget):
     def _table(self, name: str) -> str:
         return f"`{self._dataset}.{name}`"
 
-    def _transaction(self, *statements: str, **parameters: str) -> None:
-        self._fetch("; ".join(["begin transaction", *statements, "commit transaction"]) + ";", **parameters)
+    def _change(self, *statements: str, **parameters: str) -> None:
+        self._run(*(_spelled_with(statement, parameters) for statement in statements))
+
+    def _run(self, *statements: str) -> None:
+        """Run statements in one transaction."""
+        self._client.query("; ".join(["begin transaction", *statements, "commit transaction"]) + ";").result()
 
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
-        text = with_parameters(query, parameters, lambda name: _literal(parameters[name]))
-        return [tuple(row) for row in self._client.query(text).result()]
+        return [tuple(row) for row in self._client.query(_spelled_with(query, parameters)).result()]
 
     def _create_schema(self) -> None:
         self._client.create_dataset(self._dataset, exists_ok=True)
@@ -156,13 +166,18 @@ class BigQuery(SQLTarget):
             raise ExportError(self._name, str(exc)) from exc
 
 
-def _write_parquet(rows: pa.RecordBatchReader, file: IO[bytes]) -> int:
-    count = 0
+def _write_parquet(rows: pa.RecordBatchReader, file: IO[bytes]) -> None:
     with pq.ParquetWriter(file, rows.schema, compression="zstd", compression_level=1, write_statistics=False) as writer:
         for batch in rows:
             writer.write_batch(batch)
-            count += batch.num_rows
-    return count
+
+
+def _now() -> str:
+    return f"timestamp '{datetime.now(UTC).isoformat()}'"
+
+
+def _spelled_with(query: str, parameters: Mapping[str, str]) -> str:
+    return with_parameters(query, parameters, lambda name: _literal(parameters[name]))
 
 
 def _literal(text: str) -> str:

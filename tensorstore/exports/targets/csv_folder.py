@@ -30,14 +30,11 @@ class CSVFolder(Folder):
         super().__init__(url, **storage_options)
         self._guard = _flag(guard_formulas)
 
-    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        count = 0
+    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         texts = pa.schema([(field.name, _type(field.type)) for field in schema])
         with pyarrow.csv.CSVWriter(file, texts) as writer:
             for rows in ahead(_written(batch, texts, self._guard) for batch in batches):
                 writer.write_batch(rows)
-                count += rows.num_rows
-        return count
 
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
         return dict.fromkeys(schema.names, "a column")

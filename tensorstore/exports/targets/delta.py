@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from ...errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
 from ..batches import ahead
-from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences, shown
+from ..tables import SCHEMAS
+from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences, reader_of, shown
 
 try:
     from deltalake import ColumnProperties, CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
@@ -31,9 +32,10 @@ _KEY = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "tab
 class DeltaLake(Target):
     """A folder of Delta tables.
 
-    The last step that a table holds of a worker is the version of an application transaction, which Delta commits
-    together with the rows. Delta returns such versions one at a time, by their names: so the table `exports` has a row
-    for each that may exist. The options are those of delta-rs for object stores.
+    The last step that a table holds of a worker, and its digest, are versions of application transactions, which Delta
+    commits together with the rows. Delta returns such versions one at a time, by their names: so the table `exports`
+    has a row for each that may exist. A worker that went back is exported again from its first step on. The options
+    are those of delta-rs for object stores.
     """
 
     def __init__(self, url: str, **storage_options: Any) -> None:
@@ -59,12 +61,15 @@ class DeltaLake(Target):
             if difference := differences({field.name: _kind(field.type) for field in schema}, found):
                 raise TableMismatch(self._name, table, difference)
 
-    def held(self, run: str) -> Held | None:
-        keys = [key for key in self._keys if key[0] == run]
-        if not keys:
-            return None
-        last_step = {Position(table, worker): self._last_step(run, table, worker) for _, _, table, worker in keys}
-        return Held(keys[0][1], last_step)
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        found: dict[str, Held] = {}
+        tables = {table: self._open(table) for table in {key[2] for key in self._keys}}
+        wanted = set(runs)
+        for run, identity, table, worker in self._keys:
+            if run in wanted:
+                digests = found.setdefault(run, Held(identity, {})).digests
+                digests[Position(table, worker)] = _exported(tables[table], run, worker)
+        return found
 
     def names(self) -> set[tuple[str, str]]:
         return {(identity, run) for run, identity, _, _ in self._keys}
@@ -78,57 +83,64 @@ class DeltaLake(Target):
             found = DeltaTable(self._path(LEDGER), storage_options=self._options or None).to_pyarrow_table()
             return set(zip(*(found[name].to_pylist() for name in _KEY.names), strict=True))
 
-    def _last_step(self, run: str, table: str, worker: str) -> int:
-        with self._translated():
-            return _last_step(self._open(table), run, worker)
-
     def _open(self, table: str) -> DeltaTable:
-        return DeltaTable(self._path(table), storage_options=self._options or None)
+        with self._translated():
+            return DeltaTable(self._path(table), storage_options=self._options or None)
 
-    def _add_key(self, part: Part) -> None:
-        key = (part.run, part.identity, part.table, part.worker)
-        if key not in self._keys:
-            rows = pa.Table.from_pydict({name: [value] for name, value in zip(_KEY.names, key, strict=True)}, _KEY)
+    def _add_keys(self, written: Sequence[Part | Replacement], table: str) -> None:
+        keys = {(each.run, each.identity, table, _worker(each)) for each in written} - self._keys
+        if keys:
+            rows = pa.Table.from_pylist([dict(zip(_KEY.names, key, strict=True)) for key in sorted(keys)], _KEY)
             with self._translated():
                 write_deltalake(self._path(LEDGER), rows, mode="append", storage_options=self._options or None)
-            self._keys.add(key)
+            self._keys.update(keys)
 
-    def write(self, part: Part) -> int:
-        self._add_key(part)
-        with self._translated():
-            table = self._open(part.table)
-        if _last_step(table, part.run, part.worker) != part.after:
+    def write(self, parts: Sequence[Part]) -> None:
+        self._add_keys(parts, parts[0].table)
+        # A commit adds rows, or replaces what a condition is true of by other rows that it is true of.
+        for together in ([part for part in parts if part.goes_back], [part for part in parts if not part.goes_back]):
+            if together:
+                self._write(together)
+
+    def _write(self, parts: Sequence[Part]) -> None:
+        # The table as it is now: a later commit of another export makes this one fail.
+        table = self._open(parts[0].table)
+        if any(max(_exported(table, part.run, part.worker), default=-1) != part.held for part in parts):
             raise self._is_under_way()
-        count = 0
+        schema, replaced = parts[0].schema, " or ".join(_rows_after(part) for part in parts if part.goes_back)
+        rows = pa.RecordBatchReader.from_batches(schema, ahead(reader_of(parts)))
+        notes = [each for part in parts for each in _noted(part.run, part.worker, part.last_step, part.digest)]
+        commit = CommitProperties(app_transactions=notes, max_commit_retries=0)
+        with self._translated():
+            if replaced:
+                self._overwrite(table, rows, replaced, commit)
+            else:
+                write_deltalake(table, rows, mode="append", commit_properties=commit, writer_properties=_writer(schema))
 
-        def counted() -> Iterator[pa.RecordBatch]:
-            nonlocal count
-            for batch in ahead(part.reader()):
-                count += batch.num_rows
-                yield batch
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
+        self._add_keys(replacements, table)
+        rows = pa.concat_tables(each.rows for each in replacements)
+        notes = [note for each in replacements for note in _noted(each.run, "", -1, each.digest)]
+        runs = ", ".join(_literal(each.run) for each in replacements)
+        with self._translated():
+            self._overwrite(self._open(table), rows, f"run in ({runs})", CommitProperties(app_transactions=notes))
 
-        properties = CommitProperties(
-            app_transactions=[Transaction(_application(part.run, part.worker), part.last_step)], max_commit_retries=0
+    def _overwrite(self, table: DeltaTable, rows: Any, predicate: str, commit: CommitProperties) -> None:
+        """Replace the rows that a condition is true of."""
+        writer = _writer(rows.schema)
+        write_deltalake(
+            table, rows, mode="overwrite", predicate=predicate, commit_properties=commit, writer_properties=writer
         )
-        rows = pa.RecordBatchReader.from_batches(part.schema, counted())
-        with self._translated():
-            # The table as it was when it was opened: a later commit of another export makes this one fail.
-            write_deltalake(
-                table, rows, mode="append", commit_properties=properties, writer_properties=_writer(part.schema)
-            )
-        return count
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        quoted = run.replace("'", "''")
+    def remove(self, run: str) -> None:
+        keys = [key for key in self._keys if key[0] == run]
+        for _, _, name, worker in keys:
+            notes = CommitProperties(app_transactions=_noted(run, worker, -1, ""))
+            with self._translated():
+                self._open(name).delete(f"run = {_literal(run)}", _writer(SCHEMAS[name]), commit_properties=notes)
         with self._translated():
-            write_deltalake(
-                self._path(table),
-                rows,
-                mode="overwrite",
-                predicate=f"run = '{quoted}'",
-                writer_properties=_writer(rows.schema),
-                storage_options=self._options or None,
-            )
+            self._open(LEDGER).delete(f"run = {_literal(run)}")
+        self._keys.difference_update(keys)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -160,14 +172,37 @@ def _writer(schema: pa.Schema) -> WriterProperties:
     return WriterProperties(compression="ZSTD", compression_level=1, column_properties=columns)
 
 
-def _application(run: str, worker: str) -> str:
-    """Return the name under which Delta keeps the last step."""
-    return json.dumps(["tensortrial", run, worker])
+def _noted(run: str, worker: str, last_step: int, digest: str) -> list[Transaction]:
+    """Return what Delta keeps of a part, or of a small table: two numbers, each under a name."""
+    return [
+        Transaction(_application(run, worker), last_step),
+        Transaction(_application(run, worker, "digest"), int(digest or "0", 16)),
+    ]
 
 
-def _last_step(table: DeltaTable, run: str, worker: str) -> int:
+def _exported(table: DeltaTable, run: str, worker: str) -> dict[int, str]:
+    """Return the last step that a table holds of a worker, with its digest."""
     version = table.transaction_version(_application(run, worker))
-    return -1 if version is None else int(version)
+    digest = table.transaction_version(_application(run, worker, "digest"))
+    return {} if version is None else {int(version): f"{int(digest):015x}" if digest else ""}
+
+
+def _application(*names: str) -> str:
+    """Return a name under which Delta keeps a number."""
+    return json.dumps(["tensortrial", *names])
+
+
+def _worker(written: Part | Replacement) -> str:
+    return written.worker if isinstance(written, Part) else ""
+
+
+def _rows_after(part: Part) -> str:
+    """Return the condition of the rows that a part replaces."""
+    return f"(run = {_literal(part.run)} and worker = {_literal(part.worker)} and global_step > {part.after})"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _kind(kind: pa.DataType) -> str:

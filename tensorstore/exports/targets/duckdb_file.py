@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,8 +14,8 @@ from tensortrial.queries import load_view
 
 from ...engines.interrupting import keyboard_interrupts
 from ...errors import ConfigurationError, ExportError
-from ..target import LEDGER, Part
-from .sql_target import SQLTarget, ledger_table
+from ..target import LEDGER, Part, Replacement, reader_of
+from .sql_target import SQLTarget, ledger_table, numbered
 
 
 class DuckDBFile(SQLTarget):
@@ -34,16 +34,19 @@ class DuckDBFile(SQLTarget):
         except duckdb.Error as exc:
             raise ExportError(self._name, f"cannot open it as a DuckDB file for writing: {exc}") from exc
 
-    def write(self, part: Part) -> int:
+    def write(self, parts: Sequence[Part]) -> None:
+        table = parts[0].table
         with self._session():
-            count = self._insert(part.table, part.reader())
-            self._insert(LEDGER, ledger_table(part, count))
-        return count
+            self._rewind(parts)
+            self._insert(table, reader_of(parts))
+            self._insert(LEDGER, ledger_table(parts, table))
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         with self._session():
-            self._fetch(f"delete from {table} where run = $run", run=run)
-            self._insert(table, rows)
+            runs = [each.run for each in replacements]
+            self._change(*self._forgetting(table, runs), **numbered(runs))
+            self._insert(table, pa.concat_tables(each.rows for each in replacements))
+            self._insert(LEDGER, ledger_table(replacements, table))
 
     def close(self) -> None:
         self._database.close()
@@ -71,10 +74,9 @@ class DuckDBFile(SQLTarget):
     def _described(self, table: str) -> dict[str, str]:
         return {name: kind for name, kind, *_ in self._fetch(f"describe {table}")}
 
-    def _insert(self, table: str, rows: pa.Table | pa.RecordBatchReader) -> int:
+    def _insert(self, table: str, rows: pa.Table | pa.RecordBatchReader) -> None:
         with self._registered(rows) as new_rows:
-            ((count,),) = self._fetch(f"insert into {table} from {new_rows}")
-        return int(count)
+            self._fetch(f"insert into {table} from {new_rows}")
 
     @contextmanager
     def _registered(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,8 +15,8 @@ import pyarrow as pa
 from ...errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
 from ...format.schema import path_component
 from ...storage.open import Storage, canonical_url, open_storage, translated
-from ..tables import GROWING
-from ..target import LEDGER, Held, Part, Position, Target, differences
+from ..tables import GROWING, SCHEMAS
+from ..target import LEDGER, Held, Part, Position, Replacement, Target, differences, reader_of
 
 
 def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "exports") -> Storage:
@@ -35,12 +36,13 @@ def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "ex
 class Folder(Target):
     """A folder with one below it for each table.
 
-        tensors/RUN/WORKER/000000000000-000000000999.parquet    the rows of these global steps
-        runs/RUN.parquet                                        a small table: replaced each time
-        exports/RUN.json                                        the identity of the run of this name
+        tensors/RUN/WORKER/000000000000-000000000999-DIGEST.parquet    the rows of these global steps
+        runs/RUN.parquet                                               a small table: replaced each time
+        exports/RUN.json                                               the identity of the run of this name
 
-    The file of a part appears whole under its name, so its existence says which steps are exported. Names of runs and
-    workers are percent-encoded; each file has them as columns, too. The options are those that fsspec takes.
+    The file of a part appears whole under its name, so its existence says which steps are exported, and its digest
+    whether those still count. Names of runs and workers are percent-encoded; each file has them as columns, too. The
+    options are those that fsspec takes.
     """
 
     unsigned = True
@@ -59,13 +61,14 @@ class Folder(Target):
             if difference:
                 raise TableMismatch(self._name, table, difference)
 
-    def held(self, run: str) -> Held | None:
-        try:
-            with self._named():
-                identity = json.loads(self._storage.read(_note(run)))["identity"]
-                return Held(identity, {at: last for table in GROWING for at, last in self._positions(table, run)})
-        except FileNotFoundError:
-            return None
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        found = {}
+        with self._named():
+            for run in runs:
+                with suppress(FileNotFoundError):
+                    identity = json.loads(self._storage.read(_note(run)))["identity"]
+                    found[run] = Held(identity, dict(each for table in GROWING for each in self._parts(table, run)))
+        return found
 
     def names(self) -> set[tuple[str, str]]:
         with self._named():
@@ -73,41 +76,67 @@ class Folder(Target):
             found = [json.loads(self._storage.read(path)) for path in paths]
         return {(each["identity"], each["run"]) for each in found}
 
-    def write(self, part: Part) -> int:
+    def write(self, parts: Sequence[Part]) -> None:
         with self._named():
-            return self._write_file(part)
+            for part in parts:
+                self._note_run(part.run, part.identity)
+                if part.goes_back:
+                    self._rewind(part)
+                if part.last_step > part.after:
+                    self._write_file(part)
 
-    def _write_file(self, part: Part) -> int:
-        self._note_run(part.run, part.identity)
-        path = f"{_folder(part.table, part.run)}/{path_component(part.worker)}/{part.name}{self.suffix}"
+    def _write_file(self, part: Part) -> None:
+        path = f"{_worker_folder(part)}/{part.name}-{part.digest}{self.suffix}"
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
                 schema = self._stream(part.schema)
-                count = self._write(sink.file, schema, part.reader(schema))
-            self._check_alone(part)
+                self._write(sink.file, schema, reader_of([part], schema))
+            self._check_alone(part, part.after)
             sink.publish()
         except AlreadyPublished as exc:
             raise self._is_under_way(part.run) from exc
         finally:
             sink.abort()
-        return count
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        file = pa.BufferOutputStream()
-        self._write(file, rows.schema, rows.to_batches())
+    def _rewind(self, part: Part) -> None:
+        """Delete the files that a part replaces, the last one first: what is left is always exported whole."""
+        self._check_alone(part, part.held)
+        for path in reversed(self._worker_files(part)):
+            if _last_step(path) > part.after:
+                self._storage.remove(path)
+
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
+        for each in replacements:
+            file = pa.BufferOutputStream()
+            self._write(file, each.rows.schema, each.rows.to_batches())
+            with self._named():
+                self._note_run(each.run, each.identity)
+                self._storage.replace(f"{_folder(table, each.run)}{self.suffix}", memoryview(file.getvalue()))
+
+    def remove(self, run: str) -> None:
         with self._named():
-            self._storage.replace(f"{_folder(table, run)}{self.suffix}", memoryview(file.getvalue()))
+            for table in SCHEMAS:
+                for path in (*self._files(table, run), f"{_folder(table, run)}{self.suffix}"):
+                    self._storage.remove(path)
+            self._storage.remove(_note(run))
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def _positions(self, table: str, run: str) -> Iterator[tuple[Position, int]]:
-        """Yield the workers in a table with their steps. Names of files are in the order of steps."""
-        for path in self._storage.list_after(_folder(table, run)):
-            *_, worker, name = path.split("/")
-            if name.endswith(self.suffix):
-                yield Position(table, unquote(worker)), int(name.removesuffix(self.suffix).partition("-")[2])
+    def _parts(self, table: str, run: str) -> Iterator[tuple[Position, dict[int, str]]]:
+        """Yield the workers in a table, each with the last steps and the digests of its parts."""
+        for worker, paths in groupby(self._files(table, run), lambda path: path.split("/")[-2]):
+            yield Position(table, unquote(worker)), {_last_step(path): _digest(path) for path in paths}
+
+    def _files(self, table: str, run: str) -> list[str]:
+        """Return the files of a run in a table. Those of a worker follow each other, in the order of steps."""
+        return [path for path in self._storage.list_after(_folder(table, run)) if path.endswith(self.suffix)]
+
+    def _worker_files(self, part: Part) -> list[str]:
+        """Return the files of the part's worker, in the order of steps."""
+        folder = _worker_folder(part)
+        return [f"{folder}/{name}" for name in sorted(self._storage.list(folder)) if name.endswith(self.suffix)]
 
     def _note_run(self, run: str, identity: str) -> None:
         try:
@@ -116,13 +145,12 @@ class Folder(Target):
             if json.loads(self._storage.read(_note(run)))["identity"] != identity:
                 raise self._is_under_way(run) from None
 
-    def _check_alone(self, part: Part) -> None:
+    def _check_alone(self, part: Part, last_step: int) -> None:
         """Raise ExportError if another export has written rows of the same worker in the meantime.
 
         Two exports at once would both move what is new, in files of other ranges.
         """
-        position = Position(part.table, part.worker)
-        if dict(self._positions(part.table, part.run)).get(position, -1) != part.after:
+        if max(map(_last_step, self._worker_files(part)), default=-1) != last_step:
             raise self._is_under_way(part.run)
 
     def _is_under_way(self, run: str) -> ExportError:
@@ -151,8 +179,8 @@ class Folder(Target):
             raise ExportError(self._name, str(exc)) from exc
 
     @abstractmethod
-    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        """Write one file. Return the number of rows."""
+    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write one file."""
 
     @abstractmethod
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
@@ -165,6 +193,24 @@ class Folder(Target):
 
 def _folder(table: str, run: str) -> str:
     return f"{table}/{path_component(run)}"
+
+
+def _worker_folder(part: Part) -> str:
+    return f"{_folder(part.table, part.run)}/{path_component(part.worker)}"
+
+
+def _last_step(path: str) -> int:
+    """Return the last step of FIRST-LAST-DIGEST.suffix."""
+    return int(_name(path)[1])
+
+
+def _digest(path: str) -> str:
+    """Return the digest in the name of a file; an empty text for one of an earlier release."""
+    return "".join(_name(path)[2:])
+
+
+def _name(path: str) -> list[str]:
+    return path.rpartition("/")[2].partition(".")[0].split("-")
 
 
 def _note(run: str) -> str:

@@ -6,10 +6,12 @@ Its URL is `iceberg:NAME`, for a catalogue of pyiceberg's configuration, or `ice
 from __future__ import annotations
 
 import json
+import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,15 +19,15 @@ import pyarrow as pa
 
 from ...errors import ExportError, MissingExtra, TableMismatch
 from .. import urls
-from ..tables import GROWING, SCHEMAS, encoded
-from ..target import Held, Part, Position, Target, differences, shown
+from ..tables import SCHEMAS, encoded
+from ..target import Held, Part, Position, Replacement, Target, differences, reader_of, shown, with_part
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
 
 try:
     import sqlalchemy.exc
     from pyiceberg import exceptions as refused
-    from pyiceberg.expressions import BooleanExpression, EqualTo, Reference
+    from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, In, Reference
     from pyiceberg.expressions.literals import literal
     from pyiceberg.table import Table
 except ModuleNotFoundError as exc:
@@ -75,53 +77,65 @@ class Iceberg(Target):
                 with self._translated(), made.transaction() as transaction:
                     transaction.set_properties(missing)
 
-    def held(self, run: str) -> Held | None:
-        notes = {table: self._note(table, run) for table in GROWING}
-        identities = [note["identity"] for note in notes.values() if note]
-        if not identities:
-            return None
-        last_step = {
-            Position(table, worker): last
-            for table, note in notes.items()
-            for worker, last in note.get("last_step", {}).items()
-        }
-        return Held(identities[0], last_step)
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        found: dict[str, Held] = {}
+        wanted = set(runs)
+        for table, notes in self._notes():
+            for run in wanted & notes.keys():
+                note = notes[run]
+                digests = found.setdefault(run, Held(note["identity"], {})).digests
+                for worker, last in note["last_step"].items():
+                    parts = note.get("digests", {}).get(worker, {})
+                    digests[Position(table, worker)] = {last: ""} | {int(step): parts[step] for step in parts}
+        return found
 
     def names(self) -> set[tuple[str, str]]:
-        with self._translated():
-            return {
-                (json.loads(value)["identity"], key.removeprefix(_NOTE))
-                for table in GROWING
-                if self._catalogue.table_exists((self._namespace, table))
-                for key, value in self._table(table).properties.items()
-                if key.startswith(_NOTE)
-            }
+        return {(note["identity"], run) for _, notes in self._notes() for run, note in notes.items()}
 
-    def _note(self, table: str, run: str) -> dict[str, Any]:
+    def _notes(self) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+        """Yield the tables, each with what it holds of the runs."""
         with self._translated():
-            if not self._catalogue.table_exists((self._namespace, table)):
-                return {}
-            note: dict[str, Any] = json.loads(self._table(table).properties.get(_NOTE + run, "{}"))
-            return note
+            names = [name for _, name in self._catalogue.list_tables(self._namespace)]
+            for table in SCHEMAS:
+                if table in names:
+                    kept = self._table(table).properties.items()
+                    yield (
+                        table,
+                        {key.removeprefix(_NOTE): json.loads(value) for key, value in kept if key.startswith(_NOTE)},
+                    )
 
-    def write(self, part: Part) -> int:
+    def write(self, parts: Sequence[Part]) -> None:
         with self._translated():
-            table = self._table(part.table)
-            note = json.loads(table.properties.get(_NOTE + part.run, "{}"))
-            last_step = note.get("last_step", {})
-            if last_step.get(part.worker, -1) != part.after:
-                raise self._is_under_way()
-            last_step[part.worker] = part.last_step
-            changed = json.dumps({"identity": part.identity, "last_step": last_step})
-            add = _register if _takes_files(table) else _append
-            return add(table, part, {_NOTE + part.run: changed})
+            table = self._table(parts[0].table)
+            notes: dict[str, dict[str, Any]] = {}
+            for part in parts:
+                known = json.loads(table.properties.get(_NOTE + part.run, "{}"))
+                note = notes.setdefault(part.run, {"identity": part.identity, "last_step": {}, "digests": {}, **known})
+                if note["last_step"].get(part.worker, -1) != part.held:
+                    raise self._is_under_way()
+                exported = {int(step): digest for step, digest in note["digests"].get(part.worker, {}).items()}
+                note["last_step"][part.worker] = part.last_step
+                note["digests"][part.worker] = with_part(exported, part)
+            replaced = [_rows_after(part) for part in parts if part.goes_back]
+            readers = [partial(reader_of, [part]) for part in parts]
+            _change(table, parts[0].schema, readers, replaced, notes)
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         with self._translated():
             found = self._table(table)
-            held = len(found.scan(_is(run), selected_fields=("run",)).to_arrow()) > 0
-            replace = _replace_file if _takes_files(found) else _replace_rows
-            replace(found, run, rows, held)
+            held = _runs_in(found, [each.run for each in replacements])
+            notes = {
+                each.run: {"identity": each.identity, "last_step": {"": -1}, "digests": {"": {-1: each.digest}}}
+                for each in replacements
+            }
+            readers = [partial(_reader, each.rows) for each in replacements]
+            _change(found, replacements[0].rows.schema, readers, [_is_one_of(held)] if held else [], notes)
+
+    def remove(self, run: str) -> None:
+        with self._translated():
+            for name, _ in self._notes():
+                table = self._table(name)
+                _change(table, SCHEMAS[name], [], [_is_one_of([run])] if _runs_in(table, [run]) else [], {run: None})
 
     def close(self) -> None:
         with self._translated():
@@ -160,43 +174,65 @@ def _takes_files(table: Table) -> bool:
     return all(field.source_id == run and field.transform.preserves_order for field in table.spec().fields)
 
 
-def _register(table: Table, part: Part, note: dict[str, str]) -> int:
-    """Write the rows into a file of the table, and add the file as it is."""
-    with _data_file(table, part.schema, part.reader) as (path, count), table.transaction() as transaction:
-        if count:
-            transaction.add_files([path], check_duplicate_files=False)
-        transaction.set_properties(note)
-    return count
+def _change(
+    table: Table,
+    schema: pa.Schema,
+    readers: Sequence[Callable[[pa.Schema], pa.RecordBatchReader]],
+    replaced: Sequence[BooleanExpression],
+    notes: Mapping[str, Mapping[str, Any] | None],
+) -> None:
+    """Delete rows, add those of each reader, and change what the table notes of runs, in one commit.
+
+    The rows of each reader become one file, which is added as it is. Where a file may lie in several partitions,
+    pyiceberg writes the rows, from memory.
+    """
+    properties = {_NOTE + run: json.dumps(note) for run, note in notes.items() if note is not None}
+    forgotten = [_NOTE + run for run, note in notes.items() if note is None and _NOTE + run in table.properties]
+    with ExitStack() as files, _without_remarks():
+        paths, rows = list[str](), schema.empty_table()
+        if _takes_files(table):
+            written = [files.enter_context(_data_file(table, schema, reader)) for reader in readers]
+            paths = [path for path, count in written if count]
+        else:
+            rows = pa.concat_tables(reader(schema).read_all() for reader in readers)
+        with table.transaction() as transaction:
+            for condition in replaced:
+                transaction.delete(condition)
+            if paths:
+                transaction.add_files(paths, check_duplicate_files=False)
+            if len(rows):
+                transaction.append(rows)
+            if properties:
+                transaction.set_properties(properties)
+            if forgotten:
+                transaction.remove_properties(*forgotten)
 
 
-def _append(table: Table, part: Part, note: dict[str, str]) -> int:
-    """Let pyiceberg write the rows, from memory, into as many files as there are partitions."""
-    rows = part.reader().read_all()
-    with table.transaction() as transaction:
-        if len(rows):
-            transaction.append(rows)
-        transaction.set_properties(note)
-    return len(rows)
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Leave out pyiceberg's log lines about bounds, which these files lack on purpose, and about deleting no row."""
+    logger = logging.getLogger("pyiceberg.io.pyarrow")
+    logger.addFilter(_is_no_remark)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Delete operation did not match any records")
+            yield
+    finally:
+        logger.removeFilter(_is_no_remark)
 
 
-def _replace_file(table: Table, run: str, rows: pa.Table, held: bool) -> None:
-    """Replace the rows of a run, if any are `held`, by a file with these rows."""
-    with (
-        _data_file(table, rows.schema, lambda schema: rows.cast(schema).to_reader()) as (path, count),
-        table.transaction() as transaction,
-    ):
-        if held:
-            transaction.delete(_is(run))
-        if count:
-            transaction.add_files([path], check_duplicate_files=False)
+def _is_no_remark(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("PyArrow statistics missing for column")
 
 
-def _replace_rows(table: Table, run: str, rows: pa.Table, held: bool) -> None:
-    """Replace the rows of a run in a table with partitions."""
-    if held:
-        table.overwrite(rows, _is(run))
-    elif len(rows):
-        table.append(rows)
+def _reader(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatchReader:
+    return rows.cast(schema).to_reader()
+
+
+def _runs_in(table: Table, runs: Sequence[str]) -> list[str]:
+    """Return those of some runs of which a table has rows."""
+    found = table.scan(_is_one_of(runs), selected_fields=("run",)).to_arrow()
+    return sorted(set(found["run"].to_pylist()))
 
 
 @contextmanager
@@ -238,8 +274,21 @@ def _with_id(field: pa.Field, known: pa.Field) -> pa.Field:
     return pa.field(field.name, kind, field.nullable, known.metadata)
 
 
-def _is(run: str) -> BooleanExpression:
-    return EqualTo(term=Reference("run"), value=literal(run))
+def _is_one_of(runs: Sequence[str]) -> BooleanExpression:
+    return In(term=Reference("run"), values={literal(run) for run in runs})
+
+
+def _equals(column: str, text: str) -> BooleanExpression:
+    return EqualTo(term=Reference(column), value=literal(text))
+
+
+def _rows_after(part: Part) -> BooleanExpression:
+    """Return the condition of the rows that a part replaces."""
+    return And(
+        _equals("run", part.run),
+        _equals("worker", part.worker),
+        GreaterThan(term=Reference("global_step"), value=literal(part.after)),
+    )
 
 
 def _kind(kind: pa.DataType) -> str:

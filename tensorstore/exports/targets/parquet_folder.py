@@ -21,8 +21,8 @@ class ParquetFolder(Folder):
 
     suffix = ".parquet"
 
-    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-        return write_parquet(file, schema, batches)
+    def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        write_parquet(file, schema, batches)
 
     def _stream(self, schema: pa.Schema) -> pa.Schema:
         return encoded(schema)

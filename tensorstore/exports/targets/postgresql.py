@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...errors import ExportError, MissingExtra
 from ...statistics.definitions import STATISTICS
 from .. import urls
 from ..batches import ahead, gathered
 from ..json_text import as_json
-from ..target import LEDGER, Part, shown
-from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, with_parameters
+from ..target import LEDGER, Held, Part, Replacement, reader_of, shown
+from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
 
 try:
     import adbc_driver_manager
@@ -57,27 +58,39 @@ class PostgreSQL(SQLTarget):
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
         self._schema = schema or parameters.pop("schema", "") or "public"
         parameters.pop("schema", None)
+        # That of the texts that the driver sends; the server converts them to its own.
+        parameters["client_encoding"] = "UTF8"
         self._secrets = urls.secrets(parts)
         with self._translated():
             # Without a server two slashes remain, and libpq uses its default one.
             self._connection = dbapi.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
+        self._encoding, self._storable = "UTF8", set[str]()
         try:
             self._lock()
+            with self._session():
+                ((self._encoding,),) = self._fetch("select getdatabaseencoding()::text")
         except BaseException:
             self.close()
             raise
 
-    def write(self, part: Part) -> int:
-        with self._session():
-            count = self._ingest(part.table, part.reader())
-            self._ingest(LEDGER, ledger_table(part, count).to_reader())
-        return count
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        for run in runs:
+            self._check_text(run, f"run {run!r}: its name")
+        return super().held(runs)
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+    def write(self, parts: Sequence[Part]) -> None:
+        table = parts[0].table
         with self._session():
-            self._fetch(f"delete from {self._table(table)} where run = $run returning 1", run=run)
-            if len(rows):
-                self._ingest(table, rows.to_reader())
+            self._rewind(parts)
+            self._ingest(table, reader_of(parts))
+            self._ingest(LEDGER, ledger_table(parts, table).to_reader())
+
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
+        with self._session():
+            runs = [each.run for each in replacements]
+            self._change(*self._forgetting(table, runs), **numbered(runs))
+            self._ingest(table, pa.concat_tables(each.rows for each in replacements).to_reader())
+            self._ingest(LEDGER, ledger_table(replacements, table).to_reader())
 
     def close(self) -> None:
         self._connection.close()
@@ -111,14 +124,40 @@ class PostgreSQL(SQLTarget):
     def _table(self, name: str) -> str:
         return f"{_quoted(self._schema)}.{_quoted(name)}"
 
-    def _ingest(self, table: str, rows: pa.RecordBatchReader) -> int:
-        count = 0
+    def _ingest(self, table: str, rows: pa.RecordBatchReader) -> None:
         for piece in ahead(map(_as_stored, gathered(rows, rows.schema))):
+            self._check_texts(piece)
             with self._connection.cursor() as cursor:
                 stream = piece.to_reader(max_chunksize=_SENT_ROWS)
                 cursor.adbc_ingest(table, stream, mode="append", db_schema_name=self._schema)
-            count += len(piece)
-        return count
+
+    def _check_texts(self, rows: pa.Table) -> None:
+        """Raise ExportError for a text that the database cannot hold, whose encoding is another one than UTF-8."""
+        for column in rows.column_names if self._encoding != "UTF8" else ():
+            texts = rows[column].combine_chunks()
+            at = pc.list_parent_indices(texts) if pa.types.is_list(texts.type) else None
+            texts = texts if at is None else texts.flatten()
+            if not pa.types.is_string(texts.type):
+                continue
+            for text in texts.unique().drop_null().to_pylist():
+                if text not in self._storable:
+                    row = pc.index(texts, text).as_py()
+                    place = rows.slice(row if at is None else at[row].as_py(), 1).to_pydict()
+                    tensor = f", tensor {place['name'][0]!r}" if "name" in place else ""
+                    self._check_text(text, f"run {place['run'][0]!r}{tensor}: {column} {text!r}")
+
+    def _check_text(self, text: str, what: str) -> None:
+        if self._encoding == "UTF8" or text.isascii() or text in self._storable:
+            return
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("select $1::text", (text,))
+                cursor.fetchall()
+        except adbc_driver_manager.Error as exc:
+            self._connection.rollback()
+            reason = f"cannot be stored in a database with the encoding {self._encoding}: use one with UTF8"
+            raise ExportError(self._name, f"{what} {reason}") from exc
+        self._storable.add(text)
 
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
         numbers = {name: f"${number}" for number, name in enumerate(parameters, 1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -16,15 +16,15 @@ from ...errors import ConfigurationError, ExportError, MissingExtra
 from ...statistics.definitions import STATISTICS
 from ..batches import gathered
 from ..json_text import as_json, is_nested
-from ..target import LEDGER, Part
+from ..target import LEDGER, Part, Replacement, reader_of
 from .sql_target import (
-    IS_PART,
     KEY,
     LAST_STEP,
-    LEDGER_ROW,
     SCALARS,
     SQLTarget,
     is_under_way,
+    ledger_select,
+    numbered,
     parameters_of,
     with_parameters,
 )
@@ -94,22 +94,25 @@ class Snowflake(SQLTarget):
         hidden = {text for text in (password, parts.password or "", *private) if text}
         return {name: value for name, value in settings.items() if value}, sorted(hidden, key=len, reverse=True)
 
-    def write(self, part: Part) -> int:
-        ledger, parameters = self._table(LEDGER), parameters_of(part)
-        with self._session(), self._uploaded(part.table, part.reader()) as (moved, count), self._transaction():
+    def write(self, parts: Sequence[Part]) -> None:
+        table, ledger = parts[0].table, self._table(LEDGER)
+        with self._session(), self._uploaded(table, reader_of(parts)) as moved, self._transaction():
             # The ledger first: until this transaction ends, another that writes to it waits here.
-            self._fetch(f"update {ledger} set row_count = row_count where {IS_PART}", **parameters)
-            if self._fetch(LAST_STEP.format(ledger=ledger), **parameters) != [(part.after,)]:
-                raise ExportError(self._name, is_under_way(part))
-            row = LEDGER_ROW.format(last_step=part.last_step, count=count)
-            time = _literal(datetime.now(UTC).isoformat())
-            self._fetch(f"insert into {ledger} select {row}, {time}::timestamp_tz", **parameters)
+            self._fetch(f"update {ledger} set row_count = row_count where table_name = $table", table=table)
+            for part in parts:
+                if self._fetch(LAST_STEP.format(ledger=ledger), **parameters_of(part)) != [(part.held,)]:
+                    raise ExportError(self._name, is_under_way(part))
+            self._rewind(parts)
+            self._fetch_text(f"insert into {ledger} {ledger_select(parts, table, _now(), _literal)}")
             self._fetch(moved)
-        return count
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
-        with self._session(), self._uploaded(table, rows.to_reader()) as (moved, _), self._transaction():
-            self._fetch(f"delete from {self._table(table)} where run = $run", run=run)
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
+        rows = pa.concat_tables(each.rows for each in replacements)
+        with self._session(), self._uploaded(table, rows.to_reader()) as moved, self._transaction():
+            runs = [each.run for each in replacements]
+            self._change(*self._forgetting(table, runs), **numbered(runs))
+            noted = ledger_select(replacements, table, _now(), _literal)
+            self._fetch_text(f"insert into {self._table(LEDGER)} {noted}")
             self._fetch(moved)
 
     def close(self) -> None:
@@ -139,8 +142,8 @@ class Snowflake(SQLTarget):
         self._fetch(f"create table {self._table(table)} ({columns})")
 
     @contextmanager
-    def _uploaded(self, table: str, rows: pa.RecordBatchReader) -> Iterator[tuple[str, int]]:
-        """Upload rows into a temporary table; yield the statement that moves them, and their number."""
+    def _uploaded(self, table: str, rows: pa.RecordBatchReader) -> Iterator[str]:
+        """Upload rows into a temporary table; yield the statement that moves them."""
         name = f"PART_{secrets.token_hex(8).upper()}"
         uploaded = {
             field.name.upper(): "varchar" if is_nested(field.type) else _type(field.type) for field in rows.schema
@@ -148,22 +151,23 @@ class Snowflake(SQLTarget):
         kept = _quoted(name)
         self._fetch(f"create temporary table {kept} ({_columns(uploaded)})")
         try:
-            count = 0
             for piece in gathered(rows, rows.schema):
                 with self._connection.cursor() as cursor:
                     cursor.adbc_ingest(name, _as_uploaded(piece), mode="append")
-                count += len(piece)
             columns = [
                 f"parse_json({_quoted(field.name.upper())})" if is_nested(field.type) else _quoted(field.name.upper())
                 for field in rows.schema
             ]
-            yield f"insert into {self._table(table)} select {', '.join(columns)} from {kept}", count
+            yield f"insert into {self._table(table)} select {', '.join(columns)} from {kept}"
         finally:
             self._fetch(f"drop table if exists {kept}")
 
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
+        return self._fetch_text(with_parameters(query, parameters, lambda name: _literal(parameters[name])))
+
+    def _fetch_text(self, query: str) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
-            cursor.execute(with_parameters(query, parameters, lambda name: _literal(parameters[name])))
+            cursor.execute(query)
             return list(cursor.fetchall())
 
     @contextmanager
@@ -203,6 +207,10 @@ def _columns(columns: Mapping[str, str]) -> str:
 def _lower(columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns under their names here, with the types' names in Snowflake."""
     return {name.lower(): _CALLED.get(kind.upper(), kind.upper()) for name, kind in columns.items()}
+
+
+def _now() -> str:
+    return f"{_literal(datetime.now(UTC).isoformat())}::timestamp_tz"
 
 
 def _literal(text: str) -> str:

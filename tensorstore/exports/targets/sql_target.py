@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -12,14 +12,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ...errors import TableMismatch
-from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Target, differences
+from ..tables import SCHEMAS
+from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences
 
-_HELD = """
-select identity, table_name, worker, max(last_step) from {ledger} where run = $run
-group by identity, table_name, worker
-"""
-_PARAMETER = re.compile(r"\$([a-z_]+)")
+_HELD = "select run, identity, table_name, worker, last_step, digest from {ledger}"
+_PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
 _NAMES = "select distinct identity, run from {ledger}"
+
+_DIGEST = "digest"
+_NAMED = 1000
+"""How many runs are named in a query at most. For more, the rows of all runs are fetched."""
 
 KEY = "run, name, mode, mode_step, global_step, worker"
 """The columns that say which value a row is about."""
@@ -57,23 +59,39 @@ class SQLTarget(Target):
                 for view in self._views:
                     self._fetch(view.format(**names))
 
-    def held(self, run: str) -> Held | None:
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        query, parameters = _HELD.format(ledger=self._table(LEDGER)), {}
+        if len(runs) <= _NAMED:
+            query, parameters = f"{query} where {is_one_of(runs)}", numbered(runs)
         with self._session():
-            rows = self._fetch(_HELD.format(ledger=self._table(LEDGER)), run=run)
-        if not rows:
-            return None
-        return Held(rows[0][0], {Position(table, worker): int(last) for _, table, worker, last in rows})
+            rows = self._fetch(query, **parameters) if runs else []
+        found: dict[str, Held] = {}
+        for run, identity, table, worker, last_step, digest in rows:
+            digests = found.setdefault(run, Held(identity, {})).digests
+            digests.setdefault(Position(table, worker), {})[int(last_step)] = digest or ""
+        return found
 
     def names(self) -> set[tuple[str, str]]:
         with self._session():
             return {(identity, run) for identity, run in self._fetch(_NAMES.format(ledger=self._table(LEDGER)))}
+
+    def remove(self, run: str) -> None:
+        with self._session():
+            # The views are not tables of the ledger. The ledger comes last: what is interrupted is removed again.
+            tables = [table for table in SCHEMAS if table not in self.derives and self._found_columns(table)]
+            self._change(
+                *(f"delete from {self._table(table)} where run = $run" for table in (*tables, LEDGER)), run=run
+            )
 
     def _prepare(self, table: str, schema: pa.Schema) -> None:
         wanted, found = self._wanted_columns(schema), self._found_columns(table)
         if not found:
             self._create_table(table, schema)
         elif difference := differences(wanted, found):
-            raise TableMismatch(self._name, table, difference)
+            if table != LEDGER or {**wanted, **found} != wanted or len(found) != len(wanted) - 1:
+                raise TableMismatch(self._name, table, difference)
+            # As an earlier release created it.
+            self._fetch(f"alter table {self._table(LEDGER)} add column {_DIGEST} {wanted[_DIGEST]}")
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[None]:
@@ -89,6 +107,31 @@ class SQLTarget(Target):
     @abstractmethod
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. `$name` stands for a parameter."""
+
+    def _rewind(self, parts: Iterable[Part]) -> None:
+        """Delete what parts replace, in the transaction that adds them."""
+        for part in parts:
+            if part.goes_back:
+                self._change(*self._rewinding(part), **parameters_of(part))
+
+    def _rewinding(self, part: Part) -> list[str]:
+        """Return the statements that delete what a part replaces, with the parameters of the part."""
+        names = {"table": self._table(part.table), "ledger": self._table(LEDGER)}
+        return [statement.format(**names, after=part.after) for statement in _REWIND]
+
+    def _forgetting(self, table: str, runs: Sequence[str]) -> list[str]:
+        """Return the statements that delete the rows of some runs in a small table, with the parameters `numbered`."""
+        of_runs = is_one_of(runs)
+        return [
+            f"delete from {self._table(table)} where {of_runs}",
+            f"delete from {self._table(LEDGER)} where {of_runs} and table_name = '{table}'",
+        ]
+
+    def _change(self, *statements: str, **parameters: str) -> None:
+        """Run statements that return no rows, in one transaction. `$name` stands for a parameter."""
+        for statement in statements:
+            used = _PARAMETER.findall(statement)
+            self._fetch(statement, **{name: value for name, value in parameters.items() if name in used})
 
     def _create_schema(self) -> None:
         """Create what holds the tables, if it is missing."""
@@ -106,15 +149,40 @@ class SQLTarget(Target):
         """Create a table."""
 
 
-def ledger_table(part: Part, count: int) -> pa.Table:
-    """Return the ledger's row for a part of `count` rows, as a table of one row."""
-    row = (part.run, part.identity, part.table, part.worker, part.last_step, count, datetime.now(UTC))
-    columns = [pa.array([value], field.type) for value, field in zip(row, LEDGER_SCHEMA, strict=True)]
-    return pa.Table.from_arrays(columns, schema=LEDGER_SCHEMA)
+def ledger_table(written: Iterable[Part | Replacement], table: str) -> pa.Table:
+    """Return the ledger's rows of parts or replacements of a table."""
+    now = datetime.now(UTC)
+    rows = [(*ledger_row(each, table), now, each.digest) for each in written]
+    columns = zip(zip(*rows, strict=True), LEDGER_SCHEMA, strict=True)
+    return pa.Table.from_arrays([pa.array(values, field.type) for values, field in columns], schema=LEDGER_SCHEMA)
 
 
-LEDGER_ROW = "$run, $identity, $table, $worker, {last_step}, {count}"
-"""The ledger's row for a part, but for the time, where it is written as text."""
+def ledger_row(written: Part | Replacement, table: str) -> tuple[str, str, str, str, int, int]:
+    """Return the ledger's row without time and digest: run, identity, table, worker, last step, number of rows."""
+    if isinstance(written, Replacement):
+        return written.run, written.identity, table, "", -1, len(written.rows)
+    return written.run, written.identity, table, written.worker, written.last_step, written.count
+
+
+def ledger_select(written: Iterable[Part | Replacement], table: str, now: str, literal: Callable[[str], str]) -> str:
+    """Return a query with the ledger's rows, where they are written as text. `now` is the time in SQL."""
+    found = []
+    for each in written:
+        run, identity, table, worker, last_step, count = ledger_row(each, table)
+        texts = ", ".join(map(literal, (run, identity, table, worker)))
+        found.append(f"select {texts}, {last_step}, {count}, {now}, {literal(each.digest)}")
+    return " union all ".join(found)
+
+
+def is_one_of(runs: Sequence[str]) -> str:
+    """Return the condition that a row is of one of these runs, whose names are the parameters `numbered` returns."""
+    return f"run in ({', '.join(f'${name}' for name in numbered(runs))})"
+
+
+def numbered(runs: Sequence[str]) -> dict[str, str]:
+    """Return the names of runs as parameters: run0, run1 and so on."""
+    return {f"run{number}": run for number, run in enumerate(runs)}
+
 
 IS_PART = "run = $run and table_name = $table and worker = $worker"
 
@@ -123,8 +191,15 @@ LAST_STEP = f"select coalesce(max(last_step), -1) from {{ledger}} where {IS_PART
 
 
 def parameters_of(part: Part) -> dict[str, str]:
-    """Return the parameters of LEDGER_ROW, IS_PART and LAST_STEP."""
-    return {"run": part.run, "identity": part.identity, "table": part.table, "worker": part.worker}
+    """Return the parameters of IS_PART, LAST_STEP and the statements that delete what a part replaces."""
+    return {"run": part.run, "table": part.table, "worker": part.worker}
+
+
+_REWIND = (
+    "delete from {table} where run = $run and worker = $worker and global_step > {after}",
+    f"delete from {{ledger}} where {IS_PART} and last_step > {{after}}",
+)
+"""The statements that delete what a part replaces."""
 
 
 def is_under_way(part: Part) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,7 +22,7 @@ from ...storage.open import Sink, Storage
 from ...tfevents.summary import event, first_event, shown
 from ...tfevents.tfrecord import framed
 from ..tables import SCHEMAS
-from ..target import Held, Part, Position, Target
+from ..target import Held, Part, Position, Replacement, Target, reader_of, with_part
 from .folder import open_folder
 
 _LEDGER = "exported.json"
@@ -37,7 +37,8 @@ class TensorBoardFolder(Target):
     """A folder of event files for each mode of each run, with the content of the table `tensors`.
 
     The files of a part are named after its steps. `exported.json` next to a run's folders says which steps are
-    exported; a file with later steps is left by an interrupted export, and is replaced by the next one. The options are
+    exported; a file with later steps is left by an interrupted export, and is replaced by the next one. So are the
+    files of steps that no longer count, because the run went back. The options are
     those that fsspec takes.
     """
 
@@ -50,18 +51,23 @@ class TensorBoardFolder(Target):
         if "tensor_values" in tables:
             raise ExportError(self._storage.url, "TensorBoard shows no raw values: leave out the table tensor_values")
 
-    def held(self, run: str) -> Held | None:
-        try:
-            with self._refusals():
-                return self._noted(_folder(run))
-        except FileNotFoundError:
-            return None
+    def held(self, runs: Sequence[str]) -> dict[str, Held]:
+        found = {}
+        with self._refusals():
+            for run in runs:
+                with suppress(FileNotFoundError):
+                    found[run] = self._noted(_folder(run))
+        return found
 
     def _noted(self, folder: str) -> Held:
         try:
             noted = json.loads(self._storage.read(f"{folder}/{_LEDGER}"))
-            last_step = {Position("tensors", worker): int(last) for worker, last in noted["last_step"].items()}
-            return Held(noted["identity"], last_step)
+            digests = noted.get("digests", {})
+            parts = {
+                worker: {int(last): ""} | {int(step): str(digest) for step, digest in digests.get(worker, {}).items()}
+                for worker, last in noted["last_step"].items()
+            }
+            return Held(noted["identity"], {Position("tensors", worker): steps for worker, steps in parts.items()})
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise ExportError(
                 self._storage.url, f"{folder}/{_LEDGER} is damaged: {exc}; delete the run's folder and export it again"
@@ -80,38 +86,55 @@ class TensorBoardFolder(Target):
             if entry not in _NO_RUNS and not _FILE.fullmatch(entry):
                 yield from self._names_in(f"{folder}/{entry}" if folder else entry)
 
-    def write(self, part: Part) -> int:
+    def write(self, parts: Sequence[Part]) -> None:
         with self._refusals():
-            self._clear(part)
-            files = _PartFiles(self._storage, part)
-            try:
-                count = sum(files.add(batch) for batch in part.reader())
-                files.publish()
-            except BaseException:
-                files.abort()
-                raise
-            self._note(part)
-        return count
+            for part in parts:
+                self._clear(part)
+                files = _PartFiles(self._storage, part)
+                try:
+                    for batch in reader_of([part]):
+                        files.add(batch)
+                    files.publish()
+                except BaseException:
+                    files.abort()
+                    raise
+                self._note(part)
 
-    def replace(self, table: str, run: str, rows: pa.Table) -> None:
+    def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         """Do nothing: TensorBoard shows no small table."""
+
+    def remove(self, run: str) -> None:
+        with self._refusals():
+            note = f"{_folder(run)}/{_LEDGER}"
+            for at in self._noted(_folder(run)).digests:
+                for mode in ModeKeys:
+                    self._remove_files(_mode_folder(run, at.worker, mode.name), -1)
+            self._storage.remove(note)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
     def _clear(self, part: Part) -> None:
-        """Remove the files of these steps that an interrupted export left."""
+        """Remove the files of steps after a part's first: an interrupted export left them, or the run went back."""
         for mode in ModeKeys:
-            folder = _mode_folder(part, mode.name)
-            for name in self._storage.list(folder):
-                found = _FILE.fullmatch(name)
-                if found and int(found[1]) > part.after:
-                    self._storage.remove(f"{folder}/{name}")
+            self._remove_files(_mode_folder(part.run, part.worker, mode.name), part.after)
+
+    def _remove_files(self, folder: str, after: int) -> None:
+        for name in self._storage.list(folder):
+            found = _FILE.fullmatch(name)
+            if found and int(found[1]) > after:
+                self._storage.remove(f"{folder}/{name}")
 
     def _note(self, part: Part) -> None:
-        held = self.held(part.run)
-        last_step = {} if held is None else {position.worker: last for position, last in held.last_step.items()}
-        noted = {"identity": part.identity, "last_step": {**last_step, part.worker: part.last_step}}
+        held = self.held([part.run])
+        parts = dict(held[part.run].digests) if held else {}
+        at = Position("tensors", part.worker)
+        parts[at] = with_part(parts.get(at, {}), part)
+        noted = {
+            "identity": part.identity,
+            "last_step": {at.worker: max(steps) for at, steps in parts.items()},
+            "digests": {at.worker: steps for at, steps in parts.items()},
+        }
         self._storage.replace(f"{_folder(part.run)}/{_LEDGER}", json.dumps(noted, indent=1).encode())
 
     @contextmanager
@@ -126,10 +149,10 @@ def _folder(run: str) -> str:
     return "/".join(path_component(part) for part in run.split("/") if part)
 
 
-def _mode_folder(part: Part, mode: str) -> str:
+def _mode_folder(run: str, worker: str, mode: str) -> str:
     """Return the folder of a mode's event files. The first worker, mostly the only one, has no folder of its own."""
-    worker = "" if part.worker == _FIRST_WORKER else f"/{path_component(part.worker)}"
-    return f"{_folder(part.run)}{worker}/{mode.lower()}"
+    own = "" if worker == _FIRST_WORKER else f"/{path_component(worker)}"
+    return f"{_folder(run)}{own}/{mode.lower()}"
 
 
 class _PartFiles:
@@ -141,8 +164,8 @@ class _PartFiles:
         self._sinks: dict[str, Sink] = {}
         self._waiting: dict[str, list[bytes]] = {}
 
-    def add(self, batch: pa.RecordBatch) -> int:
-        """Add the events of rows of the table `tensors`. Return the number of rows."""
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the events of rows of the table `tensors`."""
         for mode, found in _events(batch):
             waiting = self._waiting.setdefault(mode, [])
             if not waiting and mode not in self._sinks:
@@ -150,7 +173,6 @@ class _PartFiles:
             waiting.append(found)
             if len(waiting) >= _EVENTS:
                 self._write(mode)
-        return int(batch.num_rows)
 
     def publish(self) -> None:
         for mode, waiting in self._waiting.items():
@@ -165,7 +187,8 @@ class _PartFiles:
 
     def _write(self, mode: str) -> None:
         if mode not in self._sinks:
-            path = f"{_mode_folder(self._part, mode)}/events.out.tfevents.{self._part.name}"
+            folder = _mode_folder(self._part.run, self._part.worker, mode)
+            path = f"{folder}/events.out.tfevents.{self._part.name}"
             self._sinks[mode] = self._storage.sink(path)
         self._sinks[mode].file.write(framed(self._waiting[mode]))
         self._waiting[mode] = []

@@ -33,7 +33,8 @@ from .values import (
     values_of,
 )
 
-_WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
+_WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
+_START = 1
 _OTHER_EVENTS = {4: "graphs", 6: "log messages", 8: "metadata of steps", 9: "graphs"}
 _DOUBLE = struct.Struct("<d")
 _LATEST = 8e9  # seconds; a time after 2200 is garbage
@@ -84,7 +85,11 @@ class EventReader:
         # The values, in columns.
         self._orders, self._modes, self._steps, self._names = array("q"), array("q"), array("q"), array("q")
         self._times, self._values, self._locations = array("d"), array("d"), array("q")
+        self._purges: list[tuple[int, int, int]] = []
+        """Which values no longer count, as their job went back: a range of them, and the step from which on."""
         self._files = 0
+        # Of the folder: its first value.
+        self._begin = 0
         # Of the file that is being read.
         self._mode, self._path, self._prefix = ModeKeys.GLOBAL.value, "", ""
 
@@ -94,6 +99,7 @@ class EventReader:
             # The plugin of a tag is named once in each folder.
             self._plugins.clear()
             self._known.clear()
+            self._begin = len(self._steps)
         self._mode, self._path, self._prefix = mode.value, path, prefix
         for block in blocks(self._bytes):
             self._take_block(block)
@@ -143,6 +149,9 @@ class EventReader:
             found: dict[int, Value] = dict(fields(memoryview(event)))
             for field in found.keys() & _OTHER_EVENTS.keys():
                 self.left_out[_OTHER_EVENTS[field]] += 1
+            if _SESSION in found and dict(fields(message(found[_SESSION]))).get(1) == _START:
+                # TensorBoard forgets what it has read of the folder from this step on.
+                self._purges.append((self._begin, len(self._steps), signed(number(found.get(_STEP, 0)))))
             if _SUMMARY not in found:
                 return
             time = _DOUBLE.unpack(message(found[_WALL_TIME]))[0] if _WALL_TIME in found else 0.0
@@ -198,11 +207,15 @@ class EventReader:
         """Return all values.
 
         Of two values of a tensor at one step of a mode the last is kept: a job that was resumed from a checkpoint saves
-        some steps again.
+        some steps again. If it has said where it continued, later values from before that are left out.
         """
         columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._locations)
         orders, mode, step, name, time, number, location = map(np.array, columns)
+        counts = np.ones(len(step), bool)
+        for begin, end, first in self._purges:
+            counts[begin:end] &= step[begin:end] < first
         order = np.lexsort((orders, name, mode, step))
+        order = order[counts[order]]
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])

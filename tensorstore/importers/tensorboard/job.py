@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...config.collection import CollectionKeys
+from ...config.collection import CollectionKeys, is_loss
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
 from ...format.flush_range import FROM_START, FirstFlush
@@ -232,8 +232,7 @@ class _Import:
     def _collections(self, name: int) -> tuple[str, ...]:
         if self._reader.kinds[name] is not Kind.NUMBER:
             return ()
-        is_loss = "loss" in self._reader.names[name].lower()
-        return (CollectionKeys.LOSSES if is_loss else CollectionKeys.METRICS,)
+        return (CollectionKeys.LOSSES if is_loss(self._reader.names[name]) else CollectionKeys.METRICS,)
 
     def _plan(self, name: int) -> Plan:
         raw = self._reader.kinds[name] is Kind.TENSOR

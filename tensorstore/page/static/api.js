@@ -1,17 +1,5 @@
 /** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
 
-/** @typedef {import("../answers").Info} Info */
-/** @typedef {import("../answers").Tiles} Tiles */
-/** @typedef {import("../answers").TensorAbout} TensorAbout */
-/** @typedef {import("../answers").Series} Series */
-/** @typedef {import("../answers").Value} Value */
-/** @typedef {import("../answers").Finding} Finding */
-/** @typedef {import("../answers").Curve} Curve */
-/** @typedef {import("../answers").Availability} Availability */
-/** @typedef {import("../answers").DifferenceRow} DifferenceRow */
-/** @typedef {import("../answers").NamedQuery} NamedQuery */
-/** @typedef {import("../answers").Answer} Answer */
-
 /**
  * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
  * so the parameters that choose a resolution or a part are not in its addresses.
@@ -84,12 +72,18 @@ export function numberOf(value) {
 
 /** @param {any[]} list @returns {(number | null)[]} */
 const numbers = (list) => list.map(numberOf);
+/** @param {any} curve */
+const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
 /** @param {any[]} list */
 const floats = (list) => Float32Array.from(list, (value) => numberOf(value) ?? NaN);
 
-/** @returns {Promise<Info>} */
-export async function loadInfo() {
-  const info = await fetchJson("info");
+/**
+ * Return what the runs are, and all of one of them.
+ * @param {string} [run]
+ * @returns {Promise<Info>}
+ */
+export async function loadInfo(run) {
+  const info = await fetchJson("info", embedded ? {} : { run });
   return { ...info, frozen: embedded !== null };
 }
 
@@ -163,7 +157,7 @@ export function loadTensor(query) {
 export async function loadSeries(query) {
   const series = await fetchJson("series", query);
   return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
-    ({ ...each, min: numbers(each.min), max: numbers(each.max), mean: numbers(each.mean) })) };
+    ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
 }
 
 /**
@@ -194,7 +188,7 @@ export async function loadFindings(run) {
 
 /**
  * @param {string} run
- * @returns {Promise<import("../answers").Diagnosis>}
+ * @returns {Promise<Diagnosis>}
  */
 export function loadDiagnosis(run) {
   return fetchJson("diagnosis", { run });
@@ -228,7 +222,7 @@ export function loadScalarNames(runs) {
  */
 export async function loadScalars({ runs, names, points }) {
   const curves = await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
-  return curves.map((/** @type {any} */ each) => ({ ...each, min: numbers(each.min), max: numbers(each.max), mean: numbers(each.mean) }));
+  return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: { step: each.last.step, value: numberOf(each.last.value) } }));
 }
 
 /**
@@ -266,10 +260,11 @@ export function runNamed(run, query, parameters) {
 /**
  * @param {string} run
  * @param {string} sql
+ * @param {string | undefined} of "all" for all runs
  * @returns {Promise<Answer>}
  */
-export function runSql(run, sql) {
-  return fetchJson("sql", { run, sql });
+export function runSql(run, sql, of) {
+  return fetchJson("sql", { run, sql, of });
 }
 
 /**

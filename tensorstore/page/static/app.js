@@ -1,7 +1,7 @@
 /** The shell around the views: which run, which view, whether the run grows, and the keyboard. */
 
 import { listen, loadInfo } from "./api.js";
-import { chosenRun } from "./choice.js";
+import { chosenRun, isStrange } from "./choice.js";
 import { fill, h, select } from "./dom.js";
 import { count, counted, printable } from "./format.js";
 import { tooltip } from "./tooltip.js";
@@ -18,12 +18,12 @@ import { tensor } from "./views/tensor.js";
 /**
  * What a view gets from the page. `fail` shows an error in place of the view.
  * @typedef {object} Page
- * @property {import("../answers").Info} info
+ * @property {Info} info
  * @property {(error: unknown) => void} fail
  */
 /**
  * @typedef {object} View
- * @property {(state: import("./state.js").State) => Promise<void> | void} show
+ * @property {(state: State) => Promise<void> | void} show
  * @property {() => Promise<void> | void} [grow] a run has new steps; without it, show is called
  */
 /** @typedef {(root: HTMLElement, page: Page) => View} ViewMaker */
@@ -40,6 +40,8 @@ const VIEWS = [
   { key: "sql", title: "SQL", make: sql },
 ];
 
+const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings", "sql"]);
+
 const bar = /** @type {HTMLElement} */ (document.getElementById("bar"));
 const main = /** @type {HTMLElement} */ (document.getElementById("view"));
 const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
@@ -54,7 +56,7 @@ async function start() {
   applyTheme();
   let info;
   try {
-    info = await loadInfo();
+    info = await loadInfo(state().run);
   } catch (error) {
     fail(error);
     return;
@@ -72,6 +74,15 @@ async function showState() {
   const now = state();
   const { key, make } = VIEWS.find((view) => view.key === now.view) ?? VIEWS[0];
   drawBar();
+  if (OF_ONE_RUN.has(key) && (isStrange(page.info, now) || !chosenRun(page.info, now).opened)) {
+    const { hash } = location;
+    await refresh();
+    if (location.hash !== hash) return; // another state shows itself
+    if (isStrange(page.info, now)) {
+      fail(`The run ${now.run} is not here: it was deleted, or the link is of another page. Choose one of the runs above.`);
+      return;
+    }
+  }
   if (shown?.key !== key) {
     tooltip(null);
     fill(main);
@@ -82,16 +93,22 @@ async function showState() {
   await attempt(() => shown?.view.show(now));
 }
 
-/** Show new steps. */
-async function grown() {
+/** Load what the runs are now. */
+async function refresh() {
   try {
-    page.info = await loadInfo();
+    page.info = await loadInfo(state().run);
   } catch {
     return; // the server has gone; the bar says so
   }
   drawBar();
+}
+
+/** Show new steps. */
+async function grown() {
+  await refresh();
   const view = shown?.view;
-  if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
+  if (shown && OF_ONE_RUN.has(shown.key) && isStrange(page.info, state())) await showState();
+  else if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
 }
 
 /** @type {(() => Promise<void> | void | undefined) | null} */
@@ -140,7 +157,7 @@ function drawBar() {
     : run.ended ? h("span", { class: "status", title: "The job has ended; nothing more will come." }, "ended")
     : h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live");
   const chooser = page.info.runs.length > 1
-    ? select("run", page.info.runs.map(({ name }) => ({ value: name, text: printable(name) })), run.name,
+    ? select("run", [...(isStrange(page.info, now) ? [{ name: now.run }] : []), ...page.info.runs].map(({ name }) => ({ value: name, text: printable(name) })), now.run ?? run.name,
         (name) => go({ run: name, name: null, step: null, from: null, to: null, worker: null, mode: null }))
     : h("span", { class: "name run", title: printable(run.path) }, printable(run.name));
   fill(bar,

@@ -7,7 +7,7 @@ import { count, number, printable, time } from "./format.js";
 /**
  * @typedef {object} Line
  * @property {string} label
- * @property {ArrayLike<number | null>} values null where there is none
+ * @property {ArrayLike<number | null | undefined>} values null breaks the line; it goes on across undefined
  * @property {number} [color] which of the colours of lines
  * @property {number} [width]
  * @property {number} [alpha] 0 to 1
@@ -35,7 +35,7 @@ export const AXES = [{ value: "", text: "automatic" }, { value: "0", text: "line
 
 /**
  * Return the y axis that the state names.
- * @param {import("./state.js").State} now
+ * @param {State} now
  * @returns {Axis}
  */
 export function axisOf(now) {
@@ -132,13 +132,19 @@ export function draw(parent, chart) {
   return plot;
 }
 
+/** The difference of larger ones is infinite, with which no axis can be drawn. */
+const LARGEST = 1e300;
+
 /**
  * Return values with null for what no axis can show.
- * @param {ArrayLike<number | null>} values
+ * @param {ArrayLike<number | null | undefined>} values
  * @param {boolean} log
  */
 function drawable(values, log) {
-  return Array.from(values, (value) => (value === null || !Number.isFinite(value) || (log && value <= 0) ? null : value));
+  return Array.from(values, (value) => {
+    if (value === null || value === undefined) return value;
+    return !Number.isFinite(value) || (log && value <= 0) ? null : Math.max(-LARGEST, Math.min(LARGEST, value));
+  });
 }
 
 /**

@@ -9,9 +9,18 @@ export const STATISTICS = /** @type {Record<string, string>} */ ({
 });
 
 /**
+ * Return whether the state names a run that is not served.
+ * @param {Info} info
+ * @param {State} now
+ */
+export function isStrange(info, now) {
+  return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
+}
+
+/**
  * Return the run that the state names, by default the first.
- * @param {import("../answers").Info} info
- * @param {import("./state.js").State} now
+ * @param {Info} info
+ * @param {State} now
  */
 export function chosenRun(info, now) {
   return info.runs.find((run) => run.name === now.run) ?? info.runs[0];
@@ -19,8 +28,8 @@ export function chosenRun(info, now) {
 
 /**
  * Return the statistic, mode and worker that the state names, or the defaults.
- * @param {import("../answers").Run} run
- * @param {import("./state.js").State} now
+ * @param {Run} run
+ * @param {State} now
  */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat

@@ -1,7 +1,5 @@
 /** Findings of rules, of which most repeat at every step what the first one says. */
 
-/** @typedef {import("../answers").Finding} Finding */
-
 /**
  * Return the first finding of each rule in each tensor and mode, and how often it was found.
  * @param {Finding[]} found

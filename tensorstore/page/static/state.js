@@ -1,7 +1,5 @@
 /** What the page shows, all of it in the fragment of its URL, so that a link shows the same. */
 
-/** @typedef {Record<string, string>} State */
-
 /** @type {Set<(state: State) => void>} */
 const listeners = new Set();
 

@@ -15,7 +15,7 @@ import { tooltip } from "./tooltip.js";
  * Add the value at a step, its gradient and its update to a view, as far as they were saved.
  * @param {HTMLElement} body
  * @param {At} at
- * @param {import("./state.js").State} now
+ * @param {State} now
  */
 export async function valuePanels(body, at, now) {
   const axes = now.axes ?? "";
@@ -52,7 +52,7 @@ export async function valuePanels(body, at, now) {
 
 /**
  * @param {string} title
- * @param {import("../answers").Value} value
+ * @param {Value} value
  */
 function imagePanel(title, value) {
   const { rows, columns, values } = value;
@@ -88,7 +88,7 @@ function imagePanel(title, value) {
  * @param {number} columns
  * @param {number[]} values row after row
  * @param {import("./colors.js").Scale} scale
- * @param {import("../answers").Value} about
+ * @param {Value} about
  */
 function picture(rows, columns, values, scale, about) {
   const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements` });
@@ -113,7 +113,7 @@ function picture(rows, columns, values, scale, about) {
 
 /**
  * Return what chooses the two dimensions that are seen and the place in the others.
- * @param {import("../answers").Value} value
+ * @param {Value} value
  */
 function slicer(value) {
   const dimensions = value.shape.map((length, axis) => ({ value: String(axis), text: `${axis} (${length})` }));

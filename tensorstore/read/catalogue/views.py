@@ -30,7 +30,7 @@ _SOURCES = {
     "findings": ("findings",),
     "merged_reductions": ("tensors",),
     "reductions": ("tensors",),
-    "runs": ("tensors",),
+    "runs": ("runs", "tensors"),
     "scalars": ("tensors",),
     "steps": ("steps",),
     "superseded": ("superseded", "tensors"),
@@ -86,7 +86,7 @@ class Views:
         """Add small tables that views are made of.
 
         Args:
-            source: `steps` or `collections`.
+            source: `steps`, `collections` or `runs`.
             version: Returns what changes whenever `update` must be called and the views must be made again.
             update: Puts the rows into the tables.
         """

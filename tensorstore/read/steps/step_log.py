@@ -38,7 +38,10 @@ NamedCollections = tuple[str, tuple[str, ...]]
 
 
 class StepLog:
-    """The steps of a run, as of the last `update`. A step refers to sets of tensors: most steps hold the same."""
+    """The steps of a run, as of the last `update`. A step refers to sets of tensors: most steps hold the same.
+
+    Workers need not be in step: a global step may be one step of a mode for one worker and another for the next.
+    """
 
     def __init__(self) -> None:
         self._version = -1
@@ -46,10 +49,9 @@ class StepLog:
         self._last_set = -1
         self._tensors: dict[int, list[NamedCollections]] = {}
         self._sets_of_name: dict[str, list[int]] = defaultdict(list)
-        self._sets_of_step: dict[int, list[int]] = defaultdict(list)
         self._steps_of_set: dict[int, list[int]] = defaultdict(list)
-        self._infos: dict[int, StepInfo] = {}
-        self._global_steps: dict[ModeKeys, dict[int, list[int]]] = {mode: defaultdict(list) for mode in ModeKeys}
+        self._saved: dict[ModeKeys, dict[int, list[tuple[StepInfo, int]]]] = {mode: {} for mode in ModeKeys}
+        """What was saved at the steps of each mode, with its set of tensors; of GLOBAL, by global step."""
         self._steps_of_mode: dict[ModeKeys, list[int]] = defaultdict(list)
         self._revisions: dict[int, int] = {}
 
@@ -74,26 +76,28 @@ class StepLog:
             self._last_set = max(self._last_set, name_set)
 
     def _add(self, info: StepInfo, name_set: int) -> None:
-        step = info.global_step
+        step, mode = info.global_step, info.mode
         self._revisions[step] = self._revisions.get(step, 0) + 1
-        sets = self._sets_of_step[step]
-        if name_set not in sets:
-            sets.append(name_set)
+        saved = self._saved[ModeKeys.GLOBAL].setdefault(step, [])
+        if any(known == name_set and each[:3] == info[:3] for each, known in saved):
+            return
+        if all(known != name_set for _, known in saved):
             insort(self._steps_of_set[name_set], step)
-        if step not in self._infos:
-            self._infos[step] = info
-            insort(self._steps_of_mode[info.mode], step)
-        in_mode = self._global_steps[info.mode][info.mode_step]
-        if step not in in_mode:
-            insort(in_mode, step)
+        if all(each.mode is not mode for each, _ in saved):
+            insort(self._steps_of_mode[mode], step)
+        saved.append((info, name_set))
+        if mode is not ModeKeys.GLOBAL:
+            self._saved[mode].setdefault(info.mode_step, []).append((info, name_set))
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
         return set(self._steps_of_mode)
 
-    def info(self, global_step: int) -> StepInfo | None:
-        """Return a saved step; None for any other."""
-        return self._infos.get(global_step)
+    def infos(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL, name_set: int | None = None) -> list[StepInfo]:
+        """Return what workers saved as a step of a mode, ascending; with a set of tensors, those who saved that."""
+        saved = self._saved[mode].get(step, ())
+        found = {info[:3]: info for info, known in reversed(saved) if name_set in (None, known)}
+        return sorted(found.values(), key=lambda info: info.global_step)
 
     def revision(self, global_step: int) -> int:
         """Return a number that grows when another worker's rows of a step are found."""
@@ -103,17 +107,9 @@ class StepLog:
         """Return the global steps of a mode, ascending."""
         return self._steps_of_mode.get(mode, ())
 
-    def global_step(self, mode: ModeKeys, mode_step: int) -> int | None:
-        """Return the global step of a step of a mode; None if it was not saved."""
-        steps = self._global_steps[mode].get(mode_step)
-        return steps[-1] if steps else None
-
     def sets_at(self, step: int, mode: ModeKeys = ModeKeys.GLOBAL) -> list[int]:
         """Return the sets of tensors that a step of a mode holds."""
-        if mode is ModeKeys.GLOBAL:
-            return self._sets_of_step.get(step, [])
-        steps = self._global_steps[mode].get(step, ())
-        return list(dict.fromkeys(each for global_step in steps for each in self._sets_of_step[global_step]))
+        return list(dict.fromkeys(name_set for _, name_set in self._saved[mode].get(step, ())))
 
     def sets_of(self, name: str) -> Sequence[int]:
         """Return the sets that hold a tensor."""

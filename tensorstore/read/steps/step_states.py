@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...storage.open import Storage
 from ..catalogue.catalogue import Catalogue
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
-from .step_log import StepLog
+from .step_log import StepInfo, StepLog
 from .step_state import SettledSteps, StepState, step_state
 from .workers import Workers, natural
 
@@ -83,9 +84,21 @@ class StepStates:
 
         return self._catalogue.derived(("complete_steps", ModeKeys.parse(mode)), select)
 
-    def global_step(self, step: int, mode: ModeKeys) -> int | None:
-        """Return the global step of a step of a mode; None if the mode has no such step."""
-        return step if mode is GLOBAL else self.log.global_step(mode, step)
+    def info(self, step: int, mode: ModeKeys, worker: str | None = None) -> StepInfo | None:
+        """Return a saved step of a mode: what it was for one worker, or for the first that has it; None without one."""
+        infos = self.log.infos(step, mode)
+        if len(infos) > 1:
+            saved = self._catalogue.fetch_once("workers_of_step", mode=mode.name, step=step)
+            places = {by: (place, ModeKeys[of], number) for by, place, of, number in saved}
+            of_worker = places.get(worker or "") or places[min(places, key=natural)]
+            infos = [info for info in infos if info[:3] == of_worker]
+        return infos[0] if infos else None
+
+    def global_steps(self, step: int, mode: ModeKeys) -> list[int]:
+        """Return the global steps of a step of a mode, ascending: several where workers are not in step."""
+        return (
+            [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.log.infos(step, mode)))
+        )
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
@@ -150,14 +163,15 @@ class StepStates:
 
     def _neighbors(self, step: int, mode: ModeKeys) -> tuple[float, float]:
         """Return global steps between which that of a step of a mode would lie, which was not saved."""
-        after, before = step - 1, float(step + 1)
-        if mode is not GLOBAL:
-            # The step of the mode was not saved: its global step lies between those of its neighbors.
-            known = self.log.steps_of_mode(mode)
-            infos = [info for each in known if (info := self.log.info(each))]
-            after = max((info.global_step for info in infos if info.mode_step < step), default=-1)
-            before = min((info.global_step for info in infos if info.mode_step > step), default=float("inf"))
-        return after, before
+        if mode is GLOBAL:
+            return step - 1, step + 1
+        # The step of the mode was not saved: its global step lies between those of its neighbors.
+        saved, _ = self.all(mode)
+        before, after = saved[: bisect_left(saved, step)], saved[bisect_right(saved, step) :]
+        return (
+            self.global_steps(before[-1], mode)[0] if before else -1,
+            self.global_steps(after[0], mode)[-1] if after else float("inf"),
+        )
 
     # Reading the catalogue.
 

@@ -201,7 +201,7 @@ class Workers:
         path = f"{END}/{name}"
         session = None
         try:
-            session = EndInfo.from_bytes(self._source.read(path), path).session
+            session = EndInfo.from_bytes(self._source.read_document(path), path).session
         except ValueError as exc:
             self._set_aside(CorruptFile(path, f"it does not say which session of a worker ended: {exc}"))
         except FileNotFoundError:
@@ -257,7 +257,7 @@ class Workers:
         for name in names:
             path = f"{COLLECTIONS}/{name}"
             try:
-                content = self._source.read(path)
+                content = self._source.read_document(path)
                 if self._contents.get(name) != content:
                     self._files[name] = WorkerInfo.from_bytes(content, path)
                     self._contents[name] = content

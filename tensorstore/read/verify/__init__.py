@@ -1,7 +1,7 @@
 """Verification: reads every byte of a run, and says what is damaged, unfinished or not needed."""
 
-from .chunks import seal_of
 from .report import Damage, Unfinished, Unnamed, Verification
 from .run import verify_run
+from .stream import seal_of
 
 __all__ = ["Damage", "Unfinished", "Unnamed", "Verification", "seal_of", "verify_run"]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...dtypes import Array, parse_dtype
 from ...errors import CorruptFile, FileError
 from ...format.arrow_arrays import numpy_of
-from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
+from ...format.checksum import BLOCK_BYTES, Seal
 from ...format.chunk_reader import ChunkFile
 from ...format.footer import read_footer, row_groups
 from ...format.index_types import SavedTensor
@@ -23,7 +23,7 @@ from ...storage.open import ByteRange, Storage, StoredFile
 from ..values import read_values
 from .checking import Findings
 from .index import rows_of
-from .stream import FileInMemory, Piece, ValueRanges, pieces_of
+from .stream import FileInMemory, Piece, ValueRanges, pieces_of, seal_of
 
 _KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
 _SMALL_BYTES, _SMALL_REMOTE_BYTES = 1 << 20, 64 << 20
@@ -97,20 +97,6 @@ def _check_blocks(seal: Seal | None, piece: Piece, findings: Findings) -> None:
         seal.check(piece.data, piece.start)
     except FileError as exc:
         findings.damaged(seal.path, exc)
-
-
-def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
-    """Return the seal of a chunk; None if an earlier release wrote it. Raises CorruptFile."""
-    tail = _tail(source, chunk, size, 64 << 10)
-    if len(tail) < 12 or tail[-4:] != b"PAR1":
-        raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not a chunk")
-    needed = seal_needs(tail, size)
-    return read_seal(chunk, tail if needed <= len(tail) else _tail(source, chunk, size, needed), size)
-
-
-def _tail(source: ReadableRanges, chunk: str, size: int, length: int) -> bytes | bytearray:
-    (tail,) = source.read_ranges([ByteRange(chunk, max(0, size - length), min(size, length))])
-    return tail
 
 
 def _keys(source: ReadableRanges, chunk: str, size: int) -> tuple[pa.Table, list[int]]:

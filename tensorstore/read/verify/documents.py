@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from ...errors import FileError, NotARun
 from ...format.checksum import check_file
 from ...format.documents import read_document, read_object
-from ...format.manifest import Manifest
+from ...format.manifest import MOST_BYTES, Manifest
 from ...format.schema import (
     COLLECTIONS,
     END,
@@ -28,6 +28,7 @@ from ...format.schema import (
     StopInfo,
     WorkerInfo,
 )
+from ...storage.base import DOCUMENT_BYTES
 from ...storage.open import Storage, StoredFile
 from .checking import Findings
 
@@ -52,7 +53,7 @@ def check_document(storage: Storage, file: StoredFile, findings: Findings) -> No
     """Read a small file of a run, and take note if it is damaged."""
     folder = file.path.rpartition("/")[0]
     try:
-        data = storage.read(file.path)
+        data = storage.read_document(file.path, MOST_BYTES if file.path == MANIFEST else DOCUMENT_BYTES)
         findings.read(file.path, len(data))
         if folder == FINDINGS:
             _check_findings(data, file.path)
@@ -76,7 +77,7 @@ def read_lost(storage: Storage) -> dict[str, LostInfo]:
     for name in storage.list(LOST):
         path = f"{LOST}/{name}"
         with suppress(ValueError, FileNotFoundError):
-            info = LostInfo.from_bytes(storage.read(path), path)
+            info = LostInfo.from_bytes(storage.read_document(path), path)
             found[info.path] = info
     return found
 

@@ -15,7 +15,9 @@ from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...storage.open import Storage
 from .checking import Findings
+from .stream import pieces_of, seal_of
 
+_LARGE_BYTES = 64 << 20
 _COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 
 
@@ -24,9 +26,10 @@ def check_index_file(storage: Storage, file: NewFile, findings: Findings) -> pa.
 
     Raises FileNotFoundError if it is missing, as one that was compacted is.
     """
-    data = storage.read(file.path)
-    findings.read(file.path, len(data))
     try:
+        _check_large(storage, file.path)
+        data = storage.read(file.path)
+        findings.read(file.path, len(data))
         check_file(file.path, data)
         batches = list(read_batches(file.path, data, exact=True))
         table = pa.concat_tables([INDEX_SCHEMA.empty_table(), *batches])
@@ -37,6 +40,18 @@ def check_index_file(storage: Storage, file: NewFile, findings: Findings) -> pa.
     raw = table.filter(table["chunk"].is_valid())
     findings.count(file.path, len(table), len(raw))
     return raw
+
+
+def _check_large(storage: Storage, path: str) -> None:
+    """Verify a large file piece by piece: it is read whole only if it is as it was written, and not, say, sparse."""
+    size = storage.size(path)
+    seal = seal_of(storage, path, size) if size > _LARGE_BYTES else None
+    if seal is None:
+        return
+    for piece in pieces_of(storage, path, 0, seal.nbytes):
+        if piece.error is not None:
+            raise piece.error
+        seal.check(piece.data, piece.start)
 
 
 def _check_rows(file: NewFile, table: pa.Table) -> None:

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...dtypes import Array, parse_dtype
-from ...errors import StorageError, UnsupportedValue
+from ...errors import CorruptFile, StorageError, UnsupportedValue
 from ...format.arrow_arrays import numpy_of, valid
-from ...format.checksum import BLOCK_BYTES
+from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
-from ...storage.base import Blocks, ByteRange
+from ...storage.base import Blocks, ByteRange, ReadableRanges
 from ...storage.open import Storage
 
 _LENGTH_PREFIX = 4
@@ -69,6 +69,20 @@ def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -
         except StorageError as exc:
             yield Piece(start, memoryview(b""), exc)
         start += len(target)
+
+
+def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
+    """Return the seal of a Parquet file; None if an earlier release wrote it. Raises CorruptFile."""
+    tail = _tail(source, chunk, size, 64 << 10)
+    if len(tail) < 12 or tail[-4:] != b"PAR1":
+        raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not one")
+    needed = seal_needs(tail, size)
+    return read_seal(chunk, tail if needed <= len(tail) else _tail(source, chunk, size, needed), size)
+
+
+def _tail(source: ReadableRanges, chunk: str, size: int, length: int) -> bytes | bytearray:
+    (tail,) = source.read_ranges([ByteRange(chunk, max(0, size - length), min(size, length))])
+    return tail
 
 
 class ValueRanges:

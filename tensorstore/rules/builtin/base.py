@@ -7,8 +7,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
+from ...config.collection import CollectionKeys
 from ...dtypes import Array
-from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep
+from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep, UnavailableError
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ...read.trial import Trial
@@ -73,7 +74,14 @@ class BuiltinRule(Rule):
         if step <= self._last_step:
             self.reset()
         self._last_step = step
-        self.judge(self.reader.step(step))
+        views, skipped = self.reader.views(step), list[UnavailableError]()
+        for view in views:
+            try:
+                self.judge(view)
+            except UnavailableError as exc:
+                skipped.append(exc)
+        if len(skipped) == len(views):
+            raise skipped[0]
         return self.has_reports
 
     def missing(self, skipped: Exception) -> str | None:
@@ -82,7 +90,7 @@ class BuiltinRule(Rule):
             return None
         if self._lacking is None:
             return str(skipped)
-        return f"no {self._lacking} was saved at any step; pass {_to_save(self._lacking)} to the hook"
+        return f"no {self._lacking} was saved at any step; {_how_to_save(self._lacking)}"
 
     @property
     def reader(self) -> Reader:
@@ -105,7 +113,7 @@ class BuiltinRule(Rule):
     def nothing(self, view: StepView, selector: Selector) -> TensorUnavailableForStep:
         """Return the error for a step without selected rows."""
         self._lacking = selector
-        hint = f"no {selector} was saved; pass {_to_save(selector)} to the hook"
+        hint = f"no {selector} was saved; {_how_to_save(selector)}"
         return TensorUnavailableForStep(str(selector), view.step, hint=hint)
 
     def measured(
@@ -152,7 +160,7 @@ class BuiltinRule(Rule):
         lacking = f"neither its raw value nor {', '.join(statistics)}" if statistics else "no raw value"
         collection = selector.collections[0] if selector.collections else "default"
         message = (
-            f"of tensor {row.name!r} {lacking} was saved; pass {_to_save(selector)} to the hook, and set "
+            f"of tensor {row.name!r} {lacking} was saved; {_how_to_save(selector)}, and set "
             f'hook.get_collection("{collection}").reduction_config = {_reductions(statistics)}'
         )
         return InsufficientInformationForRuleInvocation(self.rule_name, message)
@@ -202,13 +210,16 @@ def _by(row: SavedTensor, trial: Trial) -> str:
     return f" of {row.worker}" if row.worker != "worker_0" else ""
 
 
-def _to_save(selector: Selector) -> str:
+def _how_to_save(selector: Selector) -> str:
     parts = []
     if selector.collections:
         parts.append(f"include_collections={list(selector.collections)!r}")
     if selector.patterns:
         parts.append(f"include_regex={list(selector.patterns)!r}")
-    return " or ".join(parts) or "save_all=True"
+    found = f"pass {' or '.join(parts) or 'save_all=True'} to the hook"
+    # A loss is in its collection only if it is known to be one.
+    known = "register the loss, or log it under such a name as 'loss' or 'train_loss'"
+    return f"{found}; {known}" if CollectionKeys.LOSSES in selector.collections else found
 
 
 def _reductions(statistics: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 from collections import defaultdict, deque
+from collections.abc import Collection
 
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
@@ -113,7 +114,7 @@ class Overfit(BuiltinRule):
         if not training and view.mode is not ModeKeys.EVAL:
             raise self.nothing(view, self.selector)
         if training:
-            self._judge_evaluation()
+            self._judge_evaluation({row.worker for rows in view.rows.values() for row in rows})
         losses = scalar_losses(view, self.rows(view, self.selector))
         for row, loss in self._judge_together(view, losses) if training else losses:
             self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
@@ -124,10 +125,10 @@ class Overfit(BuiltinRule):
         self._judge_evaluation()
         return self.has_reports
 
-    def _judge_evaluation(self) -> None:
-        """Compare the losses of an evaluation that ended, if there was one."""
+    def _judge_evaluation(self, workers: Collection[str] | None = None) -> None:
+        """Compare the losses of an evaluation that ended, if there was one: of all workers, or of some."""
         training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
-        for key in [key for key in validation if key in training]:
+        for key in [key for key in validation if key in training and (workers is None or key[1] in workers)]:
             self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
 
     def _judge_together(

@@ -41,7 +41,8 @@ class SimilarAcrossRuns(SelectingRule):
             )
 
     def judge(self, view: StepView) -> None:
-        other = reader_of(self.other_trials[0]).step(view.step)
+        others = reader_of(self.other_trials[0]).views(view.step)
+        other = next((each for each in others if (each.mode, each.mode_step) == (view.mode, view.mode_step)), others[0])
         mine = {row.name: row for row in reversed(view.select(self.selector))}
         theirs = {row.name: row for row in reversed(other.select(self.selector))}
         if not mine and not theirs:

@@ -35,6 +35,8 @@ class StalledTraining(BuiltinRule):
         self._has_fired = False
 
     def judge(self, view: StepView) -> None:
+        if self._newest is not None and self._newest.global_step == view.step:
+            return  # the step of another worker
         before = self.reader.previous_info(view.step)
         waited_live, self._has_fired = self._has_fired, False
         self._newest, self._seen_at = view.info, time.monotonic()

@@ -21,24 +21,29 @@ _PROPAGATING = ("abs_max", "l2", "abs_mean", "l1", "rms")
 _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
-# Both of which a ratio is computed from are evaluated.
+# Both tensors that a ratio is computed from are evaluated.
 _RATIOS = "update_ratio/"
+# A leaf has NaN where only a split has a number, and NaN is a setting of XGBoost.
+_WITH_GAPS = Selector(("trees", "hyperparameters"))
 
 
 class ExplodingTensor(SelectingRule):
     """Fires if a tensor contains NaN or an infinity.
 
-    Evaluates all tensors, unless some are selected, but not the ratios of updates to weights, which are infinite or NaN
-    for a weight of zeros. Uses the statistics `nan_count` and `inf_count`, or `abs_max`, `abs_mean`, `l1`, `l2` or
-    `rms`, which are then not finite.
+    Evaluates all tensors, unless some are selected, but not those that hold NaN or infinities by design: the ratios of
+    updates to weights, which are infinite or NaN for a weight of zeros, the collections `trees` and `hyperparameters`,
+    and masks that consist of zeros and negative infinities. Uses the statistics `nan_count` and `inf_count`, or
+    `abs_max`, `abs_mean`, `l1`, `l2` or `rms`, which are then not finite.
     """
 
     only_nan: bool = flag(False, "fire for NaN only")
 
     def judge(self, view: StepView) -> None:
         lacking, judged = None, False
+        is_chosen = bool(self.collection_names or self.tensor_regex)
+        with_gaps = set() if is_chosen else {row.name for row in view.select(_WITH_GAPS)}
         for row in self.rows(view, self.selector):
-            if row.name.startswith(_RATIOS) and not (self.collection_names or self.tensor_regex):
+            if row.name in with_gaps or (row.name.startswith(_RATIOS) and not is_chosen):
                 continue
             try:
                 self._judge(view, row)
@@ -65,7 +70,7 @@ class ExplodingTensor(SelectingRule):
         nans, infinities = found
         if nans:
             self.fires(row, nans, 0.0, f"holds {nans:.0f} NaN")
-        elif infinities and not self.only_nan:
+        elif infinities and not self.only_nan and not _is_mask(view, row, infinities):
             self.fires(row, infinities, 0.0, f"holds {infinities:.0f} infinities")
 
 
@@ -225,6 +230,15 @@ class LowPrecisionSaturation(SelectingRule):
         if share > self.threshold:
             sentence = f"({row.dtype}) is {share:.2f} % at the largest number it can hold, above {self.threshold:g} %"
             self.fires(row, share, self.threshold, sentence)
+
+
+def _is_mask(view: StepView, row: SavedTensor, infinities: float) -> bool:
+    """Return whether a tensor consists of zeros and negative infinities, which are added to logits."""
+    try:
+        found = view.statistics(row, ("max", "zero_count"))
+    except NotSaved:
+        return False
+    return found is not None and found[0] == 0 and found[1] + infinities == math.prod(row.shape)
 
 
 def _must_select(rule: SelectingRule) -> None:

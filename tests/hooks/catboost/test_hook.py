@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,73 @@ def test_training_that_stops_early_and_goes_on_continues_its_steps(make_hook: An
     more.fit(x, y, init_model=model, callbacks=[hook])
     hook.close()
     assert create_trial(out).steps() == list(range(rounds + 2))
+
+
+class Stop:
+    """A callback that ends training after a round."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def after_iteration(self, info: Any) -> bool:
+        return bool(info.iteration < self.after)
+
+
+def validation_losses(out: str) -> dict[int, float]:
+    loss = create_trial(out).tensor("validation-Logloss")
+    return {step: loss.value(step) for step in loss.steps()}
+
+
+@pytest.mark.parametrize("position", ["before", "after"])
+def test_the_last_round_is_saved_when_another_callback_ends_training(make_hook: Any, out: str, position: str) -> None:
+    x, y, held_x, held_y = cancer()
+    hook = make_hook()
+    model = catboost.CatBoostClassifier(iterations=9, **OPTIONS)
+    callbacks = [Stop(4), hook] if position == "before" else [hook, Stop(4)]
+    model.fit(x, y, eval_set=(held_x, held_y), callbacks=callbacks)
+    for _ in range(2):
+        hook.save_model(model)
+    hook.close()
+    expected = model.get_evals_result()["validation"]["Logloss"]
+    assert list(validation_losses(out).items()) == list(enumerate(expected))
+    assert create_trial(out).tensor("trees/leaf_counts").steps() == [3]
+
+
+@pytest.mark.parametrize("kept", [3, 5])
+@pytest.mark.parametrize("way", ["resume", "same hook", "another run"])
+def test_a_training_that_goes_on_from_a_snapshot_has_each_round_at_its_step(
+    make_hook: Any, out: str, tmp_path: Any, way: str, kept: int
+) -> None:
+    """It ended after five rounds; its snapshot has as many, or three."""
+    x, y, held_x, held_y = cancer()
+    options = {**OPTIONS, "allow_writing_files": True, "train_dir": str(tmp_path / "training")}
+    snapshot = tmp_path / "training" / "snapshot"
+    saves = {"save_snapshot": True, "snapshot_file": str(snapshot), "snapshot_interval": 0}
+
+    class Keep:
+        def after_iteration(self, info: Any) -> bool:
+            if info.iteration == kept + 1:
+                copyfile(snapshot, tmp_path / "kept")
+            return True
+
+    def fit(callbacks: list[Any]) -> Any:
+        model = catboost.CatBoostClassifier(iterations=8, **options)
+        return model.fit(x, y, eval_set=(held_x, held_y), callbacks=callbacks, **saves)
+
+    hook = make_hook()
+    fit([hook, Keep(), Stop(5)])
+    if kept < 5:
+        copyfile(tmp_path / "kept", snapshot)
+    if way != "same hook":
+        hook.close()
+        hook = make_hook(out, resume=True) if way == "resume" else make_hook(f"{out}-2")
+    model = fit([hook])
+    hook.close()
+    expected = dict(enumerate(model.get_evals_result()["validation"]["Logloss"]))
+    assert len(expected) == 8
+    found = validation_losses(hook.out_dir)
+    assert list(found) == list(range(kept if way == "another run" else 0, 8))
+    assert found == {step: expected[step] for step in found}
 
 
 def test_a_run_is_resumed(make_hook: Any, out: str) -> None:

@@ -15,7 +15,7 @@ from support import warm
 from support.plain_hook import Hook
 from tensortrial.errors import ConfigurationError, InvalidWorker
 from tensortrial.hooks.core.process import environment
-from tensortrial.hooks.core.process.environment import without_secrets
+from tensortrial.redaction import without_secrets
 
 EVERY = {"command", "working_directory", "host", "platform", "cpus", "process_id", "packages", "seeds"}
 
@@ -135,10 +135,65 @@ def test_git_runs_no_program_of_the_repository(tmp_path: Path) -> None:
         (["hf_abcdefghijkl", "x=ghp_0123456789abcdef"], ["***", "x=***"]),
         (["task-sk-learn-classifier"], ["task-sk-learn-classifier"]),
         (["x" * 2000], ["x" * 1000 + "…"]),
+        (["--config", '{"api_key": "abc", "lr": 0.1}'], ["--config", '{"api_key": "***", "lr": 0.1}']),
+        (["--config={'password': 'a b', 'n': [1]}"], ["--config={'password': '***', 'n': [1]}"]),
+        (["data={'password': 'abc', 'n': n}"], ["data={'password': ***, 'n': n}"]),
+        (['{"login": {"credentials": {"user": "me"}}}'], ['{"login": {"credentials": "***"}}']),
+        (["sizes=[1,2]", '{"lr":1}'], ["sizes=[1,2]", '{"lr":1}']),
+        (["--header", "Authorization: Bearer abc"], ["--header", "Authorization: ***"]),
+        (["curl -H 'X-Api-Key: abc' -u"], ["curl -H 'X-Api-Key: ***' -u"]),
+        (["-u", "me:abc", "--user", "me"], ["-u", "***", "--user", "me"]),
+        (["https://host/a?X-Amz-Signature=abc&v=1"], ["https://host/a?X-Amz-Signature=***&v=***"]),
+        (["ftp://me:a/b@host/x"], ["ftp://***@host/x"]),
+        (["AccountName=me;AccountKey=abc==;Suffix=x"], ["AccountName=me;AccountKey=***;Suffix=x"]),
+        (["host=h user=me password=abc dbname=x"], ["host=h user=me password=*** dbname=x"]),
+        (["-e", "NAME_KEY=abc", "--env=OTHER_KEY=abc"], ["-e", "NAME_KEY=***", "--env=OTHER_KEY=***"]),
+        (["-c", "login(token='abc')"], ["-c", "login(token=***)"]),
+        (
+            ["sort=key", "monkey=x", "layers:2", "a@b.c", "--public", "x"],
+            ["sort=key", "monkey=x", "layers:2", "a@b.c", "--public", "x"],
+        ),
+        (["=".join(["a"] * 3000), ":" * 3000], ["=".join(["a"] * 500) + "=…", ":" * 1000 + "…"]),
     ],
 )
 def test_what_looks_like_a_secret_is_left_out(arguments: list[str], expected: list[str]) -> None:
     assert without_secrets(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "hf_",
+        "gho_",
+        "github_pat_",
+        "glpat-",
+        "sk-",
+        "sk_live_",
+        "rk_test_",
+        "whsec_",
+        "xoxb-",
+        "AKIA",
+        "AIza",
+        "ya29.",
+        "npm_",
+        "pypi-",
+        "dckr_pat_",
+        "nvapi-",
+        "r8_",
+        "gsk_",
+        "xai-",
+        "hvs.",
+        "shpat_",
+        "dop_v1_",
+        "wandb_v1_",
+        "123456789:",
+        "https://hooks.slack.com/services/",
+    ],
+)
+def test_a_token_of_a_form_that_a_vendor_documents_is_left_out(begin: str) -> None:
+    secret = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r"
+    (kept,) = without_secrets([f"x={begin}{secret}"])
+    assert secret not in kept
 
 
 def test_hyperparameters_of_optimizers_are_kept(out: str) -> None:

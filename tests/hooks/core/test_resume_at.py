@@ -28,12 +28,14 @@ def attempt(hook: Any, value: float, steps: int) -> None:
             hook.save_scalar("y", value)
 
 
-def first_attempt(make_hook: Any, steps: int = 8, mode: Any = None, **options: Any) -> None:
+def first_attempt(make_hook: Any, steps: int = 8, mode: Any = None, closes: bool = True, **options: Any) -> Any:
     hook = make_hook(**options)
     if mode is not None:
         hook.set_mode(mode)
     attempt(hook, 1, steps)
-    hook.close()
+    if closes:
+        hook.close()
+    return hook
 
 
 def values(out: Any, mode: Any = ModeKeys.GLOBAL) -> list[float]:
@@ -47,12 +49,16 @@ def values(out: Any, mode: Any = ModeKeys.GLOBAL) -> list[float]:
 
 
 @pytest.mark.parametrize("mode", [None, tt.modes.TRAIN])
-@pytest.mark.parametrize(("at", "steps"), [(5, 2), (5, 6), (0, 9), (8, 1)])
+@pytest.mark.parametrize(
+    ("at", "steps", "same_process"),
+    [(5, 2, False), (5, 6, False), (0, 9, False), (8, 1, False), (5, 2, True), (0, 9, True)],
+)
 def test_steps_after_a_checkpoint_are_superseded_when_they_are_saved_again(
-    make_hook: Any, out: str, at: int, steps: int, mode: Any
+    make_hook: Any, out: str, at: int, steps: int, same_process: bool, mode: Any
 ) -> None:
-    first_attempt(make_hook, mode=mode, flush_seconds=0)
-    hook = make_hook(resume=True, flush_seconds=0)
+    hook = first_attempt(make_hook, mode=mode, flush_seconds=0, closes=not same_process)
+    if not same_process:
+        hook = make_hook(resume=True, flush_seconds=0)
     if mode is not None:
         hook.set_mode(mode)
     hook.resume_at(at)
@@ -76,11 +82,14 @@ def test_steps_after_a_checkpoint_are_superseded_when_they_are_saved_again(
     assert not trial.sql("select chunk from superseded where chunk is null and name = 'x'").fetchall()
 
 
-def test_an_open_trial_returns_what_the_new_attempt_has_saved(make_hook: Any, out: str) -> None:
-    first_attempt(make_hook, flush_seconds=0)
+@pytest.mark.parametrize("same_process", [False, True])
+def test_an_open_trial_returns_what_the_new_attempt_has_saved(make_hook: Any, out: str, same_process: bool) -> None:
+    hook = first_attempt(make_hook, flush_seconds=0, closes=not same_process)
+    hook.flush()
     trial = create_trial(out)
     assert trial.tensor("y").value(6) == 1
-    hook = make_hook(resume=True, flush_seconds=0)
+    if not same_process:
+        hook = make_hook(resume=True, flush_seconds=0)
     hook.resume_at(5)
     attempt(hook, 2, 2)
     hook.flush()
@@ -102,7 +111,8 @@ def test_a_run_may_go_back_several_times(make_hook: Any, out: str) -> None:
     assert trial.steps() == [0, 1, 2, 3, 4, 5, 9, 10, 11]
 
 
-def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any, out: str) -> None:
+@pytest.mark.parametrize("same_process", [False, True])
+def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any, out: str, same_process: bool) -> None:
     every_third = tt.SaveConfig(save_interval=3)
 
     def train(hook: Any, value: float, steps: int) -> None:
@@ -113,8 +123,9 @@ def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any,
 
     hook = make_hook(save_config=every_third)
     train(hook, 1, 10)
-    hook.close()
-    hook = make_hook(save_config=every_third, resume=True)
+    if not same_process:
+        hook.close()
+        hook = make_hook(save_config=every_third, resume=True)
     hook.resume_at(5, mode="TRAIN")
     train(hook, 2, 3)
     hook.close()
@@ -126,7 +137,8 @@ def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any,
     ]
 
 
-def test_steps_of_other_modes_go_back_too(make_hook: Any, out: str) -> None:
+@pytest.mark.parametrize("same_process", [False, True])
+def test_steps_of_other_modes_go_back_too(make_hook: Any, out: str, same_process: bool) -> None:
     def epochs(hook: Any, value: float, count: int) -> None:
         for _ in range(count):
             for mode, steps in ((tt.modes.TRAIN, 3), (tt.modes.EVAL, 2)):
@@ -135,8 +147,9 @@ def test_steps_of_other_modes_go_back_too(make_hook: Any, out: str) -> None:
 
     hook = make_hook()
     epochs(hook, 1, 3)
-    hook.close()
-    hook = make_hook(resume=True)
+    if not same_process:
+        hook.close()
+        hook = make_hook(resume=True)
     hook.resume_at(3, tt.modes.TRAIN)
     epochs(hook, 2, 1)
     hook.close()
@@ -166,7 +179,7 @@ def test_a_checkpoint_after_the_last_saved_step_is_continued(make_hook: Any, out
     ("case", "text"),
     [
         ("not resumed", "pass resume=True"),
-        ("begun", "call it before the first one"),
+        ("held", "a step is open"),
         ("another mode", r"no steps in mode EVAL, only in GLOBAL: pass mode="),
         (-1, "step must be an integer"),
         (1.5, "step must be an integer"),
@@ -177,15 +190,71 @@ def test_a_checkpoint_after_the_last_saved_step_is_continued(make_hook: Any, out
 def test_a_step_at_which_a_run_cannot_continue_is_refused(make_hook: Any, out: str, case: Any, text: str) -> None:
     first_attempt(make_hook, steps=3)
     hook = make_hook(out + "2") if case == "not resumed" else make_hook(resume=True)
-    if case == "begun":
-        attempt(hook, 2, 1)
+    if case == "held":
+        hook.begin_step()
     with pytest.raises(ConfigurationError, match=text):
         hook.resume_at(
             case if not isinstance(case, str) or case == "5" else 1, "EVAL" if case == "another mode" else None
         )
+    if case == "held":
+        hook.end_step()
     attempt(hook, 2, 1)
     hook.close()
     assert create_trial(hook.out_dir).steps()
+
+
+def test_a_process_goes_back_to_before_its_first_step(make_hook: Any, out: str) -> None:
+    first_attempt(make_hook, steps=4)
+    hook = make_hook(resume=True)
+    attempt(hook, 2, 2)
+    hook.resume_at(2)
+    attempt(hook, 3, 1)
+    hook.save_scalar("z", 5, step=0)
+    hook.close()
+    assert values(out) == [1, 1, 3]
+    trial = create_trial(out)
+    assert trial.loaded_all_steps
+    assert trial.tensor("z").value(0) == 5
+    assert trial.sql("select count(*) from superseded where name = 'y'").fetchall() == [(4,)]
+
+
+def test_each_worker_goes_back_by_itself(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        runs.append(Run(out, include_workers="all", flush_seconds=0))
+        runs[-1].log({"y": 1}, step=0)
+    for rank, at, value in ((0, 1, 1), (1, 1, 1), (0, 2, 1), (1, 2, 1), (0, 1, 2), (1, 1, 2)):
+        if value == 2:
+            runs[rank].resume_at(at)
+        runs[rank].log({"y": value}, step=at)
+    for run in runs:
+        run.close()
+    rows = create_trial(out).sql("select worker, global_step, scalar from tensors order by all").fetchall()
+    assert rows == [(f"worker_{rank}", step, step + 1) for rank in range(2) for step in range(2)]
+    assert create_trial(out).loaded_all_steps
+    assert verify(out).is_whole
+
+
+def test_a_model_that_is_made_anew_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:
+    hook = make_hook(include_collections=["weights"])
+    alive = []
+    for value in (1.0, 2.0):
+        model = torch.nn.Linear(1, 1, bias=False)
+        model.weight.data.fill_(value)
+        alive.append(model)
+        if value == 2:
+            hook.resume_at(0)
+        hook.register_module(model)
+        model(torch.ones(1))
+    hook.register_module(torch.nn.Linear(1, 1))
+    alive[0](torch.ones(1))
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor_names() == ["Linear_weight"]
+    assert trial.tensor("Linear_weight").value(0) == 2
+    assert trial.steps() == [0]
 
 
 def test_a_refused_step_is_logged_and_training_goes_on(

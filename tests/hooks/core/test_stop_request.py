@@ -70,12 +70,17 @@ def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     assert len(trial.steps(modes.TRAIN)) == len(steps) + 3
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['{"reason": "eno', "{}", '{"reason": ""}', '{"reason": null}', "[]", "", f'{{"reason": "{"x" * 3_000_000}"}}'],
+    ids=["cut", "empty object", "empty reason", "null", "list", "empty", "megabytes"],
+)
 def test_a_damaged_request_is_named_once_and_stops_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    (tmp_path / STOP_FILE).write_text('{"reason": "eno')
+    (tmp_path / STOP_FILE).write_text(text)
     monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
     request = stop_request.StopRequest(open_storage(tmp_path))
     with caplog.at_level(logging.WARNING):
         assert [request.reason() for _ in range(3)] == [None] * 3
-    assert caplog.text.count(STOP_FILE) == 1
+    assert [STOP_FILE in record.getMessage() for record in caplog.records] == [True]

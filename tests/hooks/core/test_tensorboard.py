@@ -22,6 +22,7 @@ from support.event_folders import read_by_tensorboard, steps_of_tags  # noqa: E4
 from support.training import seeded, train  # noqa: E402
 from tensortrial import create_trial, modes  # noqa: E402
 from tensortrial.errors import StorageError  # noqa: E402
+from tensortrial.importers.tensorboard import import_runs  # noqa: E402
 from tensortrial.storage.open import open_storage  # noqa: E402
 from tensortrial.tfevents import event_file  # noqa: E402
 from tensortrial.tfevents.event_file import EventFile  # noqa: E402
@@ -103,6 +104,27 @@ def test_a_resumed_run_continues_in_the_same_folder(make_hook: Callable[..., Any
     folder = Path(out) / "tensorboard" / "train"
     assert len(list(folder.iterdir())) == 2
     assert [each.step for each in read_by_tensorboard(folder).Scalars(LOSS)] == [0, 1, 2, 3]
+
+
+def test_a_run_that_goes_back_hides_the_steps_after_the_checkpoint(make_hook: Callable[..., Any], out: str) -> None:
+    for resumed in (False, True):
+        hook = make_hook(export_tensorboard=True, resume=resumed)
+        if resumed:
+            hook.resume_at(3, modes.TRAIN)
+        losses = run(hook, 2 if resumed else 6)
+        if not resumed:
+            run(hook, 2, modes.EVAL)
+        hook.close()
+    tensorboard = Path(out) / "tensorboard"
+    shown = read_by_tensorboard(tensorboard / "train").Scalars(LOSS)
+    assert [each.step for each in shown] == [0, 1, 2, 3, 4]
+    assert [each.value for each in shown[3:]] == pytest.approx(losses)
+    evaluated = read_by_tensorboard(tensorboard / "eval")
+    assert [evaluated.Scalars(tag) for tag in evaluated.Tags()["scalars"]] == [[]]
+    # Our own import hides the same.
+    (imported,) = import_runs(tensorboard, Path(out) / "again", progress=False)
+    assert create_trial(imported).tensor(LOSS).steps(modes.TRAIN) == [0, 1, 2, 3, 4]
+    assert create_trial(imported).steps(modes.EVAL) == []
 
 
 def test_flushed_steps_can_be_read_during_training(make_hook: Callable[..., Any], out: str) -> None:

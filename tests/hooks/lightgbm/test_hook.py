@@ -101,6 +101,26 @@ def test_a_model_that_is_trained_on_continues_its_steps(make_hook: Any, out: str
     assert set(trial.tensor("trees/tree_index").value(4)) == {4}
 
 
+@pytest.mark.parametrize("rounds", [3, 6])
+def test_a_run_that_goes_on_from_a_checkpoint_has_each_round_at_its_step(make_hook: Any, out: str, rounds: int) -> None:
+    """The run has five rounds, the checkpoint fewer or more."""
+    training, validation = data_sets()
+    arguments: dict[str, Any] = {"valid_sets": [validation], "valid_names": ["validation"]}
+    hook = make_hook()
+    lgb.train(PARAMETERS, training, 5, callbacks=[hook], **arguments)
+    hook.close()
+    checkpoint = lgb.train(PARAMETERS, training, rounds)
+    log: dict[str, Any] = {}
+    hook = make_hook(resume=True)
+    callbacks = [hook, lgb.record_evaluation(log)]
+    lgb.train(PARAMETERS, training, 2, init_model=checkpoint, callbacks=callbacks, **arguments)
+    hook.close()
+    for name, values in log["validation"].items():
+        metric = create_trial(out).tensor(f"validation-{name}")
+        assert metric.steps() == [*range(min(rounds, 5)), rounds, rounds + 1]
+        assert [float(metric.value(step)) for step in (rounds, rounds + 1)] == values
+
+
 def test_a_callback_that_is_used_twice_continues_after_the_first_training(make_hook: Any, out: str) -> None:
     hook = make_hook()
     for _ in range(2):

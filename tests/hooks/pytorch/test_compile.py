@@ -219,7 +219,7 @@ class TestWhole:
         hook.register_module(net)
         forward = compiled(lambda x: net(x) * 2)
         forward(batches(1)[0][0])
-        Path(out, STOP_FILE).write_text("{}")
+        Path(out, STOP_FILE).write_text('{"reason": "enough"}')
 
         def go_on() -> None:
             # The hook polls for requests five times a second.

@@ -278,3 +278,48 @@ class TestExchanged:
         for path in ("0.weight", "2.bias", "2.weight"):
             assert same(trial.tensor(f"gradient/Sequential_{path}").value(0), array(net.get_parameter(path).grad))
         assert np.array_equal(trial.tensor("Sequential_2.weight").value(0), array(net[2].weight))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gradient_contains_the_share_of_the_closure_of_the_optimizers_step(
+    make_hook: Any, out: str, fused: bool
+) -> None:
+    hook, net = hooked(make_hook)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=fused)
+    hook.register_optimizer(optimizer)
+    expected = []
+
+    def closure() -> Any:
+        loss = loss_of(net, 1)
+        loss.backward()
+        expected.append(array(net.fc1.weight.grad))
+        return loss
+
+    for _ in range(2):
+        optimizer.zero_grad()
+        with hook.step():
+            loss_of(net, 0).backward()
+            optimizer.step(closure)
+            loss_of(net, 2).backward()  # after the update: another model's loss
+    hook.close()
+    gradient = create_trial(out).tensor(GRADIENT)
+    assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
+
+
+def test_a_gradient_of_an_lbfgs_step_is_that_before_its_first_update(make_hook: Any, out: str) -> None:
+    hook, net = hooked(make_hook)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+    expected = []
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(net)
+        loss.backward()
+        expected.append(array(net.fc1.weight.grad))
+        return loss
+
+    with hook.step():
+        optimizer.step(closure)
+    hook.close()
+    assert len(expected) == 3
+    assert same(create_trial(out).tensor(GRADIENT).value(0), expected[0])

@@ -68,7 +68,6 @@ def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, 
         assert same(trial.tensor(f"gradient/{WEIGHT}").value(step), accumulated)
         assert same(trial.tensor(SEEN).value(step), clipped)
     assert {f"gradient/{WEIGHT}", SEEN} <= set(trial.tensor_names(collection="gradients"))
-    assert not optimizer._optimizer_step_pre_hooks
 
 
 @pytest.mark.parametrize("way", ["for-loop", "fused"])
@@ -243,6 +242,52 @@ def test_copied_optimizers_do_not_have_the_callback(make_hook: Any, tmp_path: Pa
     torch.save(optimizer.state_dict(), tmp_path / "state")
     torch.save(optimizer, tmp_path / "optimizer")
     assert torch.load(tmp_path / "optimizer", weights_only=False).param_groups[0]["lr"] == 0.1
+
+
+class Foreign(torch.optim.Optimizer):  # type: ignore[misc]
+    """An optimizer that changes what another one does, and does not call the constructor of torch's."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = [base]
+
+    param_groups = property(lambda self: self.base[0].param_groups)
+    state = property(lambda self: self.base[0].state)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.base[0].step(closure)
+
+
+class Bare(torch.optim.Optimizer):  # type: ignore[misc]
+    """An optimizer without another one, which does not call the constructor of torch's either."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.param_groups = [{"params": list(parameters)}]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.add_(parameter.grad, alpha=-0.1)
+
+
+@pytest.mark.parametrize("wraps", [True, False])
+def test_an_optimizer_that_does_not_call_the_constructor_of_torchs_is_seen_by_the_one_inside_it(
+    make_hook: Any, out: str, wraps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook, net = hooked(make_hook, ["local", "optimizer"])
+    optimizer = Foreign(sgd(net)) if wraps else Bare(net.parameters())
+    hook.register_optimizer(optimizer)
+    expected = []
+    for batch in range(2):
+        net.zero_grad()
+        loss_of(net, batch).backward()
+        expected.append(array(net.fc1.weight.grad))
+        optimizer.step()
+    hook.close()
+    trial = create_trial(out)
+    for name in (f"gradient/{WEIGHT}", *([SEEN, "hyperparameters/SGD/group_0/lr"] if wraps else [])):
+        assert trial.tensor(name).steps() == [0, 1]
+    assert all(same(trial.tensor(f"gradient/{WEIGHT}").value(step), each) for step, each in enumerate(expected))
+    assert ("the updates by Bare are not seen" in caplog.text) is not wraps
 
 
 @pytest.mark.parametrize("bad", [None, "SGD", nn.Linear(1, 1), torch.optim.SGD])

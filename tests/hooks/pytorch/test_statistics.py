@@ -17,6 +17,7 @@ from tensortrial.statistics.single import statistics
 
 torch = pytest.importorskip("torch")
 
+from support.extreme_numbers import EXTREMES, Extreme  # noqa: E402
 from support.torch_capture import limit_parts  # noqa: E402
 from support.torch_kernels import Kernels  # noqa: E402
 from tensortrial.hooks.pytorch.statistics import (  # noqa: E402
@@ -131,6 +132,15 @@ def test_many_tensors_keep_their_order() -> None:
         torch.tensor(-1.5),
     ]
     check(tensors)
+
+
+@pytest.mark.parametrize("of", EXTREMES.values(), ids=list(EXTREMES))
+def test_numbers_at_the_ends_of_their_dtype(of: Extreme) -> None:
+    tensor = torch.from_numpy(of.values)
+    found = device_statistics([tensor, torch.ones_like(tensor)], (of.statistic,))
+    assert float(found[0, 0]) == pytest.approx(of.expected, rel=1e-9, abs=0, nan_ok=True)
+    by_axis = device_statistics_by_axis(tensor.reshape(1, -1), (of.statistic,), 0)
+    assert float(by_axis[of.statistic][0]) == pytest.approx(of.expected, rel=1e-9, abs=0, nan_ok=True)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 64])

@@ -261,3 +261,24 @@ def test_health_saves_statistics_of_outputs_gradients_and_parameters(make_hook: 
     found = {name for name, _ in trial.tensor("fc1_output_0").reduction_values(0)}
     assert {"rms", "kurtosis", "skewness", "l2", "zero_count", "max"} <= found
     assert "health" in trial.collections()
+
+
+@pytest.mark.parametrize("shape", [(1,), ()])
+def test_a_parameter_of_one_element_has_moments(make_hook: Any, out: str, shape: tuple[int, ...]) -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(shape))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.weight
+
+    hook, net = make_hook(include_collections=["updates"], include_regex="^moment/"), Scale()
+    hook.register_module(net)
+    optimizer = torch.optim.Adam(net.parameters())
+    hook.register_optimizer(optimizer)
+    net(torch.ones(3)).sum().backward()
+    optimizer.step()
+    hook.close()
+    names = [name for name in create_trial(out).tensor_names() if name.startswith("moment/")]
+    assert names == ["moment/exp_avg/Scale_weight", "moment/exp_avg_sq/Scale_weight"]

@@ -84,6 +84,7 @@ def test_the_stages_of_boosting_are_steps(make_hook: Any, out: str) -> None:
     ):
         assert [trial.tensor(name).value(step) for step in range(6)] == [loss(Y[1::2], each) for each in predictions]
     assert [trial.tensor("train_score_").value(step) for step in range(6)] == model.train_score_.tolist()
+    assert "train_score_" in trial.tensor_names(collection="losses")
     assert len(trial.tensor("oob_improvement_").steps()) == 6
     np.testing.assert_array_equal(trial.tensor("feature_importances_").value(5), model.feature_importances_)
     assert trial.tensor_names(collection="feature_importance") == ["feature_importances_"]
@@ -100,6 +101,7 @@ def test_the_losses_of_classifiers_are_those_of_their_probabilities(make_hook: A
         expected = [log_loss(Y, each) for each in model.staged_predict_proba(X)]
         assert [trial.tensor("train-log_loss").value(step) for step in range(len(expected))] == expected
     assert trial.tensor("validation_score_").value(0) == hist.validation_score_[0]
+    assert trial.tensor_names(collection="losses") == ["train-log_loss"]  # those that it keeps itself are scores
 
 
 def test_a_warm_start_continues_its_steps(make_hook: Any, out: str) -> None:

@@ -133,6 +133,36 @@ def test_steps_continue_after_those_of_a_trained_booster(make_hook: Make, out: s
     assert create_trial(tmp_path / "second").steps() == [5, 6, 7, 8]
 
 
+@pytest.mark.parametrize("rounds", [3, 5, 6])
+@pytest.mark.parametrize("same_process", [False, True])
+def test_a_run_that_goes_on_from_a_checkpoint_has_each_round_at_its_step(
+    make_hook: Make, out: str, rounds: int, same_process: bool
+) -> None:
+    """The run has five rounds, the checkpoint fewer, as many or more."""
+    hook = make_hook()
+    train([hook], 5)
+    if not same_process:
+        hook.close()
+        hook = make_hook(resume=True)
+    log: dict[str, Any] = {}
+    train([hook], 2, xgb_model=train([], rounds), evals_result=log)
+    hook.close()
+    trial = create_trial(out)
+    loss = trial.tensor("train-logloss")
+    assert loss.steps() == [*range(min(rounds, 5)), rounds, rounds + 1]
+    assert [float(loss.value(step)) for step in (rounds, rounds + 1)] == log["train"]["logloss"]
+    assert trial.sql("select count(distinct global_step) from superseded").fetchall() == [(max(0, 5 - rounds),)]
+
+
+def test_a_model_that_goes_on_after_another_one_was_trained_takes_no_steps_of_that(make_hook: Make, out: str) -> None:
+    hook = make_hook()
+    first = train([hook], 3)
+    train([hook], 3)
+    train([hook], 2, xgb_model=first)
+    hook.close()
+    assert create_trial(out).steps() == list(range(8))
+
+
 def test_steps_count_in_the_mode_that_is_set(make_hook: Make, out: str) -> None:
     hook = make_hook()
     hook.set_mode(tt.modes.TRAIN)

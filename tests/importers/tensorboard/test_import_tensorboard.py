@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensortrial
+from support.event_folders import read_by_tensorboard
 from support.imported_runs import interrupt_writer
 from tensortrial import modes
 from tensortrial.cli import main
@@ -53,6 +54,20 @@ def import_one(source: Path, target: Path, **options: Any) -> Any:
 
 def values(trial: Any, name: str, mode: Any = modes.GLOBAL) -> dict[int, float]:
     return {step: float(value) for step, value in trial.tensor(name).values(mode).items()}
+
+
+def test_what_tensorboard_has_forgotten_is_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "logs"
+    write(source / "train", [*numbers("loss", dict.fromkeys(range(6), 1.0)), *numbers("lr", {2: 0.1, 5: 0.2})])
+    again = [summary.session_start(2000.0, 3), *numbers("loss", {3: 2.0, 4: 2.0}, 2000.0)]
+    write(source / "train", again, f"{NAME}.1")
+    write(source / "eval", numbers("loss", {5: 3.0}))
+    trial = import_one(source, tmp_path / "run")
+    shown = read_by_tensorboard(source / "train")
+    for name in ("loss", "lr"):
+        expected = {each.step: pytest.approx(each.value) for each in shown.Scalars(name)}
+        assert values(trial, name, modes.TRAIN) == expected
+    assert values(trial, "loss", modes.EVAL) == {5: 3.0}
 
 
 class TestWhatPyTorchWrites:

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import pickle
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,22 @@ class LifeTests(HookTests):
         assert trial.loaded_all_steps
         assert trial.steps(self.mode) == [0]
         assert not trial.has_tensor("late")
+
+    def test_another_thread_may_close_the_hook_while_the_job_trains(
+        self, hook: Any, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made = hook(save_all=True)
+        job = self.make_job(made)
+        job.train(1)
+        closer = threading.Thread(target=made.close)
+        closer.start()
+        while closer.is_alive():
+            job.train(1)
+        closer.join()
+        assert len(job.train(2)) == 2
+        job.end()
+        assert self.errors(caplog) == []
+        assert create_trial(out).steps(self.mode)[0] == 0
 
     def test_a_closed_hook_does_not_keep_its_job_alive(self, hook: Any) -> None:
         made = hook(save_all=True)

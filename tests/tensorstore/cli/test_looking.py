@@ -41,7 +41,7 @@ def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
     rows = [json.loads(line) for line in run("ls", place, "--json").stdout.splitlines()]
     found = {row["run"]: (row["state"], row["steps"]) for row in rows}
     assert found == {"good": ("ended", 6), "bad": ("running", 20)}
-    assert all(row["bytes"] > 0 for row in rows)
+    assert all(row["file_bytes"] > row["tensor_bytes"] > 0 for row in rows)
     assert "running" in run("ls", place / "b*").stdout
 
 

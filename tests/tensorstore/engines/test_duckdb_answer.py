@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,21 @@ def test_every_method_gives_the_same_rows(
     assert answer.shape == (3, 2)
     answer.show()
     assert capsys.readouterr().out.count("│") == repr(answer).count("│") > 5
+
+
+def test_an_iteration_takes_rows_by_their_size(trial: Trial) -> None:
+    wide = trial.sql("select range as n, repeat('x', 400000) as text from range(150)")
+    tracemalloc.start()
+    try:
+        rows = iter(wide)
+        found = [next(rows)[0] for _ in range(5)] + [n for n, _ in rows]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == list(range(150))
+    assert peak < 40e6  # of 60 MB
+    narrow = trial.sql("select range, [range, null], {'a': [range::varchar]} from range(25000)")
+    assert [row[0] for row in narrow] == list(range(25000))
 
 
 def test_a_query_with_parameters_ends_before_it_has_read_all_files(tmp_path: Path) -> None:

@@ -108,11 +108,11 @@ def hostile(run: Path, share: int) -> Iterator[str]:
                 yield place.format(w=filled(statement, run))
 
 
-@pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.slow)])
-def test_no_writing_statement_is_run_in_any_place_of_a_query(run: Path, opened: tuple[Trial, Runs], share: int) -> None:
+def test_no_writing_statement_is_run_in_any_place_of_a_query(run: Path, opened: tuple[Trial, Runs]) -> None:
+    """The finder `written_sql` tries the other statements."""
     before = contents(run)
     trial, runs = opened
-    for query in hostile(run, share):
+    for query in hostile(run, 12):
         for each in opened:
             with pytest.raises(QueryError):
                 print(query, each.sql(query).fetchall())
@@ -197,7 +197,8 @@ def test_what_passed_the_parser_could_not_write_either(run: Path) -> None:
         for number, statement in enumerate(WRITING):
             for place in ("{w}", "with x as ({w}) from x", *PLACES[number % 30 :: 30]):
                 run_if_possible(trial, place.format(w=filled(statement, run)))
-            assert still_answers(trial, runs), statement
+            assert number % 5 or still_answers(trial, runs), statement
+        assert still_answers(trial, runs)
         for query in READING_FILES:
             said = run_if_possible(trial, filled(query, run))
             assert not any(secret in said for secret in ("root:", str(run))), query

@@ -60,7 +60,7 @@ values = st.one_of(
 steps = st.lists(st.dictionaries(st.sampled_from(NAMES), values, min_size=1), min_size=1, max_size=12)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(steps, st.sampled_from([0, 1, 3]), st.booleans(), st.sampled_from([1, 3, 1 << 20]))
 @pytest.mark.slow
 def test_rows_are_those_that_sql_finds(

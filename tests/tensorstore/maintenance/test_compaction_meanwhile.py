@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,25 +49,28 @@ def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixtu
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        lambda trial: trial.tensor("loss").value(40),
-        lambda trial: trial.tensor("w").reduction_value(40, "l2"),
-        lambda trial: trial.tensor("w").values(),
-        lambda trial: trial.values(["w", "loss"]),
-        lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
-        lambda trial: trial.tensor("loss").reduction_values(9),
-        lambda trial: {name: rows[0][:9] for name, rows in run_reader_of(trial).catalogue.rows_of_step(13).items()},
-    ],
-)
-def test_queries_succeed_although_their_files_were_compacted(run: Path, question: Callable[[Trial], Any]) -> None:
-    expected = question(tensortrial.create_trial(run))
-    trial = tensortrial.create_trial(run)
-    with tensortrial.no_refresh(trial):
+QUESTIONS: list[Callable[[Trial], Any]] = [
+    lambda trial: trial.tensor("loss").value(40),
+    lambda trial: trial.tensor("w").reduction_value(40, "l2"),
+    lambda trial: trial.tensor("w").values(),
+    lambda trial: trial.values(["w", "loss"]),
+    lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
+    lambda trial: trial.tensor("loss").reduction_values(9),
+    lambda trial: {name: rows[0][:9] for name, rows in run_reader_of(trial).catalogue.rows_of_step(13).items()},
+]
+
+
+def test_queries_succeed_although_their_files_were_compacted(run: Path) -> None:
+    """One trial a question, so that each of them is the first to meet a missing file."""
+    expected = [question(tensortrial.create_trial(run)) for question in QUESTIONS]
+    trials = [tensortrial.create_trial(run) for _ in QUESTIONS]
+    with ExitStack() as unchanged:
+        for trial in trials:
+            unchanged.enter_context(tensortrial.no_refresh(trial))
         compact(run, grace=0)
-        found = question(trial)
-        assert trial.steps(show_incomplete_steps=True) == [*range(70)]
+        found = [question(trial) for question, trial in zip(QUESTIONS, trials, strict=True)]
+        for trial in trials:
+            assert trial.steps(show_incomplete_steps=True) == [*range(70)]
     np.testing.assert_equal(found, expected)
 
 

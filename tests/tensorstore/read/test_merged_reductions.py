@@ -230,3 +230,13 @@ def test_an_index_file_has_no_column_of_a_later_statistic_that_nobody_requested(
     for run in ("plain", "shaped"):
         tensortrial.compact(tmp_path / run, grace=0)
         assert tensortrial.create_trial(tmp_path / run).tensor("w").reduction_values(0).keys() >= {("l2", False)}
+
+
+@pytest.mark.parametrize("value", [0.1, 1e200, 1e-200, 0.0])
+def test_equal_constants_in_several_parts_have_no_deviation(tmp_path: Path, value: float) -> None:
+    save_shards(tmp_path, [np.full(size, value) for size in (3, 7, 100)])
+    found = merged(tmp_path)
+    assert found["std"] == 0
+    assert np.isnan(found["skewness"])
+    assert found["l2"] == pytest.approx(110**0.5 * value, rel=1e-12)
+    assert found["rms"] == pytest.approx(value, rel=1e-12)

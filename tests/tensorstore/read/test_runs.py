@@ -88,12 +88,14 @@ def test_the_runs_themselves(tmp_path: Path) -> None:
         "versions",
         "workers",
         "steps",
-        "bytes",
+        "tensor_bytes",
+        "file_bytes",
         "metadata",
     ]
     row = dict(zip(columns, first, strict=True))
     assert (row["path"], row["framework"], row["workers"], row["steps"]) == (str(tmp_path / "a"), "test", 1, 4)
-    assert row["bytes"] == 3 * (32 + 8) + 8
+    assert row["tensor_bytes"] == 3 * (32 + 8) + 8
+    assert row["file_bytes"] == sum(file.stat().st_size for file in (tmp_path / "a").rglob("*") if file.is_file())
     assert row["started"].year == 2026
     assert row["ended"] > row["started"]
     assert json.loads(row["versions"]) == {"torch": "2"}

@@ -22,9 +22,12 @@ AVAILABLE, UNAVAILABLE, NOT_YET = StepState.AVAILABLE, StepState.UNAVAILABLE, St
 def complete_steps(
     written: dict[int, set[str]], num_workers: int, ended: bool, before: int = 0, gone: frozenset[str] = frozenset()
 ) -> set[int]:
-    """A step is complete when every worker that has not ended wrote it, the job ended, or a later step is complete."""
-    by_all = {step for step, workers in written.items() if len(workers | gone) >= num_workers or step < before}
-    return {step for step in written if ended or any(later >= step for later in by_all)}
+    """A step is complete when every worker that has not ended wrote it or a later one, or the job ended."""
+    of_session = [(step, worker) for step in written if step >= before for worker in written[step] - gone]
+    last = sorted({worker: step for step, worker in sorted(of_session)}.values())
+    awaited = max(num_workers - len(gone), 0)
+    reached = min(last[-awaited:] if awaited else [], default=max(written, default=0)) if len(last) >= awaited else -1
+    return {step for step in written if ended or step < before or step <= reached}
 
 
 def passed(step: int, steps: set[int], complete: set[int], ended: bool) -> StepState:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensortrial
+from support.extreme_numbers import EXTREMES, Extreme
 from support.runs import Job
 from tensortrial.statistics.batched import can_join, statistics_of_many
 from tensortrial.statistics.single import statistics
@@ -41,6 +42,14 @@ def test_of_weights(scale: float) -> None:
     rng = np.random.default_rng(0)
     check([rng.standard_normal(shape) * scale for shape in [(4096,), (3, 3), (16, 2, 2), (2,), (64, 64)]], NINE)
     check([rng.standard_normal((16, 3)).T * scale + 5, np.full(9, 0.1), np.arange(1.0, 9.0)], NINE)
+
+
+@pytest.mark.parametrize("of", [each for each in EXTREMES.values() if each.values.dtype.kind == "f"])
+def test_numbers_at_the_ends_of_float64(of: Extreme) -> None:
+    ordinary = np.array([1.0, 2.0, 3.0])
+    found = statistics_of_many([ordinary, of.values, np.zeros(3)], (of.statistic,))
+    assert found[1][of.statistic] == pytest.approx(of.expected, rel=1e-12, abs=0, nan_ok=True)
+    assert found[0] == pytest.approx(statistics(ordinary, (of.statistic,)))
 
 
 @pytest.mark.parametrize("size", [300, 512])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.extreme_numbers import EXTREMES, Extreme
 from tensortrial.errors import ConfigurationError
 from tensortrial.statistics.by_axis import axis_within, name_by_axis, parse_axis, statistics_by_axis
 from tensortrial.statistics.definitions import STATISTICS
@@ -115,6 +116,15 @@ def test_products_neither_overflow_nor_vanish_half_way() -> None:
     assert np.isfinite(expected).all()
     rows = np.array([[np.inf, 0.0], [np.inf, -1.0], [np.nan, 1.0], [0.0, 1.0]])
     np.testing.assert_array_equal(statistics_by_axis(rows, ["prod"], 0)["prod"], [np.nan, -np.inf, np.nan, 0.0])
+
+
+@pytest.mark.parametrize("of", EXTREMES.values(), ids=list(EXTREMES))
+def test_numbers_at_the_ends_of_their_dtype(of: Extreme) -> None:
+    rows = np.stack([of.values, np.arange(of.values.size).astype(of.values.dtype), np.zeros_like(of.values)])
+    for array, axis in ((rows, 0), (rows.T, 1)):
+        found = statistics_by_axis(array, (of.statistic,), axis)[of.statistic]
+        assert found[0] == pytest.approx(of.expected, rel=1e-12, abs=0, nan_ok=True)
+        assert found[1] == pytest.approx(statistics(rows[1], (of.statistic,))[of.statistic], nan_ok=True)
 
 
 def test_counts_of_an_empty_slice_are_zero_and_the_rest_is_nan() -> None:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.extreme_numbers import EXTREMES, Extreme
 from tensortrial.errors import ConfigurationError
 from tensortrial.statistics import sums
 from tensortrial.statistics.definitions import COMPLEX_STATISTICS, COUNTS, REDUCTIONS, STATISTICS, parse_statistic
@@ -96,11 +97,11 @@ def _limited(array: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> dict[str, 
         whole = ml_dtypes.iinfo(dtype)
         return {
             "subnormal_count": 0,
-            "saturated_count": (x == float(whole.max)).sum() + (whole.min < 0) * (x == float(whole.min)).sum(),
+            "saturated_count": sum(number in {whole.max, whole.min or whole.max} for number in array.ravel().tolist()),
         }
     return {
         "subnormal_count": ((x != 0) & (np.abs(x) < float(known.smallest_normal))).sum(),
-        "saturated_count": (np.abs(x) == float(known.max)).sum(),
+        "saturated_count": ((x == float(known.max)) | (x == float(known.min))).sum(),
     }
 
 
@@ -188,6 +189,27 @@ def test_every_dtype(name: str, data: st.DataObject) -> None:
 def test_the_whole_range_of_integers(name: str) -> None:
     info = np.iinfo(name)
     check(np.array([info.min, info.max, 3, info.max - 1], name))
+
+
+@pytest.mark.parametrize("of", EXTREMES.values(), ids=list(EXTREMES))
+def test_numbers_at_the_ends_of_their_dtype(of: Extreme) -> None:
+    assert statistic(of.values, of.statistic) == pytest.approx(of.expected, rel=1e-12, abs=0, nan_ok=True)
+    many = np.tile(of.values, 70_000) if of.statistic not in ("l2", "saturated_count") else of.values  # many blocks
+    assert statistic(many, of.statistic) == pytest.approx(of.expected, rel=1e-9, abs=0, nan_ok=True)
+
+
+def test_the_only_integer_next_to_the_end_of_64_bits_is_not_saturated() -> None:
+    assert statistic(np.array([2**63 - 2]), "saturated_count") == 0
+    assert statistic(np.array([-(2**63)]), "saturated_count") == 1
+
+
+def test_the_least_number_of_a_dtype_without_a_sign_is_saturated() -> None:
+    least = np.array([2.0**-127, 1.0]).astype(ml_dtypes.float8_e8m0fnu)
+    assert statistic(least, "saturated_count") == statistic(least[:1], "saturated_count") == 1
+
+
+def test_std_of_complex_numbers_whose_squares_overflow() -> None:
+    assert statistic(np.array([3e200 + 4e200j, -3e200 - 4e200j]), "std") == pytest.approx(5e200)
 
 
 SPECIAL = st.sampled_from([0.0, -0.0, 1.0, -2.5, 1e30, -1e-30, math.inf, -math.inf, math.nan])

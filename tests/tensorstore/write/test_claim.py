@@ -15,7 +15,7 @@ from tensortrial.format.checksum import document_bytes
 from tensortrial.format.schema import RunInfo, WorkerInfo, collections_path
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
-from tensortrial.write.claim import check_out_dir, claim, next_flush, progress
+from tensortrial.write.claim import Resumption, check_out_dir, claim, next_flush
 
 
 def test_an_empty_folder_may_be_written_to(tmp_path: Path) -> None:
@@ -168,14 +168,14 @@ def test_a_damaged_claim_is_named_when_a_run_is_resumed(tmp_path: Path, text: st
     Job(tmp_path).close()
     (tmp_path / "collections" / "worker_0.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(FileError, match=r"collections/worker_0\.json"):
-        progress(open_storage(tmp_path), "worker_0", 1)
+        Resumption(open_storage(tmp_path), "worker_0", 1).progress()
 
 
 def test_resume_continues_after_steps_whose_claim_was_lost_by_a_loss_of_power(tmp_path: Path) -> None:
     with Job(tmp_path, "a/b") as job:
         job.step({"a": np.zeros(2)})
     (tmp_path / "collections" / "a%2Fb.json").unlink()
-    assert progress(open_storage(tmp_path), "a/b", 1).global_step == 1
+    assert Resumption(open_storage(tmp_path), "a/b", 1).progress().global_step == 1
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -188,14 +188,15 @@ def test_a_session_whose_claims_were_lost_by_a_loss_of_power_is_not_joined(tmp_p
             job.close()
     # Both have saved step 1 in the second session. Of worker_0's claim the disk has the state of the first.
     path.unlink() if is_gone else path.write_bytes(earlier)
-    assert [progress(open_storage(tmp_path), f"worker_{rank}", 2).global_step for rank in range(2)] == [2, 2]
+    storage = open_storage(tmp_path)
+    assert [Resumption(storage, f"worker_{rank}", 2).progress().global_step for rank in range(2)] == [2, 2]
 
 
 def test_a_run_with_a_claim_of_another_worker_is_not_resumed(tmp_path: Path) -> None:
     Job(tmp_path).close()
     (tmp_path / "collections" / "worker_0.json").rename(tmp_path / "collections" / "worker_1.json")
     with pytest.raises(FileError, match=r"collections/worker_1\.json: .* it names worker 'worker_0'"):
-        progress(open_storage(tmp_path), "worker_0", 1)
+        Resumption(open_storage(tmp_path), "worker_0", 1).progress()
 
 
 def test_claims_are_read_back() -> None:
@@ -242,5 +243,5 @@ def test_a_resumption_continues_after_steps_that_one_listing_lacks(
         return [] if lags and lags.pop() else list(list_after(self, folder, after))
 
     monkeypatch.setattr(LocalStorage, "_list_after", lag)
-    assert progress(open_storage(tmp_path), "worker_0", 1).global_step == 1
+    assert Resumption(open_storage(tmp_path), "worker_0", 1).progress().global_step == 1
     assert not lags

@@ -15,7 +15,7 @@ export function availability(root, page) {
   stage.style.flex = "0 0 auto";
   const body = h("div", {});
   root.append(tools, stage, body);
-  /** @type {import("../../answers").Availability | null} */
+  /** @type {Availability | null} */
   let loaded = null;
   const map = new Heatmap(stage, { open: () => {}, move: () => {}, hover: (cell, x, y) => {
     if (!cell || !loaded) {
@@ -30,7 +30,7 @@ export function availability(root, page) {
       ["missing", counted(worker.missing[cell.column], "step")]] }, x, y);
   } });
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
     const { mode } = choose(run, now);

@@ -11,7 +11,7 @@ export function difference(root, page) {
   const body = h("div", {});
   root.append(tools, body);
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const { runs } = page.info;
     if (runs.length < 2) {
@@ -65,7 +65,7 @@ export function difference(root, page) {
 /**
  * Return the link to a tensor of a run at a step.
  * @param {string} run
- * @param {import("../../answers").DifferenceRow} row
+ * @param {DifferenceRow} row
  */
 function place(run, { name, mode, step }) {
   return link({ view: "tensor", run, name, mode, step });

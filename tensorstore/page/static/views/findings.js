@@ -14,7 +14,7 @@ export function findings(root, page) {
   const diagnosis = h("div", { class: "diagnosis" });
   root.append(diagnosis, body, tools);
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
     const found = await loadFindings(run.name);
@@ -40,7 +40,7 @@ export function findings(root, page) {
     await drawRules(run);
   }
 
-  /** @param {import("../../answers").Run} run */
+  /** @param {Run} run */
   function drawDiagnosis(run) {
     diagnosis.dataset.run = run.name;
     if (page.info.frozen) {
@@ -55,7 +55,7 @@ export function findings(root, page) {
     fill(diagnosis, button, answer);
   }
 
-  /** @param {import("../../answers").Run} run */
+  /** @param {Run} run */
   async function drawRules(run) {
     const rules = await loadRules();
     if (!rules.length) return;
@@ -98,8 +98,8 @@ function runButton(text, busy, answer, work) {
 
 /**
  * Return a diagnosis as paragraphs.
- * @param {import("../../answers").Run} run
- * @param {import("../../answers").Diagnosis} found
+ * @param {Run} run
+ * @param {Diagnosis} found
  */
 function diagnosed(run, found) {
   return [h("h3", {}, printable(found.summary)),
@@ -114,7 +114,7 @@ function diagnosed(run, found) {
 
 /**
  * Return the link to a finding in the overview, with as many steps before as after.
- * @param {import("../../answers").Run} run
+ * @param {Run} run
  * @param {{mode: string | null, step: number}} finding
  */
 function around(run, finding) {

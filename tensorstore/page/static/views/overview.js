@@ -24,7 +24,7 @@ export function overview(root, page) {
   const map = new Heatmap(stage, { hover, open, move });
   /** @type {import("../tree.js").Line[]} */
   let lines = [];
-  /** @type {import("../../answers").Tiles | null} */
+  /** @type {Tiles | null} */
   let tiles = null;
   /** @type {Float32Array} */
   let z = new Float32Array();
@@ -33,7 +33,7 @@ export function overview(root, page) {
   let moving = 0;
   let shownStatistic = "";
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
     const choice = choose(run, now);
@@ -58,15 +58,15 @@ export function overview(root, page) {
   }
 
   /**
-   * @param {import("../state.js").State} now
+   * @param {State} now
    * @param {{statistic: string, mode: string, worker: string}} choice
-   * @param {import("../../answers").Finding[]} found
+   * @param {Finding[]} found
    */
   function draw(now, choice, found) {
     if (!tiles) return;
     const all = chosenRows(tiles, now);
-    const order = all.filter((row) => hasValues(/** @type {import("../../answers").Tiles} */ (tiles), row));
-    const names = order.map((row) => /** @type {import("../../answers").Tiles} */ (tiles).names[row]);
+    const order = all.filter((row) => hasValues(/** @type {Tiles} */ (tiles), row));
+    const names = order.map((row) => /** @type {Tiles} */ (tiles).names[row]);
     const toggled = new Set(/** @type {string[]} */ (JSON.parse(now.toggled ?? "[]")));
     const tree = now.fold ? folded(names, Number(now.fold), toggled) : flat(names);
     lines = tree.map((line) => ({ row: line.row, members: line.members.map((at) => order[at]) }));
@@ -102,7 +102,7 @@ export function overview(root, page) {
    * @returns {[number, number]}
    */
   function cellOf(members, column, shown, past) {
-    const { starts, nonfinite, missing, max, min } = /** @type {import("../../answers").Tiles} */ (tiles);
+    const { starts, nonfinite, missing, max, min } = /** @type {Tiles} */ (tiles);
     let [best, weight] = [NaN, -1];
     for (const member of members) {
       const at = held[member * starts.length + column];
@@ -116,7 +116,7 @@ export function overview(root, page) {
     return [missing[column] ? MISSING : NOTHING, NaN];
   }
 
-  /** @param {import("../../answers").Tiles} loaded */
+  /** @param {Tiles} loaded */
   function zOf(loaded) {
     const columns = loaded.starts.length;
     if (z.length !== loaded.max.length) {
@@ -132,7 +132,7 @@ export function overview(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Finding[]} found
+   * @param {Finding[]} found
    * @param {{mode: string}} choice
    */
   function marksOf(found, choice) {
@@ -148,9 +148,9 @@ export function overview(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Run} run
+   * @param {Run} run
    * @param {ReturnType<typeof choose>} choice
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawTools(run, choice, now) {
     const options = (/** @type {string[]} */ values) => values.map((value) => ({ value, text: printable(STATISTICS[value] ?? value) }));
@@ -225,7 +225,7 @@ export function overview(root, page) {
    * @returns {[string, string][]}
    */
   function describe(members, column) {
-    const loaded = /** @type {import("../../answers").Tiles} */ (tiles);
+    const loaded = /** @type {Tiles} */ (tiles);
     const { starts, end } = loaded;
     const zs = zOf(loaded);
     const last = (column + 1 < starts.length ? starts[column + 1] : end) - 1;
@@ -290,8 +290,8 @@ export function overview(root, page) {
 
 /**
  * Return the places of the tensors to show, in the order to show them.
- * @param {import("../../answers").Tiles} tiles
- * @param {import("../state.js").State} now
+ * @param {Tiles} tiles
+ * @param {State} now
  */
 function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
@@ -303,9 +303,9 @@ function chosenRows(tiles, now) {
 
 /**
  * Return the steps to load: those that are seen, and as many before them as their past.
- * @param {import("../../answers").Run} run
+ * @param {Run} run
  * @param {string} mode
- * @param {import("../state.js").State} now
+ * @param {State} now
  */
 function withPast(run, mode, now) {
   if (!now.from || !now.to) return { from: null, to: null };
@@ -315,7 +315,7 @@ function withPast(run, mode, now) {
 }
 
 /**
- * @param {import("../../answers").Tiles} tiles
+ * @param {Tiles} tiles
  * @param {number} row
  */
 function hasValues({ starts, count, nonfinite }, row) {
@@ -326,7 +326,7 @@ function hasValues({ starts, count, nonfinite }, row) {
 /**
  * Return, for each cell, the cell whose value it shows, -1 for none. A tensor that is saved at every tenth step holds its
  * value until the next one is due.
- * @param {import("../../answers").Tiles} tiles
+ * @param {Tiles} tiles
  */
 function heldBy({ names, starts, count, nonfinite, missing }) {
   const columns = starts.length;
@@ -351,7 +351,7 @@ function rowsOf(text) {
   return { row0, row1 };
 }
 
-/** @param {import("../../answers").Finding} finding */
+/** @param {Finding} finding */
 function openFinding(finding) {
   location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
 }

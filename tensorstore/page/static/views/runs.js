@@ -13,7 +13,7 @@ export function runs(root, page) {
   /** @type {Record<string, number>} */
   let sizes = {};
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     drawTable(now);
     const found = await unlessMissing(loadSizes());
@@ -22,7 +22,7 @@ export function runs(root, page) {
     drawTable(now);
   }
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   function drawTable(now) {
     const wanted = (now.rq ?? "").toLowerCase();
     const picked = [now.a, now.b].filter((name) => page.info.runs.some((run) => run.name === name));
@@ -48,8 +48,8 @@ export function runs(root, page) {
         { title: "findings", number: true, key: (run) => run.findings, cell: (run) => run.findings ? h("a", { class: "bad", href: link({ view: "findings", run: run.name }) }, run.findings) : "0" },
         { title: "started", key: (run) => run.started, cell: (run) => time(run.started) },
         { title: "framework", key: (run) => run.framework, cell: (run) => printable(run.framework) },
-        ...keys.map((key) => ({ title: printable(key), key: (/** @type {import("../../answers").Run} */ run) => run.metadata[key],
-          cell: (/** @type {import("../../answers").Run} */ run) => run.metadata[key] === undefined ? "" : printable(typeof run.metadata[key] === "string" ? run.metadata[key] : JSON.stringify(run.metadata[key])) })),
+        ...keys.map((key) => ({ title: printable(key), key: (/** @type {Run} */ run) => run.metadata[key],
+          cell: (/** @type {Run} */ run) => run.metadata[key] === undefined ? "" : printable(typeof run.metadata[key] === "string" ? run.metadata[key] : JSON.stringify(run.metadata[key])) })),
       ],
     }));
     if (page.info.damaged.length) {
@@ -59,7 +59,7 @@ export function runs(root, page) {
 
   /**
    * @param {string} name
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function pick(name, now) {
     const chosen = now.a === name || now.b === name;

@@ -17,10 +17,12 @@ export function scalars(root, page) {
   const body = h("div", { class: "panels" });
   root.append(tools, body);
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const chosen = chosenRuns(page.info, now);
     drawTools(now, chosen);
+    const strange = named(now).filter((name) => !page.info.runs.some((run) => run.name === name));
+    if (strange.length) tools.append(h("span", { class: "error" }, `Not here: ${strange.map(printable).join(", ")}`));
     const names = (await loadScalarNames(chosen)).filter((name) => name.toLowerCase().includes((now.q ?? "").toLowerCase()));
     if (!names.length) {
       fill(body, h("p", { class: "message" }, now.q ? "No scalar has such a name." : "No scalars were saved. hook.save_scalar(name, value) saves one."));
@@ -34,7 +36,7 @@ export function scalars(root, page) {
   }
 
   /**
-   * @param {import("../state.js").State} now
+   * @param {State} now
    * @param {string[]} chosen
    */
   function drawTools(now, chosen) {
@@ -63,7 +65,7 @@ export function scalars(root, page) {
   /**
    * @param {string} run
    * @param {string[]} chosen
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function colorOf(run, chosen, now) {
     if (!now.group) return chosen.indexOf(run);
@@ -73,9 +75,9 @@ export function scalars(root, page) {
 
   /**
    * @param {string} name
-   * @param {import("../../answers").Curve[]} curves
+   * @param {Curve[]} curves
    * @param {string[]} chosen
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawPanel(name, curves, chosen, now) {
     if (!curves.length) return;
@@ -87,7 +89,7 @@ export function scalars(root, page) {
     const place = new Map(x.map((each, i) => [each, i]));
     const spread = (/** @type {ArrayLike<number>} */ at, /** @type {(number | null)[]} */ values) => {
       /** @type {(number | null | undefined)[]} */
-      const line = new Array(x.length).fill(curves.length > 1 ? undefined : null);
+      const line = new Array(x.length).fill(undefined);
       values.forEach((value, i) => { line[/** @type {number} */ (place.get(at[i]))] = value; });
       return line;
     };
@@ -101,13 +103,13 @@ export function scalars(root, page) {
       const dashed = curve.mode === "EVAL" || curve.mode === "PREDICT";
       if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
         bands.push([lines.length, lines.length + 1, color]);
-        lines.push({ label: `${label} max`, values: /** @type {any} */ (spread(xs[i], curve.max)), color, width: 0.3, alpha: 0.4, quiet: true },
-          { label: `${label} min`, values: /** @type {any} */ (spread(xs[i], curve.min)), color, width: 0.3, alpha: 0.4, quiet: true });
+        lines.push({ label: `${label} max`, values: spread(xs[i], curve.max), color, width: 0.3, alpha: 0.4, quiet: true },
+          { label: `${label} min`, values: spread(xs[i], curve.min), color, width: 0.3, alpha: 0.4, quiet: true });
       }
       if (weight > 0 && curve.mean.length > 2) {
-        lines.push({ label: `${label} raw`, values: /** @type {any} */ (spread(xs[i], curve.mean)), color, width: 1, alpha: 0.3, quiet: true });
-        lines.push({ label, values: /** @type {any} */ (spread(xs[i], smooth(curve.mean, weight))), color, width: 1.75, dash: dashed });
-      } else lines.push({ label, values: /** @type {any} */ (spread(xs[i], curve.mean)), color, width: 1.5, points: curve.mean.length < 40, dash: dashed });
+        lines.push({ label: `${label} raw`, values: spread(xs[i], curve.mean), color, width: 1, alpha: 0.3, quiet: true });
+        lines.push({ label, values: spread(xs[i], smooth(curve.mean, weight)), color, width: 1.75, dash: dashed });
+      } else lines.push({ label, values: spread(xs[i], curve.mean), color, width: 1.5, points: curve.mean.length < 40, dash: dashed });
     });
     draw(inside, { x, lines, bands, unit: now.x === "time" ? "time" : "step", logX: now.logx === "1" && now.x !== "time", logY: axisOf(now), height: 220,
       onclick: (at) => { if (now.x !== "time" && now.x !== "global") go({ view: "tensor", name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
@@ -116,23 +118,23 @@ export function scalars(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Curve[]} curves
+   * @param {Curve[]} curves
    * @param {string[]} chosen
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawTable(curves, chosen, now) {
     const { box, body: inside } = panel("Last and best values", "over the whole run", true);
     body.append(box);
-    const low = (/** @type {import("../../answers").Curve} */ curve) => Math.min(...finite(curve.min));
-    const high = (/** @type {import("../../answers").Curve} */ curve) => Math.max(...finite(curve.max));
+    const low = (/** @type {Curve} */ curve) => Math.min(...finite(curve.min));
+    const high = (/** @type {Curve} */ curve) => Math.max(...finite(curve.max));
     inside.append(table({
       rows: curves.filter((curve) => curve.steps.length), sort: now.sort ?? "", onsort: (sort) => go({ sort }, { replace: true }),
       columns: [
         { title: "run", key: (curve) => curve.run, cell: (curve) => swatch(printable(curve.run), colorOf(curve.run, chosen, now)) },
         { title: "scalar", key: (curve) => curve.name, cell: (curve) => h("span", { class: "name" }, printable(curve.name)) },
         { title: "mode", key: (curve) => curve.mode, cell: (curve) => curve.mode },
-        { title: "last", number: true, key: (curve) => curve.mean[curve.mean.length - 1], cell: (curve) => number(curve.mean[curve.mean.length - 1]) },
-        { title: "at step", number: true, key: (curve) => curve.steps[curve.steps.length - 1], cell: (curve) => count(curve.steps[curve.steps.length - 1]) },
+        { title: "last", number: true, key: (curve) => curve.last.value, cell: (curve) => number(curve.last.value) },
+        { title: "at step", number: true, key: (curve) => curve.last.step, cell: (curve) => count(curve.last.step) },
         { title: "smallest", number: true, key: low, cell: (curve) => number(low(curve)) },
         { title: "largest", number: true, key: high, cell: (curve) => number(high(curve)) },
       ],
@@ -159,11 +161,16 @@ function swatch(text, color) {
 
 /**
  * Return the runs to draw: those that the state names, or the first few.
- * @param {import("../../answers").Info} info
- * @param {import("../state.js").State} now
+ * @param {Info} info
+ * @param {State} now
  */
 function chosenRuns(info, now) {
-  const known = new Set(info.runs.map(({ name }) => name));
-  const named = now.runs ? /** @type {string[]} */ (JSON.parse(now.runs)).filter((name) => known.has(name)) : [];
-  return named.length ? named : info.runs.slice(0, MOST_RUNS).map(({ name }) => name);
+  const known = info.runs.map(({ name }) => name);
+  const wanted = named(now).filter((name) => known.includes(name));
+  return wanted.length ? wanted : known.slice(0, MOST_RUNS);
+}
+
+/** @param {State} now @returns {string[]} */
+function named(now) {
+  return JSON.parse(now.runs ?? "[]");
 }

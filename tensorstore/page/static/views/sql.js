@@ -16,7 +16,7 @@ export function sql(root, page) {
   const actions = h("div", { class: "tools" });
   const body = h("div", {});
   root.append(tools, box, actions, body);
-  /** @type {import("../../answers").NamedQuery[]} */
+  /** @type {NamedQuery[]} */
   let queries = [];
 
   box.addEventListener("keydown", (event) => {
@@ -30,22 +30,23 @@ export function sql(root, page) {
     if (same) void run(state());
   }
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     if (!queries.length) queries = await loadQueries();
     const named = queries.find((query) => query.name === now.query);
     drawTools(named, now);
     box.value = named ? named.sql : now.sql ?? EXAMPLE;
     box.readOnly = page.info.frozen;
-    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen }, "Run"), h("span", { class: "quiet" }, "Ctrl+Enter. Views: tensors, reductions, scalars, steps, collections, findings, tensor_values", page.info.runs.length > 1 ? ", runs; each with the column run." : "."));
+    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen }, "Run"), page.info.runs.length > 1 && !named && select("of", [{ value: "", text: "the chosen run" }, { value: "all", text: "all runs" }], now.of ?? "", (of) => go({ of })),
+      h("span", { class: "quiet" }, "Ctrl+Enter. Views: tensors, reductions, scalars, steps, collections, findings, tensor_values", now.of && !named ? ", runs; each with the column run." : "."));
     if (page.info.frozen) fill(body, h("p", { class: "message" }, "A report answers no queries: open the run by tensortrial page."));
     else if (now.query || now.sql) await run(now);
     else fill(body, h("p", { class: "message" }, "Choose a named query, or write a SELECT and run it. It can read the run and change nothing."));
   }
 
   /**
-   * @param {import("../../answers").NamedQuery | undefined} named
-   * @param {import("../state.js").State} now
+   * @param {NamedQuery | undefined} named
+   * @param {State} now
    */
   function drawTools(named, now) {
     fill(tools, select("named query", [{ value: "", text: "a query of my own" }, ...queries.map(({ name }) => ({ value: name, text: name.replaceAll("_", " ") }))], now.query ?? "",
@@ -59,12 +60,12 @@ export function sql(root, page) {
     }
   }
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function run(now) {
     fill(body, h("p", { class: "quiet" }, "Running …"));
     const name = chosenRun(page.info, now).name;
     try {
-      const answer = now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(name, now.sql);
+      const answer = now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(name, now.sql, now.of);
       drawAnswer(answer, now);
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, printable(error instanceof Error ? error.message : String(error)).replaceAll("\\u000a", "\n")));
@@ -72,8 +73,8 @@ export function sql(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Answer} answer
-   * @param {import("../state.js").State} now
+   * @param {Answer} answer
+   * @param {State} now
    */
   function drawAnswer(answer, now) {
     const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof row[i] === "number"));
@@ -91,9 +92,9 @@ export function sql(root, page) {
 
   /**
    * @param {HTMLElement} plot
-   * @param {import("../../answers").Answer} answer
+   * @param {Answer} answer
    * @param {string[]} plottable
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawPlot(plot, answer, plottable, now) {
     const x = answer.columns.indexOf(now.px && plottable.includes(now.px) ? now.px : plottable[0]);

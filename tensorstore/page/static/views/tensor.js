@@ -20,7 +20,7 @@ export function tensor(root, page) {
   const body = h("div", { class: "panels" });
   root.append(head, body);
 
-  /** @param {import("../state.js").State} now */
+  /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
     const names = await loadTensorNames(run.name);
@@ -53,11 +53,11 @@ export function tensor(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Series} series
+   * @param {Series} series
    * @param {import("../ridgeline.js").Histogram[]} histograms
    * @param {{statistic: string}} choice
    * @param {number | null} step
-   * @param {import("../state.js").State} now
+   * @param {State} now
    * @param {{run: string, name: string, mode: string, worker: string}} query
    */
   async function drawAll(series, histograms, choice, step, now, query) {
@@ -77,7 +77,7 @@ export function tensor(root, page) {
    * @param {{run: string, name: string, mode: string, worker: string}} query
    * @param {string} statistic
    * @param {number | null} step
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   async function drawRelated(query, statistic, step, now) {
     const names = await loadTensorNames(query.run);
@@ -92,19 +92,18 @@ export function tensor(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Series} series
-   * @param {import("../../answers").Statistic} one
+   * @param {Series} series
+   * @param {Statistic} one
    * @param {number | null} step
-   * @param {import("../state.js").State} now
+   * @param {State} now
    * @param {boolean} wide
    * @param {string} [of] what else it is a statistic of
    */
   function drawSeries(series, one, step, now, wide, of = "") {
-    const last = one.mean.length - 1;
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
     const label = one.statistic === "value" && of ? of : `${STATISTICS[one.statistic] ?? one.statistic}${of && ` of ${of}`}`;
     const { box, body: inside } = panel(label,
-      last < 0 ? "" : `last ${number(one.mean[last])}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
+      !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
     body.append(box);
     draw(inside, {
       x: series.steps, unit: "step", mark: step, logY: axisOf(now), height: wide ? 210 : 150,
@@ -120,7 +119,7 @@ export function tensor(root, page) {
   /**
    * @param {import("../ridgeline.js").Histogram[]} histograms
    * @param {number | null} step
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawHistograms(histograms, step, now) {
     if (!histograms.length) return;
@@ -141,13 +140,13 @@ export function tensor(root, page) {
   }
 
   /**
-   * @param {import("../../answers").Run} run
+   * @param {Run} run
    * @param {string[]} names
    * @param {string} name
    * @param {ReturnType<typeof choose>} choice
-   * @param {import("../../answers").TensorAbout} about
+   * @param {TensorAbout} about
    * @param {number | null} step
-   * @param {import("../state.js").State} now
+   * @param {State} now
    */
   function drawHead(run, names, name, choice, about, step, now) {
     const list = h("datalist", { id: "names" }, ...names.slice(0, 3000).map((each) => h("option", { value: each })));

@@ -1,0 +1,151 @@
+"""Finds the weight whose changes grew before a spike: the layer in which the trouble began."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..dtypes import Array
+from ..format.index_types import SavedTensor
+from ..mode import ModeKeys
+from ..read.trial import Trial
+from ..rules.builtin.base import training_mode
+from ..rules.builtin.robust import robust_score
+from ..rules.reader import NotSaved, Selector, StepView, reader_of
+from ..visible import in_a_line
+
+_WEIGHTS = Selector(("weights",))
+_SAVES = 40
+"""The number of saves before the spike that are compared."""
+_FEWEST = 10
+"""The fewest changes that are a past."""
+_SCORE, _FACTOR = 6.0, 3.0
+"""The robust z-score, and the multiple of the usual change, above which a change is not of the past."""
+_IN_A_ROW = 2
+"""The fewest changes outside of the past: what is seen only at the spike may follow from it."""
+_FEWEST_OTHERS = 3
+"""The fewest weights whose median says how much of a change is common to all, as that of the learning rate is."""
+
+_Weight = Array | float
+"""The value of a weight, or only its norm."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change of a weight since the save before, relative to its norm, and its logarithm relative to other weights."""
+
+    step: int
+    ratio: float
+    log: float
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The first weight whose changes left their own past before a spike.
+
+    Attributes:
+        tensor: Its name.
+        step: Global step since which all its changes are larger than before.
+        change: Its newest change, relative to its norm.
+        usual: Its usual change before that step.
+    """
+
+    tensor: str
+    step: int
+    change: float
+    usual: float
+
+    def __str__(self) -> str:
+        return (
+            f"before it, from step {self.step} on, {in_a_line(self.tensor)} changed more than in its past and more "
+            f"than other weights: by a ratio of {self.change:.3g} from save to save, usual was {self.usual:.3g}"
+        )
+
+
+def origin(trial: Trial, step: int, worker: str | None) -> Origin | None:
+    """Find the first weight that changed more than in its own past, and more than other weights, until a step.
+
+    Args:
+        trial: Trial of the run.
+        step: Global step at which a spike was found.
+        worker: Worker whose weights are compared; None for the first one of each weight.
+
+    Returns:
+        The weight; None if none left its past before the spike, or weights were not saved.
+    """
+    left = [found for name, changes in _changes(trial, step, worker).items() if (found := _left(name, changes))]
+    return min(left, key=lambda each: (each.step, each.usual / each.change, each.tensor), default=None)
+
+
+def _changes(trial: Trial, step: int, worker: str | None) -> dict[str, list[_Change]]:
+    """Return the changes of each weight in the last saves up to a step, in the order of steps."""
+    reader = reader_of(trial)
+    mode = training_mode(reader.modes())
+    of_mode = set(reader.log.steps_of_mode(mode))
+    saves = [each for each in reader.steps_of(_WEIGHTS) if each <= step and each in of_mode]
+    found: defaultdict[str, list[_Change]] = defaultdict(list)
+    before: dict[str, _Weight] = {}
+    for each in saves[-_SAVES:]:
+        now: dict[str, _Weight] = {}
+        for view in reader.views(each):
+            if mode in (view.mode, ModeKeys.GLOBAL):
+                now |= _weights(view, worker)
+        ratios = {name: _ratio(before[name], now[name]) for name in now.keys() & before.keys()}
+        logs = {name: math.log(ratio) for name, ratio in ratios.items() if 0 < ratio < math.inf}
+        common = statistics.median(logs.values()) if len(logs) >= _FEWEST_OTHERS else 0.0
+        for name, log in logs.items():
+            found[name].append(_Change(each, ratios[name], log - common))
+        before = now
+    return found
+
+
+def _weights(view: StepView, worker: str | None) -> dict[str, _Weight]:
+    """Return the value, or at least the norm, of each weight of a step."""
+    rows: dict[str, SavedTensor] = {}
+    for row in view.select(_WEIGHTS):
+        if row.worker == worker or (worker is None and row.name not in rows):
+            rows[row.name] = row
+    raw = [row for row in rows.values() if row.has_raw]
+    found: dict[str, _Weight] = {
+        row.name: np.asarray(value, np.float64) for row, value in zip(raw, view.values(raw), strict=True)
+    }
+    for name in rows.keys() - found.keys():
+        try:
+            norms = view.statistics(rows[name], ("l2",))
+        except NotSaved:
+            continue
+        if norms is not None:
+            found[name] = norms[0]
+    return found
+
+
+def _ratio(before: _Weight, now: _Weight) -> float:
+    """Return the norm of the change of a weight relative to that of the weight; NaN if it cannot be known."""
+    with np.errstate(all="ignore"):
+        if isinstance(before, float) or isinstance(now, float):
+            before, now = (np.asarray(np.linalg.norm(each)) for each in (before, now))
+        elif before.shape != now.shape:
+            return math.nan
+        norm = float(np.linalg.norm(before))
+        return float(np.linalg.norm(now - before)) / norm if norm else math.nan
+
+
+def _left(name: str, changes: list[_Change]) -> Origin | None:
+    """Return since when a weight has left its past, if it has."""
+    past: list[float] = []
+    since: int | None = None
+    for position, change in enumerate(changes):
+        score, median = robust_score(change.log, past) if len(past) >= _FEWEST else (0.0, change.log)
+        if score > _SCORE and change.log - median > math.log(_FACTOR):
+            since = position if since is None else since
+        else:
+            past.append(change.log)
+            since = None
+    if since is None or len(changes) - since < _IN_A_ROW:
+        return None
+    usual = statistics.median(change.ratio for change in changes[:since])
+    return Origin(name, changes[since].step, changes[-1].ratio, usual)

@@ -1,0 +1,95 @@
+"""The answers about rules: which there are, what they found in a run, and its diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ConfigurationError, TensorTrialError
+from ..read.trial import run_reader_of
+from .open_run import OpenRun
+from .payload import number
+
+
+def findings(run: OpenRun) -> list[dict[str, Any]]:
+    """Return what rules found in a run, in the order of steps."""
+    rows = run.trial.sql(
+        "select rule, step, mode, worker, tensor, observed, threshold, sentence, failed, "
+        "epoch_ms(found_at) as found_at from findings order by step, rule, tensor limit 5000"
+    )
+    found = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
+    return [_finding(run, each) for each in (*found, *_unrecorded(run))]
+
+
+def count_findings(run: OpenRun) -> int:
+    """Return the number of findings in a run, with those of rules that were run from the page."""
+    return int(run.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(_unrecorded(run))
+
+
+def _unrecorded(run: OpenRun) -> list[dict[str, Any]]:
+    """Return what rules that were run from the page found, and no rule has written into the run."""
+    if not run.new_findings:
+        return []
+    recorded = set(run.trial.sql("select distinct rule, step, worker, tensor from findings").fetchall())
+    keys = ("rule", "step", "worker", "tensor")
+    return [each for each in run.new_findings if tuple(each[key] for key in keys) not in recorded]
+
+
+def diagnosis(run: OpenRun) -> dict[str, Any]:
+    """Return what `tensortrial diagnose` says of a run, with the place of each problem."""
+    from ..diagnosis import diagnose
+
+    found = diagnose(run.trial)
+    problems = []
+    for problem, text in found.paragraphs():
+        step, mode = _step_of_mode(run, problem.step, problem.mode)
+        place = {"step": step, "mode": mode, "tensor": problem.tensor}
+        problems.append({**place, "text": text, "note": problem.is_note})
+    return {
+        "summary": found.summary,
+        "problems": problems,
+        "damaged": [{"path": path, "reason": reason} for path, reason in found.damaged.items()],
+        "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],
+    }
+
+
+def _step_of_mode(
+    run: OpenRun, step: int | None, mode: str | None, worker: str | None = None
+) -> tuple[int | None, str | None]:
+    if step is not None and (info := run_reader_of(run.trial).info_of(step, worker)) is not None:
+        return info.mode_step, info.mode.name
+    return step, mode  # of a step that is lost
+
+
+def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
+    step, mode = _step_of_mode(run, found["step"], found["mode"], found["worker"])
+    rest = {key: found[key] for key in ("rule", "worker", "tensor", "sentence", "failed")}
+    measured = {key: number(found[key]) for key in ("observed", "threshold")}
+    return {**rest, **measured, "step": step, "mode": mode, "foundAt": found["found_at"]}
+
+
+def list_rules() -> list[dict[str, str]]:
+    """Return the built-in rules."""
+    from ..rules.registry import RULES
+
+    return [{"name": name, "about": (rule.__doc__ or "").partition("\n")[0]} for name, rule in RULES.items()]
+
+
+def run_rules(run: OpenRun, names: Sequence[str]) -> str:
+    """Evaluate built-in rules on a run that has ended, without writing into it. Return a sentence."""
+    from ..rules import invoke_rule, make_rule
+
+    if not run.trial.loaded_all_steps:
+        raise ConfigurationError(f"{run.name} is still being written; watch it by: tensortrial watch {run.trial.path}")
+    found, skipped = 0, list[str]()
+    for name in names:
+        try:
+            results = invoke_rule(make_rule(name, run.trial), record=False)
+        except TensorTrialError as exc:
+            skipped.append(f"{name}: {exc}")
+            continue
+        run.new_findings = [each for each in run.new_findings if each["rule"] != name]
+        run.new_findings += [{**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)} for each in results]
+        found += len(results)
+    sentence = f"{found} found by {len(names) - len(skipped)} of {len(names)} rules."
+    return f"{sentence} Not evaluated: {'; '.join(skipped)}" if skipped else sentence

@@ -1,0 +1,36 @@
+"""SQL that thins curves: a point is a range of steps, of a width that follows from the steps of its own curve."""
+
+from __future__ import annotations
+
+# A sum of finite values may be infinite; scaled by this power of two, which changes no digit, it is not.
+_SCALE = 2.0**-40
+
+
+def thinned(rows: str, key: str) -> str:
+    """Return SQL for rows with the columns `bucket`, of which a curve has about `$points` at most, and `last_step`.
+
+    A curve of few steps has each of them as a point, however far apart they are. Others have ranges of steps whose
+    width is a power of two, so that the points of a curve that grows stay where they are.
+
+    Args:
+        rows: A SELECT with the columns `step`, `worker`, and those of `key`. It is run twice.
+        key: The columns that tell curves apart, with commas between them.
+    """
+    return f"""
+        select rows.*, last_step, step // width as bucket from ({rows}) as rows
+        join (
+            select {key}, max(step) as last_step, case
+                when count(*) <= $points * count(distinct worker) then 1
+                else pow(2, greatest(0, ceil(log2((max(step)::double - min(step) + 1) / $points))))::bigint
+            end as width
+            from ({rows}) group by {key}
+        ) using ({key})
+    """
+
+
+def finite_mean(value: str) -> str:
+    """Return SQL for the mean of the finite values of a group: null if there are none."""
+    finite = f"filter (where isfinite({value}))"
+    scaled = f"avg({value} * {_SCALE!r}) {finite} / {_SCALE!r}"
+    bounded = f"greatest(min({value}) {finite}, least(max({value}) {finite}, {scaled}))"
+    return f"case when isfinite(avg({value}) {finite}) then avg({value}) {finite} else {bounded} end"

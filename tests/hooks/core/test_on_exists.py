@@ -1,0 +1,102 @@
+"""An out_dir that holds a run already: what `on_exists` lets a hook do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tensortrial import Run, create_trial
+from tensortrial.errors import ConfigurationError, RunExists, RunInUse
+from tensortrial.hooks.core.configuration.json_config import read_configuration
+
+
+def saved(out: str | Path) -> dict[int, float]:
+    return {step: float(value) for step, value in create_trial(out).tensor("x").values().items()}
+
+
+def save(run: Run, numbers: Iterable[float]) -> str:
+    for number in numbers:
+        run.log({"x": number})
+    run.close()
+    return str(run.out_dir)
+
+
+def test_a_script_that_numbers_its_runs_saves_each_time_it_is_run(out: str) -> None:
+    assert [save(Run(out, on_exists="number"), [n]) for n in range(3)] == [out, f"{out}-2", f"{out}-3"]
+    assert [saved(each) for each in (out, f"{out}-2", f"{out}-3")] == [{0: 0.0}, {0: 1.0}, {0: 2.0}]
+
+
+def test_jobs_that_begin_at_the_same_time_take_different_numbers(out: str) -> None:
+    options = {"on_exists": "number", "export_tensorboard": True}
+    runs = [Run(out, metadata={"n": n}, **options) for n in range(3)]
+    folders = [save(run, [n]) for n, run in enumerate(runs)]
+    assert folders == [out, f"{out}-2", f"{out}-3"] == [run.out_dir for run in runs]
+    assert [saved(each) for each in folders] == [{0: 0.0}, {0: 1.0}, {0: 2.0}]
+    assert [len(list(Path(each, "tensorboard").rglob("*.tfevents.*"))) for each in folders] == [1, 1, 1]
+
+
+def test_a_run_is_replaced_at_the_first_step_and_what_others_wrote_stays(out: str) -> None:
+    save(Run(out, export_tensorboard=True, flush_seconds=0), range(3))
+    own = [Path(out, "model.pt"), Path(out, "index", "notes.txt"), Path(out, "tensorboard", "notes.txt")]
+    for file in own:
+        file.write_text("mine")
+    run = Run(out, on_exists="replace")
+    assert saved(out) == {0: 0.0, 1: 1.0, 2: 2.0}
+    save(run, [7])
+    assert saved(out) == {0: 7.0}
+    assert not list(Path(out, "tensorboard").rglob("*.tfevents.*"))
+    assert [file.read_text() for file in own] == ["mine"] * 3
+
+
+def test_a_run_that_is_being_written_is_not_replaced(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(Run(out), [0])
+    first, second = Run(out, on_exists="replace"), Run(out, on_exists="replace")
+    first.log({"x": 1})
+    with pytest.raises(RunInUse, match="only a run that nobody writes to is replaced"):
+        Run(out, on_exists="replace", force=True)
+    monkeypatch.setenv("TENSORTRIAL_STRICT", "0")
+    second.log({"x": 2})
+    assert not second.recorder.active
+    first.close()
+    assert saved(out) == {0: 1.0}
+
+
+def test_a_removal_that_was_interrupted_is_completed(out: str) -> None:
+    save(Run(out), [0])
+    for file in [*Path(out, "index").rglob("*.parquet"), *Path(out, "end").iterdir()]:
+        file.unlink()
+    save(Run(out, on_exists="replace"), [1])
+    assert saved(out) == {0: 1.0}
+
+
+def test_a_crashed_run_is_continued_and_an_ended_one_is_refused(out: str) -> None:
+    save(Run(out), [0])
+    with pytest.raises(RunExists) as refused:
+        Run(out, on_exists="resume_crashed")
+    assert isinstance(refused.value, RuntimeError)
+    Path(out, "end", "worker_0.json").unlink()
+    save(Run(out, on_exists="resume_crashed"), [1])
+    save(Run(out, on_exists="resume"), [2])
+    assert saved(out) == {0: 0.0, 1: 1.0, 2: 2.0}
+
+
+def test_workers_that_would_choose_folders_on_their_own_are_refused(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    for choice in ("number", "replace"):
+        with pytest.raises(ConfigurationError, match="is for runs of one worker"):
+            Run(out, on_exists=choice, include_workers="all")
+        Run(out, on_exists=choice)
+
+
+def test_a_choice_that_does_not_exist_is_refused(out: str) -> None:
+    with pytest.raises(ConfigurationError, match="on_exists must be one of fail, number, replace"):
+        Run(out, on_exists="overwrite")
+
+
+def test_a_configuration_file_may_say_what_happens_to_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "hook.json"
+    file.write_text('{"LocalPath": "runs/x", "HookParameters": {"on_exists": "number"}}')
+    assert read_configuration(str(file)).arguments["on_exists"] == "number"

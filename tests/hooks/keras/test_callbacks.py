@@ -1,0 +1,80 @@
+"""Callbacks that run the model on batches of their own while a step of `fit` or `evaluate` is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from support import keras_training as kt
+from tensortrial import create_trial
+from tensortrial.config.save_config import SaveConfig
+from tensortrial.mode import modes
+
+Make = Callable[..., Any]
+BATCHES = 3
+
+
+def run(model: Any, method: str) -> None:
+    x, y = kt.data(1, 7)
+    arguments = (x[:3],) if method.startswith("predict") else (x[:3], y[:3])
+    getattr(model, method)(*arguments, **({} if method.endswith("on_batch") else {"verbose": 0}))
+
+
+class Extra(keras.callbacks.Callback):
+    """Calls a method of the model at the begin or the end of each batch."""
+
+    def __init__(self, method: str, when: str) -> None:
+        super().__init__()
+        kind = "test" if method == "test_on_batch" else "train"
+        setattr(self, f"on_{kind}_batch_{when}", lambda batch, logs=None: run(self.model, method))
+
+
+def steps(method: str, when: str) -> tuple[list[Any], list[Any], Any]:
+    """The kernels before each step of a loop that does the same as `fit`, the gradients of them, and the last one."""
+    model, kernels, gradients = kt.small(), [], []
+    for number in range(BATCHES):
+        x, y = kt.data(1, number)
+        if when == "begin":
+            run(model, method)
+        kernels.append(np.array(model.get_weights()[0]))
+        gradients.append(kt.gradients(model, x, y)["fc1/kernel"])
+        model.train_on_batch(x, y)
+        after = np.array(model.get_weights()[0])
+        if when == "end":
+            run(model, method)
+    return kernels, gradients, after
+
+
+@pytest.mark.parametrize(
+    ("method", "when", "hook_first"),
+    [
+        ("train_on_batch", "begin", True),
+        ("train_on_batch", "end", False),
+        ("test_on_batch", "end", False),
+        ("predict", "end", False),
+    ],
+)
+def test_a_step_of_a_callback_neither_ends_fit_nor_joins_the_open_step(
+    make_hook: Make, out: str, method: str, when: str, hook_first: bool
+) -> None:
+    model, extra = kt.small(metrics=[]), Extra(method, when)
+    hook = make_hook(include_collections=["weights", "gradients", "updates"], save_config=SaveConfig(save_interval=1))
+    x, y = kt.data(BATCHES)
+    callbacks = [hook, extra] if hook_first else [extra, hook]
+    options = {"validation_data": kt.data(1, 5)} if method == "test_on_batch" else {}
+    model.fit(x, y, batch_size=kt.BATCH, shuffle=False, verbose=0, callbacks=callbacks, **options)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.steps(modes.TRAIN) == list(range(BATCHES))
+    kernels, gradients, after = steps(method, when)
+    name = "fc1/weights/fc1/kernel:0"
+    for step in range(BATCHES):
+        np.testing.assert_allclose(trial.tensor(name).value(step, modes.TRAIN), kernels[step], atol=1e-6)
+        saved = trial.tensor("gradients/fc1/kernelGrad").value(step, modes.TRAIN)
+        np.testing.assert_allclose(saved, gradients[step], atol=1e-6)
+    moved = trial.tensor(f"update/{name}").reduction_value(BATCHES - 1, "l2", modes.TRAIN)
+    np.testing.assert_allclose(moved, np.linalg.norm(after - kernels[-1]), rtol=1e-4)
