@@ -10,6 +10,7 @@ import numpy as np
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.errors import UnsupportedValue
+from tensortrial.mode import ModeKeys
 
 from .base_hook import BaseHook, guarded
 from .configuration.options import Framework, HookOptions
@@ -69,6 +70,8 @@ class BoostingHook(BaseHook):
         self._metrics: set[str] = set()
         self._warned: set[str] = set()
         self._has_several_models = False
+        self._rounds: dict[ModeKeys, int] = {}
+        """The rounds that the newest model of each mode has so far."""
 
     @guarded
     def save_tensor(
@@ -96,12 +99,15 @@ class BoostingHook(BaseHook):
         too, the steps continue.
         """
         newest = self.recorder.clock.newest().get(self.mode, -1)
+        # The user may have saved steps of other modes meanwhile, which are steps of mode GLOBAL, too.
+        following = self._rounds.get(self.mode, newest + 1)
         if newest < 0:
             self.recorder.start_at(rounds)
         elif not rounds:
             self._has_several_models = True
-        elif not self._has_several_models and rounds != newest + 1:
+        elif not self._has_several_models and rounds != following:
             self.recorder.resume_at(rounds, None)
+        self._rounds[self.mode] = rounds
 
     def _save_round(self, metrics: Mapping[str, float], losses: Iterable[str], capture: Callable[[], None]) -> None:
         """Save a round as a step.
@@ -116,6 +122,8 @@ class BoostingHook(BaseHook):
             collections = self.recorder.collections
             collections.require(CollectionKeys.METRICS).add_tensor_names(metrics)
             collections.require(CollectionKeys.LOSSES).add_tensor_names(losses)
+        if self.mode in self._rounds:
+            self._rounds[self.mode] += 1
         self.recorder.begin_step()
         if self.recorder.saving:
             self._record_numbers(tuple(metrics), list(metrics.values()))

@@ -65,7 +65,7 @@ class ScriptHook(BaseHook):
     @step.setter
     def step(self, step: int) -> None:
         """Begin a new run after this step. Once there are steps, it has no effect."""
-        self._assign("step", step, lambda number: self.recorder.clock.start_at(self.recorder.mode, int(number) + 1))
+        self._assign("step", step, lambda number: self.recorder.start_at(int(number) + 1))
 
     @property
     def last_saved_step(self) -> int | None:

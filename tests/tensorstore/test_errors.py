@@ -10,7 +10,7 @@ import pytest
 from tensortrial import errors
 from tensortrial.errors import TensorTrialError
 
-_LINE = re.compile(r"((?:│   |    )*)(?:├── |└── )(\w+)(?: \((\w+)\))?  +\S")
+_LINE = re.compile(r"((?:│   |    )*)(?:├── |└── )(\w+)(?: \(([\w, ]+)\))?  +\S")
 
 
 def drawn() -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -21,7 +21,7 @@ def drawn() -> dict[str, tuple[str, tuple[str, ...]]]:
         if (match := _LINE.match(line)) is not None:
             depth, name = len(match[1]) // 4, match[2]
             parents[depth + 1 :] = [name]
-            found[name] = parents[depth], (match[3],) if match[3] else ()
+            found[name] = parents[depth], tuple((match[3] or "").split(", ")) if match[3] else ()
     return found
 
 

@@ -75,7 +75,7 @@ from tensortrial.page.routes import Answers
 trial = tensortrial.create_trial({str(tmp_path / "run")!r})
 assert trial.sql("select count(*) from findings").fetchall() == [(0,)]
 assert trial.sql("select name, l2 from tensors where global_step = 1").fetchall()
-answers = Answers(Page(trial).runs, {{}})
+answers = Answers(Page(trial).runs)
 at = {{"run": trial.name, "mode": "TRAIN"}}
 for path in ("info", "tiles", "availability"):
     assert answers.answer(path, {{**at, "statistic": "l2"}})
