@@ -478,8 +478,12 @@ class StepRecorder:
 
     @property
     def in_other_threads(self) -> bool:
-        """Whether a thread other than this one has begun steps, and still runs."""
-        return any(each.is_alive() for each in self._threads - {threading.current_thread()})
+        """Whether a thread other than this one has begun steps, and still runs.
+
+        A framework's own threads, which Python knows as dummy threads that never end, do so for the thread that trains.
+        """
+        others = self._threads - {threading.current_thread()}
+        return any(each.is_alive() and not isinstance(each, threading._DummyThread) for each in others)  # noqa: SLF001
 
     @property
     def active(self) -> bool:
