@@ -78,7 +78,6 @@ READERS: dict[str, Callable[[Tensor, Trial, Place], Any]] = {
     "a computed reduction": lambda x, _, at: x.reduction_value(at[2], "mean", at[1], at[0]),
     "reduction_values": lambda x, _, at: x.reduction_values(at[2], at[1], at[0])["max", False],
     "quantile": lambda x, _, at: x.quantile(at[2], 0.5, at[1], at[0]) and x.value(at[2], at[1], at[0])[1],
-    "frame": lambda _, trial, at: trial.frame("x", "max", at[1], at[0])["x"][at[2]],
     "inputs of a collection": lambda _, trial, at: trial.tensor(f"only/{at[1].name}").value(at[2], at[1], at[0]),
 }
 
@@ -89,6 +88,12 @@ def test_a_worker_reads_its_own_step_of_a_mode(
 ) -> None:
     with tensortrial.no_refresh(trial):
         found = {at: float(read(trial["x"], trial, at)) for at in saved}
+    assert found == {at: number_of(*at) for at in saved}
+
+
+def test_a_frame_has_the_steps_of_its_worker(trial: Trial, saved: dict[Place, int]) -> None:
+    pytest.importorskip("pandas")
+    found = {at: float(trial.frame("x", "max", at[1], at[0])["x"][at[2]]) for at in saved}
     assert found == {at: number_of(*at) for at in saved}
 
 
