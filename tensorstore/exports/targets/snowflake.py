@@ -76,7 +76,7 @@ class Snowflake(SQLTarget):
         server, _, rest = url.partition("://")[2].rpartition("@")[2].partition("/")
         database, _, schema = rest.partition("?")[0].strip("/").partition("/")
         if not server or not database or not schema or "/" in schema or "@" in rest:
-            raise ConfigurationError("snowflake: write snowflake://USER@ACCOUNT/DATABASE/SCHEMA?warehouse=NAME")
+            raise ConfigurationError("snowflake: write USER@ACCOUNT/DATABASE/SCHEMA?warehouse=NAME after snowflake://")
         self._name, self._schema = f"snowflake://{server}/{database}/{schema}", schema.upper()
         parts = urlsplit(f"x://{url.partition('://')[2]}")
         password = unquote(parts.password or "") or os.environ.get("SNOWFLAKE_PASSWORD", "")
