@@ -60,7 +60,7 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
         self._first: int | None = None
         """The first step of the training; None before it begins."""
         self._starts_again = False
-        """Whether `find_executable_batch_size` calls the training again, after it ran out of memory."""
+        """True if `find_executable_batch_size` calls the training again, after it ran out of memory."""
 
     @property
     def tracker(self) -> Hook:

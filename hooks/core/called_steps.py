@@ -52,7 +52,7 @@ class CalledSteps:
         self._waiting: dict[tuple[ModeKeys | None, int | None], Step] = {}
         """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
         self.joins_first = False
-        """Whether values that are saved before any step are for the first one, in whatever mode."""
+        """True if values that are saved before any step belong to the first one, in whatever mode."""
 
     def find(self, number: int | None, mode: ModeKeys | None) -> Step | None:
         """Return the step to save values at. After they were added, `hand_over` must be called.

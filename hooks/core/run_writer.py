@@ -104,10 +104,10 @@ class RunWriter:
         self._lease_seconds = lease_seconds()
         self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
         self.resumes = False
-        """Whether this continues a run."""
+        """True if the run existed before and is continued."""
         self._resumes_at: tuple[str, int] | None = None
         self.restarts = False
-        """Whether a resumed run begins again at its first step."""
+        """True if a resumed run begins again at its first step."""
         self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
