@@ -30,7 +30,7 @@ ENDLESS = f"""{BEGINNING}
     hook = begin()
     print("ready", flush=True)
     for i in range(10**9):
-        hook.save_scalar("x", i)
+        hook.save_scalar("x" + str(i % 10), i)
         if i % 10 == 0:
             hook.set_mode("TRAIN")
 """
