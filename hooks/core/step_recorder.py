@@ -478,7 +478,7 @@ class StepRecorder:
 
     @property
     def in_other_threads(self) -> bool:
-        """Whether a thread other than this one has begun steps, and still runs.
+        """True if another thread has begun steps and still runs.
 
         A framework's own threads, which Python knows as dummy threads that never end, do so for the thread that trains.
         """

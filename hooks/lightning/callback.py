@@ -52,9 +52,9 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         self._is_off = False
         self._next = 0
         self._is_over = False
-        """Whether the newest training has come to its end, and not to an error."""
+        """True once the newest training has ended without an error."""
         self._goes_back = False
-        """Whether a training resumes from a checkpoint, or starts again after an error, and no batch has begun."""
+        """True from the start of a training that resumes or repeats steps until its first batch."""
         self._accumulates = False
         """Whether a step of the training has begun, and no optimizer has stepped since."""
         self._in_step = False

@@ -64,7 +64,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
         self._is_off = False
         self._newest = 0
         self._is_over = False
-        """Whether the newest training has come to its end, and not to an error."""
+        """True once the newest training has ended without an error."""
         self._in_step = self._awaits_log = False
         self._model: weakref.ref[Any] | None = None
         """The registered model."""
