@@ -20,7 +20,8 @@ with progress as (
 -- among the workers that have saved any.
 common as (
     select
-        count(*) >= $num_workers - $num_ended as all_write,
+        -- Not count(*): DuckDB 1.5 makes one row of nulls of no rows where the place is at most 1.
+        count(last_step) >= $num_workers - $num_ended as all_write,
         min(last_step) as last_step,
         min(last_of_mode) as last_of_mode,
         min(case when last_of_mode is null then last_step end) as last_step_of_others

@@ -108,6 +108,19 @@ def test_a_step_of_one_mode_is_complete_once_a_later_step_of_another_is(tmp_path
         job.close()
 
 
+def test_a_step_waits_for_a_worker_that_has_saved_nothing(tmp_path: Any) -> None:
+    """Also once every worker that has saved something has ended."""
+    jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
+    jobs[0].step({"a": 1.0})
+    jobs[0].close()
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.steps() == []
+    assert trial.has_passed_step(0) is NOT_YET
+    jobs[1].close()
+    trial.refresh()
+    assert trial.steps() == [0]
+
+
 @pytest.mark.parametrize("window", [2, 3, 4, 1000])
 def test_the_window_of_incomplete_steps(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """Past it, the older half of the incomplete steps counts as complete."""
