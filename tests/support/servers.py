@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 _CEPH = Path(__file__).with_name("ceph_rgw.sh")
+_MOTO = Path(__file__).with_name("moto_server.py")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def running_moto() -> Iterator[ObjectStore]:
     """moto's server in a process of its own, which ends with the block."""
     (port,) = free_ports(1)
     store = ObjectStore(f"http://127.0.0.1:{port}", "moto", "moto-secret")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, str(_MOTO), str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_for(store.endpoint_url, lambda: server.poll() is None)
