@@ -1,6 +1,5 @@
 """The SQL of the project, one `.sql` file a query.
 
-- `catalogue/`: queries of a catalogue on its own small tables.
 - `views/`: the public views, over one run or many. Their first column is `run`, which a run that is opened alone leaves
   out.
 - `named/`: named queries for users, over the views of many runs.
@@ -16,7 +15,7 @@ from importlib.resources import files
 
 @cache
 def load(name: str) -> str:
-    """Return the text of a query, such as `catalogue/workers`. Raises KeyError for an unknown name."""
+    """Return the text of a query, such as `named/best_runs`. Raises KeyError for an unknown name."""
     try:
         return files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -86,7 +86,7 @@ def _changes(trial: Trial, step: int, worker: str | None) -> dict[str, list[_Cha
     """Return the changes of each weight in the last saves up to a step, in the order of steps."""
     reader = reader_of(trial)
     mode = training_mode(reader.modes())
-    of_mode = set(reader.log.steps_of_mode(mode))
+    of_mode = set(reader.saved.steps_of_mode(mode))
     saves = [each for each in reader.steps_of(_WEIGHTS) if each <= step and each in of_mode]
     found: defaultdict[str, list[_Change]] = defaultdict(list)
     before: dict[str, _Weight] = {}

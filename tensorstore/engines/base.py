@@ -1,15 +1,14 @@
-"""The interface between a catalogue and the SQL engine that runs its queries.
+"""The interface between the runs that are open and the SQL engine that runs queries on them.
 
-DuckDB is the embedded default (`engines.duckdb`), Apache Spark another one (`engines.spark`). An engine holds the small
-tables of a catalogue, makes views over Parquet files, and runs the queries of `queries/`, which are written in the
-part of DuckDB's SQL that translates. Its results are Arrow tables or Python rows.
+DuckDB is the embedded default (`engines.duckdb`), Apache Spark another one (`engines.spark`). An engine takes small
+tables, makes views over them and over Parquet files by `queries/views`, which are written in the part of DuckDB's SQL
+that translates, and runs users' queries on the views. Its results are Arrow tables or Python rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -117,15 +116,6 @@ class Database(ABC):
     public views only.
     """
 
-    def create(self, tables: Mapping[str, pa.Schema]) -> None:
-        """Make small tables without rows.
-
-        Args:
-            tables: The columns of each table, by its name.
-        """
-        for table, schema in tables.items():
-            self.put(table, schema.empty_table())
-
     @abstractmethod
     def put(self, table: str, rows: pa.Table) -> None:
         """Make a small table of rows, or replace the existing one.
@@ -133,57 +123,6 @@ class Database(ABC):
         Args:
             table: The name of the table.
             rows: All of its rows.
-        """
-
-    @abstractmethod
-    def append(self, table: str, rows: pa.Table) -> None:
-        """Add rows to a small table.
-
-        Args:
-            table: The name of the table.
-            rows: The new rows.
-        """
-
-    @abstractmethod
-    def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
-        """Replace texts in a column of a small table.
-
-        Args:
-            table: The name of the table.
-            column: The name of the column.
-            before: The texts that are replaced.
-            after: The new text.
-        """
-
-    @abstractmethod
-    def delete(self, table: str, column: str, values: Sequence[str]) -> None:
-        """Remove rows from a small table.
-
-        Args:
-            table: The name of the table.
-            column: The name of a column of texts.
-            values: Rows with one of these texts are removed.
-        """
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Apply all changes made inside the block, or, after an exception, none of them.
-
-        Yields:
-            None.
-        """
-        yield
-
-    @abstractmethod
-    def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
-        """Run a query of `queries/catalogue`.
-
-        Args:
-            query: The name of the query.
-            parameters: The values of `$name` in it: texts, numbers, or tuples of those.
-
-        Returns:
-            The rows.
         """
 
     @abstractmethod

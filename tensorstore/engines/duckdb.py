@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tensortrial.queries import load, load_view
+from tensortrial.queries import load_view
 
 from .. import forking
 from ..errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
@@ -157,56 +157,19 @@ class DuckDBDatabase(Database):
 
     # Small tables.
 
-    def create(self, tables: Mapping[str, pa.Schema]) -> None:
-        # Ten times as fast as copying in tables without rows.
-        statements = []
-        for table, schema in tables.items():
-            columns = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in schema)
-            statements.append(f"create table catalogue.{table} ({columns})")
-        self.execute(";\n".join(statements))
-
     def put(self, table: str, rows: pa.Table) -> None:
-        self._with_rows(f"create or replace table catalogue.{table} as from new_rows", rows)
-
-    def append(self, table: str, rows: pa.Table) -> None:
-        self._with_rows(f"insert into catalogue.{table} from new_rows", rows)
-
-    def _with_rows(self, statement: str, rows: pa.Table) -> None:
         with self._errors():
             self._duckdb.register("new_rows", rows)
             try:
-                self.execute(statement)
+                self.execute(f"create or replace table catalogue.{table} as from new_rows")
             except BaseException:
-                # In a transaction that has failed nothing can be removed, which would hide the reason.
+                # After a failure nothing may be removable, which would hide the reason.
                 with suppress(duckdb.Error):
                     self._duckdb.unregister("new_rows")
                 raise
             self._duckdb.unregister("new_rows")
 
-    def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
-        statement = f"update catalogue.{table} set {column} = ? where {column} in (select unnest(?))"
-        self.execute(statement, [after, list(before)])
-
-    def delete(self, table: str, column: str, values: Sequence[str]) -> None:
-        self.execute(f"delete from catalogue.{table} where {column} in (select unnest(?))", [list(values)])
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        with keyboard_interrupts():
-            self._duckdb.begin()
-            try:
-                yield
-            except BaseException:
-                self._duckdb.rollback()
-                raise
-            self._duckdb.commit()
-
     # Queries of this project.
-
-    def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
-        # Faster than by way of Arrow, and most results are short.
-        with query_errors(), self._errors():
-            return self.execute(load(f"catalogue/{query}"), parameters).fetchall()
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> Rows:
         """Return the rows of a statement of this project that has parameters and is in no file.

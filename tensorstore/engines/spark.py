@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tensortrial.queries import load, load_view
+from tensortrial.queries import load_view
 
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
 from ..format.arrow_arrays import with_decimals
@@ -139,28 +138,6 @@ class SparkDatabase(Database):
         self._tables[table] = rows
         self._changed.add(table)
 
-    def append(self, table: str, rows: pa.Table) -> None:
-        self.put(table, pa.concat_tables([self._tables[table], rows]))
-
-    def update(self, table: str, column: str, before: Sequence[str], after: str) -> None:
-        rows = self._tables[table]
-        texts = pc.if_else(_is_one_of(rows[column], before), after, rows[column])
-        self.put(table, rows.set_column(rows.column_names.index(column), rows.schema.field(column), texts))
-
-    def delete(self, table: str, column: str, values: Sequence[str]) -> None:
-        rows = self._tables[table]
-        self.put(table, rows.filter(pc.invert(_is_one_of(rows[column], values))))
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        tables = dict(self._tables)
-        try:
-            yield
-        except BaseException:
-            self._changed |= set(self._tables)
-            self._tables = tables
-            raise
-
     def _send_tables(self) -> None:
         for table in self._changed & set(self._tables):
             self._frame(self._tables[table].combine_chunks()).createOrReplaceTempView(f"catalogue_{table}")
@@ -173,11 +150,6 @@ class SparkDatabase(Database):
         return frame.withColumns({name: frame[name].cast("timestamp_ntz") for name in times}) if times else frame
 
     # Queries.
-
-    def fetch(self, query: str, parameters: Mapping[str, Any]) -> Rows:
-        # Spark takes a tuple for a row.
-        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
-        return rows_of(self._run(spark_sql.translated(load(f"catalogue/{query}")), lists))
 
     def parse(self, query: str, views: Collection[str]) -> UserQuery:
         if self._closed:

@@ -189,7 +189,7 @@ class OpenRun:
         # The newest step may be incomplete: a few steps before, all workers have been.
         outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
         catalogue = self._reader.catalogue
-        paths = [path for step in outer for path in catalogue.paths_between("GLOBAL", step, step + 1)]
+        paths = [path for step in outer for path in catalogue.paths_between(ModeKeys.GLOBAL, step, step + 1)]
         made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
         columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
         found = query_files(

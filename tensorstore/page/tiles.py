@@ -17,6 +17,7 @@ from typing import Protocol
 from ..engines.base import MissingFile
 from ..errors import TensorTrialError
 from ..format.verified_files import verified_files
+from ..mode import ModeKeys
 from ..storage.open import Storage
 from .fold import Column, Fold
 from .grid import Grid
@@ -56,7 +57,7 @@ class IndexSource(Protocol):
 
     def index_paths(self) -> list[str]: ...
 
-    def paths_between(self, mode: str, first: int, end: int) -> list[str]: ...
+    def paths_between(self, mode: ModeKeys, first: int, end: int) -> list[str]: ...
 
     def readable_index(self, paths: Sequence[str]) -> list[str]: ...
 
@@ -153,7 +154,7 @@ class Tiles:
         for attempt in range(_ATTEMPTS):
             # A change is one against the step before, which is found among as many steps again.
             since = max(0, 2 * start - end) if choice.changes else start
-            paths = self._index.paths_between(choice.mode, since, end)
+            paths = self._index.paths_between(ModeKeys[choice.mode], since, end)
             key = (choice, start, end, width, frozenset(paths))
             if key in self._zoomed:
                 break

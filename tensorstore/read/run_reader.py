@@ -31,13 +31,13 @@ from ..format.index_types import SavedTensor
 from ..format.manifest import Manifest, read_manifest
 from ..format.schema import MANIFEST, RunInfo
 from ..mode import ModeKeys
+from ..snapshot.saved_steps import SavedSteps, StepInfo
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue.catalogue import Catalogue, collection_row
 from .catalogue.views import StepRange
 from .steps.late_worker import LateWorker
 from .steps.step_hints import step_hint
-from .steps.step_log import StepInfo, StepLog
 from .steps.step_state import StepState
 from .steps.step_states import StepStates
 from .steps.workers import Workers, natural
@@ -89,7 +89,6 @@ class RunReader:
 
     def _begin(self) -> None:
         self._ended_at: float | None = None
-        self._ended_workers: list[str] = []
         self._claims_read_at = time.monotonic()
         self._awaits_session = False
         """Whether the newest session has saved nothing yet that this reader knows."""
@@ -204,11 +203,8 @@ class RunReader:
             self._begin()
             return
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
-        if changed and not grown:
-            catalogue.changed()
         if changed or first:
             self._set_collections()
-            self._set_ended()
 
     def _set_collections(self) -> None:
         self._catalogue.set_collections(
@@ -218,12 +214,6 @@ class RunReader:
                 for document in info.collections
             ]
         )
-
-    def _set_ended(self) -> None:
-        ended = self._workers.ended
-        if ended != self._ended_workers:
-            self._ended_workers = ended
-            self._catalogue.set_ended(ended)
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
@@ -254,7 +244,7 @@ class RunReader:
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
         self._refresh_if_due()
-        return self.log.modes()
+        return self.saved_steps.modes()
 
     def step_info(self, step: int, mode: ModeKeys = GLOBAL) -> StepInfo:
         """Return a step of a mode as the first worker saved it. Raises StepUnavailable or StepNotYetAvailable."""
@@ -271,7 +261,7 @@ class RunReader:
     def worker_names(self) -> list[str]:
         """Return the workers that saved anything, in natural order."""
         self._refresh_if_due()
-        return sorted((worker for (worker,) in self.catalogue.fetch("workers")), key=natural)
+        return sorted(self.saved_steps.workers, key=natural)
 
     def num_workers(self) -> int:
         """Return how many workers the job has, whether or not they have saved anything yet."""
@@ -318,27 +308,21 @@ class RunReader:
 
     def _found(self, name: str) -> str | None:
         self._refresh_if_due()
-        names = self._names()
+        names = self.saved_steps.names
         return next((each for each in (name, name.removeprefix(_SCALAR_PREFIX)) if each in names), None)
 
     def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
         """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
         self._refresh_if_due()
         if step is None:
-            return [(name, of) for name, of in self.catalogue.fetch("tensor_names", mode=mode.name)]
-        sets = self.log.sets_at(step, mode)
-        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.log.tensors(each)]
+            return list(self.saved_steps.tensors_of_mode(mode))
+        sets = self.saved_steps.sets_at(step, mode)
+        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.saved_steps.tensors(each)]
         return rows if len(sets) < 2 else sorted(rows)
 
     def _no_tensor(self, name: str) -> TensorUnavailable:
-        near = near_names(name, self._names())
+        near = near_names(name, self.saved_steps.names)
         return TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
-
-    def _names(self) -> dict[str, None]:
-        fetch = self.catalogue.fetch
-        return self.catalogue.derived(
-            ("names",), lambda: dict.fromkeys(name for name, _ in fetch("tensor_names", mode=GLOBAL.name))
-        )
 
     # Rows and values.
 
@@ -346,11 +330,11 @@ class RunReader:
         """Return the steps of a mode at which a tensor was saved, ascending: all, or the complete ones."""
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
-        saved = self.catalogue.fetch("tensor_steps", name=name, mode=mode.name)
+        saved = self.saved_steps.steps_of_tensor(name, mode)
         steps, complete = self._states.all(mode)
         # The complete steps are the first ones.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
-        return [step for (step,) in saved if show_incomplete_steps or step <= last]
+        return [step for step in saved if show_incomplete_steps or step <= last]
 
     def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of a tensor at a step, one a worker, in natural order of the workers.
@@ -383,7 +367,7 @@ class RunReader:
         if state is StepState.NOT_YET_AVAILABLE:
             return self._states.not_yet(step, mode)
         steps = self._states.all(mode)[0]
-        hint = self._states.reason_of_loss(step, mode) or step_hint(self.log, name, step, mode, steps)
+        hint = self._states.reason_of_loss(step, mode) or step_hint(self.saved_steps, name, step, mode, steps)
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode, hint)
         return TensorUnavailableForStep(name, step, mode, hint=hint)
@@ -398,7 +382,7 @@ class RunReader:
         mode = ModeKeys.parse(mode)
         self._refresh_if_due()
         for name in names:
-            if name not in self._names():
+            if name not in self.saved_steps.names:
                 raise self._no_tensor(name)
         wanted = None if steps is None else set(steps)
         rows = self._all_rows(names, mode, wanted, worker)
@@ -436,7 +420,7 @@ class RunReader:
         if len(wanted) >= len(names):
             numbers = [step for step in wanted if not isinstance(step, str)]  # a text is the number of no step
             span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
-            return self.catalogue.rows_of_tensors(names, mode.name, span, worker)
+            return self.catalogue.rows_of_tensors(names, mode, span, worker)
         # A few steps of many tensors: step by step.
         global_steps = sorted({place for step in wanted for place in self._states.global_steps(step, mode)})
         return [row for step in global_steps for name in names for row in self.catalogue.rows(name, step)]
@@ -466,11 +450,11 @@ class RunReader:
     # Of the last refresh.
 
     @property
-    def log(self) -> StepLog:
+    def saved_steps(self) -> SavedSteps:
         """The saved steps, as of the last refresh."""
         if self._closed:
             raise RunClosed
-        return self._states.log
+        return self._states.saved
 
     def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
         """Return the error for a step that is not available."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from .. import forking
 from ..engines.base import Answer, Database, Engine, RunFile
-from ..engines.duckdb import DuckDBEngine
+from ..engines.default import default_engine
 from ..errors import (
     ConfigurationError,
     CorruptFile,
@@ -37,9 +38,9 @@ from ..format.superseded import superseded_files
 from ..html_table import html_table
 from ..parallel import in_threads
 from ..redaction import without_credentials
+from ..snapshot.saved_steps import STEPS, SavedSteps
 from ..storage.open import Storage
 from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
-from .catalogue.index_tables import TABLES, IndexTables
 from .catalogue.readable_files import ReadableFiles
 from .catalogue.views import Views
 from .index_chain import find_missing
@@ -116,7 +117,7 @@ class Runs:
         self._locations = [_location(location) for location in locations]
         self._options = storage_options
         self._verify = verify
-        self._engine = engine or DuckDBEngine()
+        self._engine = engine or default_engine()
         self._runs: dict[str, OpenedRun] = {}
         self._database: Database | None = None
         self._views: Views | None = None
@@ -327,25 +328,26 @@ class Runs:
     # Views.
 
     def _make_views(self, database: Database) -> Views:
-        database.create({**TABLES, "runs": _RUNS, "collections": COLLECTIONS})
-        collections = [
-            collection_row(info.worker, info.include_collections, dict(document), run.name)
-            for run in self._runs.values()
-            for info in run.workers.infos
-            for document in info.collections
-        ]
-        database.put("collections", arrow_arrays.table(COLLECTIONS, collections))
-        steps = _Steps(database, list(self._runs.values()), self.damaged)
+        steps = _Steps(list(self._runs.values()), self.damaged)
         views = Views(database, many=True)
         views.add_files("tensors", lambda: 0, self._index_files)
-        views.add_tables("steps", lambda: 0, steps.load)
-        views.add_tables("collections", lambda: 0)
-        views.add_tables("runs", lambda: 0, lambda: database.put("runs", self._table_of_runs()))
+        views.add_table("steps", lambda: 0, steps.table)
+        views.add_table("collections", lambda: 0, self._table_of_collections)
+        views.add_table("runs", lambda: 0, self._table_of_runs)
         # Their files are checked for each query: rules write findings at any time, and chunks may be compacted.
         views.add_files("findings", object, self._finding_files)
         views.add_files("tensor_values", object, lambda: self._chunk_files(steps))
         views.add_files("superseded", object, self._superseded_files)
         return views
+
+    def _table_of_collections(self) -> pa.Table:
+        rows = [
+            collection_row(info.worker, info.include_collections, dict(document), run.name)
+            for run in self._runs.values()
+            for info in run.workers.infos
+            for document in info.collections
+        ]
+        return arrow_arrays.table(COLLECTIONS, rows)
 
     def _table_of_runs(self) -> pa.Table:
         return arrow_arrays.table(_RUNS, in_threads(_row, self._runs.values(), _PARALLEL))
@@ -386,14 +388,10 @@ class Runs:
         ]
 
     def _chunk_files(self, steps: _Steps) -> list[RunFile]:
-        steps.load()
-        chunks: dict[str, dict[str, None]] = {}
-        for run, chunk in self.database.fetch("chunk_paths", {}):
-            chunks.setdefault(run, {})[chunk] = None
         return [
             RunFile(self._runs[name].storage, path, name)
-            for name, paths in chunks.items()
-            for path in self._readable_chunks(self._runs[name], list(paths))
+            for name, saved in steps.of_runs.items()
+            for path in self._readable_chunks(self._runs[name], saved.chunk_paths())
         ]
 
     def _readable_chunks(self, run: OpenedRun, paths: list[str]) -> list[str]:
@@ -405,17 +403,19 @@ class Runs:
 
 
 class _Steps:
-    """The tables of steps, names and chunks of many runs: filled when a query first reads them."""
+    """The saved steps of many runs, read when a query first needs them."""
 
-    def __init__(self, database: Database, runs: Sequence[OpenedRun], damaged: dict[str, TensorTrialError]) -> None:
-        self._tables = IndexTables(database)
-        self._runs, self._damaged = list(runs), damaged
+    def __init__(self, runs: Sequence[OpenedRun], damaged: dict[str, TensorTrialError]) -> None:
+        self._runs, self._damaged = runs, damaged
 
-    def load(self) -> None:
-        """Fill the tables, unless they are filled already."""
-        if self._runs:
-            self._tables.add({run.name: list(self._summaries(run)) for run in self._runs})
-            self._runs.clear()
+    @cached_property
+    def of_runs(self) -> dict[str, SavedSteps]:
+        """The saved steps by run."""
+        return {run.name: SavedSteps().added(list(self._summaries(run))) for run in self._runs}
+
+    def table(self) -> pa.Table:
+        """Return the rows of the view `steps`."""
+        return pa.concat_tables([STEPS.empty_table(), *(saved.table(run) for run, saved in self.of_runs.items())])
 
     def _summaries(self, run: OpenedRun) -> Iterator[NewFile]:
         workers = {path: worker for worker, paths in run.index.items() for path in paths}

@@ -17,9 +17,10 @@ from ..errors import StepUnavailable
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
-from ..read.steps.step_log import StepInfo, StepLog
 from ..read.steps.workers import natural
 from ..read.trial import Trial, run_reader_of
+from ..snapshot.name_sets import NameSets
+from ..snapshot.saved_steps import SavedSteps, StepInfo
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
@@ -74,7 +75,7 @@ class StepView:
         place = info.mode.name, info.mode_step
         of_step = {name: [row for row in rows[name] if (row.mode, row.mode_step) == place] for name in rows}
         self.rows = {name: _in_order(of_name) for name, of_name in of_step.items() if of_name}
-        self.revision = reader.log.revision(info.global_step)
+        self.revision = reader.saved.revision(info.global_step)
         self._reader = reader
 
     def select(self, selector: Selector) -> list[SavedTensor]:
@@ -117,7 +118,7 @@ def _derived(row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...]:
 class Reader:
     """The steps and rows of one trial, as of its last refresh. Keeps the last few steps and values.
 
-    Steps, names and modes are those of the trial's own log; only what rules compute is kept here.
+    Steps, names and modes are those of the trial itself; only what rules compute is kept here.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -133,6 +134,8 @@ class Reader:
     def _begin(self) -> None:
         self._version = -1
         self._selected: dict[tuple[Selector, int], list[str]] = {}
+        self._name_sets: NameSets | None = None
+        """Those that `_selected` refers to."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
@@ -145,26 +148,29 @@ class Reader:
         return run_reader_of(trial)
 
     @property
-    def log(self) -> StepLog:
+    def saved(self) -> SavedSteps:
         """The saved steps."""
-        return self._run.log
+        saved = self._run.saved_steps
+        if saved.name_sets is not self._name_sets:  # the run was read again, and its sets have other numbers
+            self._selected.clear()
+            self._name_sets = saved.name_sets
+        return saved
 
-    def _forget_old_views(self) -> StepLog:
+    def _forget_old_views(self) -> SavedSteps:
         """Forget views of steps of which another worker's rows have come since. Return the saved steps."""
-        run = self._run
-        log, version = run.log, run.catalogue.version
+        saved, version = self.saved, self._run.catalogue.version
         if version != self._version:
-            for step in [step for step, views in self._views.items() if views[0].revision != log.revision(step)]:
+            for step in [step for step, views in self._views.items() if views[0].revision != saved.revision(step)]:
                 del self._views[step]
             self._version = version
-        return log
+        return saved
 
     def views(self, global_step: int) -> list[StepView]:
         """Return the rows of a step: several views where workers are not in step. Raises StepUnavailable."""
-        log = self._forget_old_views()
+        saved = self._forget_old_views()
         views = self._views.get(global_step)
         if views is None:
-            infos = log.infos(global_step)
+            infos = saved.infos(global_step)
             if not infos:
                 raise StepUnavailable(global_step)
             rows = self._run.rows_at_step(global_step)
@@ -175,7 +181,7 @@ class Reader:
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
-        return self.log.modes()
+        return self.saved.modes()
 
     def mode(self, global_step: int, worker: str | None) -> ModeKeys | None:
         """Return the mode of a saved step for a worker, or else for the first that has it; None for any other step."""
@@ -184,10 +190,10 @@ class Reader:
 
     def previous_info(self, global_step: int) -> StepInfo | None:
         """Return the saved step before one, of any mode."""
-        log = self.log
-        steps = map(log.steps_of_mode, log.modes())
+        saved = self.saved
+        steps = map(saved.steps_of_mode, saved.modes())
         before = [of_mode[position - 1] for of_mode in steps if (position := bisect_left(of_mode, global_step))]
-        return log.infos(max(before))[0] if before else None
+        return saved.infos(max(before))[0] if before else None
 
     def earlier(self, row: SavedTensor) -> Iterator[SavedTensor]:
         """Yield the rows of the same tensor, worker and mode before `row`, newest first.
@@ -217,22 +223,27 @@ class Reader:
 
     def names(self, global_step: int, selector: Selector) -> list[str]:
         """Return the names of the selected tensors at a step, sorted."""
-        found = [self._select(selector, name_set) for name_set in self.log.sets_at(global_step)]
+        found = [self._select(selector, name_set) for name_set in self.saved.sets_at(global_step)]
         return found[0] if len(found) == 1 else sorted({name for names in found for name in names})
 
     def steps_of(self, selector: Selector) -> list[int]:
         """Return the global steps at which a selected tensor was saved, ascending."""
-        log = self.log
-        return sorted({step for each in log.sets() if self._select(selector, each) for step in log.steps_of_set(each)})
+        saved = self.saved
+        return sorted(
+            {step for each in saved.sets() if self._select(selector, each) for step in saved.steps_of_set(each)}
+        )
 
     def modes_of(self, selector: Selector) -> set[ModeKeys]:
         """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
-        log = self.log
-        sets = [name_set for name_set in log.sets() if self._select(selector, name_set)]
+        saved = self.saved
+        sets = [name_set for name_set in saved.sets() if self._select(selector, name_set)]
         ends = {
-            (step, each) for each in sets for of_set in [log.steps_of_set(each)] for step in (*of_set[:1], *of_set[-1:])
+            (step, each)
+            for each in sets
+            for of_set in [saved.steps_of_set(each)]
+            for step in (*of_set[:1], *of_set[-1:])
         }
-        return {info.mode for step, name_set in ends for info in log.infos(step, name_set=name_set)}
+        return {info.mode for step, name_set in ends for info in saved.infos(step, name_set=name_set)}
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         missing = [row for row in rows if _key(row) not in self._values]
@@ -262,7 +273,7 @@ class Reader:
         key = (selector, name_set)
         names = self._selected.get(key)
         if names is None:
-            names = sorted(name for name, of in self.log.tensors(name_set) if selector.matches(name, of))
+            names = sorted(name for name, of in self.saved.tensors(name_set) if selector.matches(name, of))
             self._selected[key] = names
         return names
 
@@ -279,15 +290,15 @@ class Reader:
 
     def _steps_before(self, row: SavedTensor) -> Iterator[StepInfo]:
         """Yield the steps of a tensor in its mode before that of a row, newest first."""
-        log, wanted = self._forget_old_views(), ModeKeys[row.mode]
-        steps = [log.steps_of_set(name_set) for name_set in log.sets_of(row.name)]
+        saved, wanted = self._forget_old_views(), ModeKeys[row.mode]
+        steps = [saved.steps_of_set(name_set) for name_set in saved.sets_of(row.name)]
         positions = [bisect_left(of_set, row.global_step) for of_set in steps]
         while any(positions):
             newest = max(of_set[position - 1] for of_set, position in zip(steps, positions, strict=True) if position)
             for which, of_set in enumerate(steps):
                 if positions[which] and of_set[positions[which] - 1] == newest:
                     positions[which] -= 1
-            yield from (info for info in log.infos(newest) if info.mode is wanted)
+            yield from (info for info in saved.infos(newest) if info.mode is wanted)
 
 
 # By what each trial reads through, because trials of the same path are equal.

@@ -37,7 +37,7 @@ def is_opened_by_manifest(trial: Trial) -> bool:
 
 def index_paths(trial: Trial) -> list[str]:
     """Return the paths of the index files that a trial reads."""
-    return [path for _, path in run_reader_of(trial).catalogue.fetch("index_paths")]
+    return run_reader_of(trial).saved_steps.files()
 
 
 def failure_of(recorder: Recorder) -> str | None:

@@ -1,4 +1,4 @@
-"""The catalogue of one run: small tables in an engine, views over the files of the run, and rows of its index."""
+"""The catalogue of one run: its saved steps, rows of its index, and views over its files for an SQL engine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ...engines.base import Answer, Engine, MissingFile, Rows, RunFile
-from ...engines.duckdb import DuckDBEngine
-from ...errors import FileError, MissingChunk, StorageError
+from ...engines.base import Answer, Database, Engine, MissingFile, RunFile
+from ...engines.default import default_engine
+from ...errors import FileError, MissingChunk, RunClosed, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
 from ...format.index_log import IndexFiles, NewFile
@@ -22,8 +23,9 @@ from ...format.index_reader import IndexRows
 from ...format.index_types import SavedTensor
 from ...format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
 from ...format.superseded import superseded_files
+from ...mode import ModeKeys
+from ...snapshot.saved_steps import SavedSteps
 from ...storage.open import FileSource, Storage
-from .index_tables import TABLES, TEXTS, IndexTables
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
 from .views import StepRange, Views
@@ -33,16 +35,15 @@ _LISTED_SECONDS = 20.0
 
 _T = TypeVar("_T")
 
-# The workers that will write no more.
-_ENDED = pa.schema([("worker", pa.string())])
+_TEXTS = pa.list_(pa.string())
 COLLECTIONS = pa.schema(
     [
         ("run", pa.string()),
         ("worker", pa.string()),
         ("name", pa.string()),
         ("saved", pa.bool_()),
-        ("include_regex", TEXTS),
-        ("tensor_names", TEXTS),
+        ("include_regex", _TEXTS),
+        ("tensor_names", _TEXTS),
         ("save_config", pa.string()),
         ("reduction_config", pa.string()),
         ("save_histogram", pa.bool_()),
@@ -58,34 +59,41 @@ class Catalogue:
     """
 
     def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
-        self._storage = storage
+        self._storage, self._engine = storage, engine
+        self._range = range_steps
         self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
-        self._database = (engine or DuckDBEngine()).connect([storage])
-        self._database.create({**TABLES, "ended": _ENDED, "collections": COLLECTIONS})
-        self._tables = IndexTables(self._database)
+        self.steps = SavedSteps()
+        """The saved steps, as of the last `refresh`."""
         self._index_files = IndexFiles(storage)
         self._replacing: list[NewFile] = []
         self._listed_at = time.monotonic()
-        self._fetched: dict[tuple[Any, ...], Rows] = {}
         self._derived: dict[tuple[Any, ...], Any] = {}
         self._rows = RowCache(self, IndexRows(storage), self._in_range)
         self._readable_files = ReadableFiles(storage)
         self._findings: list[str] = []
-        self._views = self._make_views(range_steps)
+        self._collections: Sequence[Sequence[Any]] = ()
+        self._closed = False
         self.version = 0
         """Grows with each refresh that found something new."""
         self.has_lost_steps = False
-        """Whether steps were set aside that the tables still have: a new catalogue does not."""
+        """Whether steps were set aside that `steps` still has: a new catalogue does not."""
 
-    def _make_views(self, range_steps: StepRange | None) -> Views:
-        views = Views(self._database, range_steps=range_steps)
+    @cached_property
+    def _database(self) -> Database:
+        if self._closed:
+            raise RunClosed
+        return (self._engine or default_engine()).connect([self._storage])
+
+    @cached_property
+    def _views(self) -> Views:
+        views = Views(self._database, range_steps=self._range)
         views.add_files("tensors", lambda: self.version, self._index_paths)
         views.add_files("tensor_values", lambda: self.version, self._chunk_paths)
         views.add_files("findings", self._list_findings, self._finding_paths)
         views.add_files("superseded", object, self._superseded_paths)
-        views.add_tables("steps", lambda: self.version)
-        views.add_tables("collections", lambda: self.version)
+        views.add_table("steps", lambda: self.version, lambda: self.steps.table())
+        views.add_table("collections", lambda: self.version, lambda: arrow_arrays.table(COLLECTIONS, self._collections))
         return views
 
     def refresh(
@@ -113,41 +121,20 @@ class Catalogue:
                     new += found
                     self._replace(found)
             finally:
-                # Of all workers together, as the database takes milliseconds each time; also of those that were listed
-                # before an error, since no listing returns them again.
+                # Also those that were listed before an error, since no listing returns them again.
                 self._add(new)
             if len(self.damaged) != damaged:
                 self.changed()
             return self.version > known
 
     def changed(self) -> None:
-        """Forget the results of queries: something is new."""
+        """Forget what was derived: something is new."""
         with self._lock:
             self.version += 1
-            self._fetched.clear()
             self._derived.clear()
 
-    @property
-    def repeats_steps(self) -> bool:
-        """Whether a worker may have saved a tensor twice at a step. Then the last one counts."""
-        return self._tables.repeats_steps
-
-    def fetch(self, query: str, **parameters: Any) -> Rows:
-        """Return the rows of a query on the small tables. They are kept until something is new."""
-        key = (query, *parameters.values())
-        with self._lock:
-            rows = self._fetched.get(key)
-            if rows is None:
-                rows = self._fetched[key] = self._database.fetch(query, parameters)
-            return rows
-
-    def fetch_once(self, query: str, **parameters: Any) -> Rows:
-        """Return the rows of a query on the small tables, which are not kept."""
-        with self._lock:
-            return self._database.fetch(query, parameters)
-
     def derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
-        """Return what `make` makes of the results of queries. It is kept until something is new."""
+        """Return what `make` makes of what is known. It is kept until something is new."""
         with self._lock:
             if key not in self._derived:
                 self._derived[key] = make()
@@ -166,7 +153,7 @@ class Catalogue:
     def rows_of_tensors(
         self,
         names: Sequence[str],
-        mode: str = "GLOBAL",
+        mode: ModeKeys = ModeKeys.GLOBAL,
         span: tuple[int, int] | None = None,
         worker: str | None = None,
     ) -> list[SavedTensor]:
@@ -191,12 +178,7 @@ class Catalogue:
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
         """Set what each worker was configured to save, as rows of the table `collections`."""
         with self._lock:
-            self._database.put("collections", arrow_arrays.table(COLLECTIONS, rows))
-
-    def set_ended(self, workers: Sequence[str]) -> None:
-        """Set which workers will write no more."""
-        with self._lock:
-            self._database.put("ended", arrow_arrays.table(_ENDED, [(worker,) for worker in workers]))
+            self._collections = rows
             self.changed()
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
@@ -225,7 +207,7 @@ class Catalogue:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""
         with self._lock:
             self._find_compacted()
-            return [path for _, path in self._database.fetch("index_paths", {})]
+            return self.steps.files()
 
     def readable_index(self, paths: Sequence[str]) -> list[str]:
         """Return those of some index files that are whole; the others are among `damaged` afterwards.
@@ -240,16 +222,17 @@ class Catalogue:
             self._check_awaited(checked)
             return [file.path for file in self._readable(checked)]
 
-    def paths_between(self, mode: str, first: int, end: int) -> list[str]:
+    def paths_between(self, mode: ModeKeys, first: int, end: int) -> list[str]:
         """Return the known index files with a step of a mode, or of all modes if it is GLOBAL, first <= step < end."""
         with self._lock:
             self._find_compacted()
-            parameters = {"mode": mode, "first": first, "end": end}
-            return [path for (path,) in self._database.fetch("index_paths_between", parameters)]
+            return self.steps.files_between(mode, (first, end))
 
     def close(self) -> None:
         with self._lock:
-            self._database.close()
+            self._closed = True
+            if "_database" in self.__dict__:
+                self._database.close()
 
     # New files.
 
@@ -280,18 +263,19 @@ class Catalogue:
 
     def _replace(self, found: Sequence[NewFile]) -> bool:
         """Read the rows of files that were compacted from the file that holds them now."""
-        self.has_lost_steps |= self._tables.loses_steps(found)
-        replaced = self._tables.replace(found)
-        if replaced:
-            # Their rows are in another order now, and next to rows that are not known yet.
-            self._rows.clear()
-            self.changed()
-        return replaced
+        self.has_lost_steps |= self.steps.lack(found)
+        steps, self.steps = self.steps, self.steps.compacted(found)
+        if self.steps is steps:
+            return False
+        # Their rows are in another order now, and next to rows that are not known yet.
+        self._rows.clear()
+        self.changed()
+        return True
 
     def _add(self, found: Sequence[NewFile]) -> None:
         if found:
-            self._tables.add({"": found}, self._in_range)
-            self.has_lost_steps |= self._tables.contradicts_steps
+            self.steps = self.steps.added(found, self._in_range)
+            self.has_lost_steps |= self.steps.contradicts
             self.changed()
 
     def _in_range(self, step: int) -> bool:
@@ -311,17 +295,17 @@ class Catalogue:
             self._listed_at = now
 
     def _index_paths(self) -> list[RunFile]:
-        return self._named_files("index_paths", lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
+        return self._files(SavedSteps.files, lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
 
     def _chunk_paths(self) -> list[RunFile]:
-        return self._named_files("chunk_paths", lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
+        return self._files(SavedSteps.chunk_paths, lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
 
-    def _named_files(self, query: str, check: Callable[[Sequence[str]], CheckedFiles]) -> list[RunFile]:
-        """Return the files that a query finds, and that are whole. A file that was compacted is replaced."""
+    def _files(
+        self, named: Callable[[SavedSteps], list[str]], check: Callable[[Sequence[str]], CheckedFiles]
+    ) -> list[RunFile]:
+        """Return the files that the steps name, and that are whole. A file that was compacted is replaced."""
         while True:
-            # In the order of the steps, for the engine's sake. A chunk may be named by two flushes.
-            paths = list(dict.fromkeys(path for _, path in self._database.fetch(query, {})))
-            checked = list(check(paths))
+            checked = list(check(named(self.steps)))
             is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
             # What was listed a moment ago may have been compacted and deleted since.
             if not (is_missing and self.recover()):

@@ -8,32 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
-from ...dtypes import Array
-from ...engines.base import Rows
 from ...errors import CorruptFile
 from ...format.index_reader import IndexRows
 from ...format.index_types import SavedTensor
+from ...mode import ModeKeys
+from ...snapshot.saved_steps import SavedSteps
 
 _CACHED_BLOCKS = 64
 
 
-class IndexFileQueries(Protocol):
-    """A catalogue, as far as rows are concerned: its queries find the index files to read."""
+class KnownSteps(Protocol):
+    """A catalogue, as far as rows are concerned: its steps say which index files to read."""
 
-    @property
-    def version(self) -> int: ...
-
-    def fetch(self, query: str, **parameters: Any) -> Rows: ...
-
-    def fetch_once(self, query: str, **parameters: Any) -> Rows: ...
-
-    def derived(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any: ...
-
-    @property
-    def repeats_steps(self) -> bool:
-        """Whether a worker may have saved a tensor twice at a step. Then the last one counts."""
+    steps: SavedSteps
+    version: int
 
     def recover(self) -> bool:
         """Find the files that replaced others. Return whether there were any."""
@@ -55,7 +43,7 @@ class RowCache:
     Every method raises CorruptFile, naming the file, where rows cannot be read.
     """
 
-    def __init__(self, catalogue: IndexFileQueries, rows: IndexRows, in_range: Callable[[int], bool]) -> None:
+    def __init__(self, catalogue: KnownSteps, rows: IndexRows, in_range: Callable[[int], bool]) -> None:
         self._catalogue = catalogue
         self._index_rows = rows
         self._in_range = in_range
@@ -89,7 +77,7 @@ class RowCache:
         return self._block("step", global_step, statistics=True) if self._in_range(global_step) else {}
 
     def of_tensors(
-        self, names: Sequence[str], mode: str, span: tuple[int, int] | None, worker: str | None
+        self, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
     ) -> list[SavedTensor]:
         """Return the rows of some tensors, of every worker, without statistics.
 
@@ -99,11 +87,8 @@ class RowCache:
         if len(names) == 1 and span is None:
             block = self._block("tensor", names[0])
             return [row for step, rows in block.items() if self._in_range(step) for row in rows]
-        first, end = span or (0, 1 << 62)
-        fetch = self._catalogue.fetch if span is None else self._catalogue.fetch_once  # there are many spans
-        files = fetch("files_of_tensors", names=tuple(names), mode=mode, first=first, end=end, worker=worker)
         try:
-            rows = self._index_rows.read(_paths(files), names)
+            rows = self._index_rows.read(self._catalogue.steps.files_between(mode, span, names, worker), names)
         except CorruptFile:
             if not self._catalogue.recover():
                 raise
@@ -115,34 +100,32 @@ class RowCache:
         block = self._blocks.setdefault((of, key, statistics), _Block())
         self._blocks.move_to_end((of, key, statistics))
         if block.version != self._catalogue.version:
-            known = self._files_of(of, key)
-            files = [each for each in known if each[0] > block.last_file]
+            steps = self._catalogue.steps
+            known = steps.files_of_tensor(key) if of == "tensor" else steps.files_of_step(key)
+            files = known[known > block.last_file]
             names, step = ([key], None) if of == "tensor" else (None, key)
             try:
-                rows = self._index_rows.read(_paths(files), names, step, statistics)
+                rows = self._index_rows.read(steps.paths_of(files), names, step, statistics)
             except CorruptFile:
                 if not self._catalogue.recover():
                     raise
                 return self._block(of, key, statistics)
             for row in rows:
                 block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
-            if self._catalogue.repeats_steps:
+            if steps.repeats:
                 block.rows = {key: self._last_ones(found) for key, found in block.rows.items()}
-            block.last_file = max((number for number, _ in files), default=block.last_file)
+            block.last_file = int(files.max(initial=block.last_file))
             block.version = self._catalogue.version
             if len(self._blocks) > _CACHED_BLOCKS:
                 self._blocks.popitem(last=False)
         return block.rows
 
-    def _files_of(self, of: str, key: Any) -> Rows:
-        if of == "tensor":
-            return self._catalogue.fetch("files_of_tensor", name=key)
-        return self._catalogue.fetch("files_of_step", step=key)
-
     def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
-        """Return the rows of one tensor at one step, without a query."""
+        """Return the rows of one tensor at one step, and keep nothing."""
         try:
-            return self._last_ones(self._index_rows.read(self._paths_around(step), [name], step, statistics))
+            return self._last_ones(
+                self._index_rows.read(self._catalogue.steps.files_around(step), [name], step, statistics)
+            )
         except CorruptFile:
             if not self._catalogue.recover():
                 raise
@@ -150,22 +133,6 @@ class RowCache:
 
     def _last_ones(self, rows: list[SavedTensor]) -> list[SavedTensor]:
         """Return the rows that count: of a tensor that a worker saved twice at a step the last one."""
-        if not self._catalogue.repeats_steps:
+        if not self._catalogue.steps.repeats:
             return rows
         return list({(row.name, row.global_step, row.worker): row for row in rows}.values())
-
-    def _paths_around(self, step: int) -> list[str]:
-        """Return the index files whose steps span a step."""
-
-        def spans() -> tuple[list[str], Array, Array]:
-            rows = self._catalogue.fetch("spans_of_files")
-            paths, first, last = zip(*rows, strict=True) if rows else ((), (), ())
-            return list(paths), np.array(first), np.array(last)
-
-        paths, first, last = self._catalogue.derived(("spans",), spans)
-        return [paths[file] for file in np.flatnonzero((first <= step) & (step <= last)).tolist()]
-
-
-def _paths(files: Rows) -> list[str]:
-    """Return the distinct paths of files: a compacted one holds the rows of several."""
-    return list(dict.fromkeys(path for _, path in files))

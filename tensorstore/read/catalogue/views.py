@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from ...engines.base import Answer, Database, FilesView, RunFile
 from ...errors import ConfigurationError
 from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
@@ -82,15 +84,15 @@ class Views:
         self._versions: dict[str, object] = {}
         self._made: dict[str, list[object]] = {}
 
-    def add_tables(self, source: str, version: Callable[[], object], update: Callable[[], None] = lambda: None) -> None:
-        """Add small tables that views are made of.
+    def add_table(self, source: str, version: Callable[[], object], rows: Callable[[], pa.Table]) -> None:
+        """Add a small table that views are made of.
 
         Args:
             source: `steps`, `collections` or `runs`.
-            version: Returns what changes whenever `update` must be called and the views must be made again.
-            update: Puts the rows into the tables.
+            version: Returns what changes whenever the rows may be others.
+            rows: Returns the rows.
         """
-        self._sources[source] = _Source(version, update)
+        self._sources[source] = _Source(version, lambda: self._database.put(source, rows()))
 
     def add_files(self, source: str, version: Callable[[], object], files: Callable[[], Sequence[RunFile]]) -> None:
         """Add files that views are made of.

@@ -6,17 +6,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from ...mode import ModeKeys
-from .step_log import StepLog
+from ...snapshot.saved_steps import SavedSteps
 
 # How many steps are checked for the tensor, on each side. An error must not cost a scan of a long run.
 _MOST_CHECKED = 200
 
 
-def step_hint(log: StepLog, name: str, step: int, mode: ModeKeys, steps: Sequence[int]) -> str:
+def step_hint(saved_steps: SavedSteps, name: str, step: int, mode: ModeKeys, steps: Sequence[int]) -> str:
     """Return which modes have the tensor at a step, and the steps near it, as a clause.
 
     Args:
-        log: The saved steps.
+        saved_steps: The saved steps.
         name: The name of the tensor.
         step: The step that the tensor does not have.
         mode: The mode that the step is counted in.
@@ -25,12 +25,12 @@ def step_hint(log: StepLog, name: str, step: int, mode: ModeKeys, steps: Sequenc
     Returns:
         The clause; empty if no other mode has the step, and no step is near.
     """
-    sets = set(log.sets_of(name))
+    sets = set(saved_steps.sets_of(name))
 
     def has(step: int, mode: ModeKeys) -> bool:
-        return not sets.isdisjoint(log.sets_at(step, mode))
+        return not sets.isdisjoint(saved_steps.sets_at(step, mode))
 
-    saved = log.modes()
+    saved = saved_steps.modes()
     others = [each.name for each in ModeKeys if each in saved and each is not mode and has(step, each)]
     at = bisect_left(steps, step)
     before = _first(each for each in reversed(steps[max(0, at - _MOST_CHECKED) : at]) if has(each, mode))

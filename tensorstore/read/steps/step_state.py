@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from itertools import takewhile
+
+import numpy as np
+import numpy.typing as npt
+
+from ...mode import ModeKeys
+from ...snapshot.columns import Integers, Lookup
+from ...snapshot.saved_steps import MODES, SavedSteps
+
+_NEVER = np.iinfo(np.int64).max
 
 
 class StepState(Enum):
@@ -32,27 +40,87 @@ def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_en
     return StepState.UNAVAILABLE if complete[position] else StepState.NOT_YET_AVAILABLE
 
 
-@dataclass
-class SettledSteps:
-    """The steps of a mode that stay complete. When the run has grown, only the steps after them are fetched."""
+@dataclass(frozen=True)
+class Session:
+    """The newest session of a run, by the claims and end marks of its workers."""
 
-    session: tuple[int, int]
-    """The number of workers, and the step at which they began: with others, nothing is settled."""
-    last_step: int = -1
-    """The global step of the last one."""
-    rows: int = 0
-    """The number of steps of workers up to that one. With another number, all are fetched again."""
-    steps: list[int] = field(default_factory=list)
+    num_workers: int
+    ended: frozenset[str]
+    """Its workers that will write no more."""
+    first_step: int
+    """Its first global step. Nothing before it is still being written."""
+    job_ended: bool
+    window: int
+    """More incomplete steps than this are not waited for: the older half of them counts as complete."""
 
-    def follow(self, rows: Sequence[tuple[int, bool, int, bool]]) -> bool:
-        """Return whether rows of later global steps are all later in the mode, too.
 
-        A row is a step, whether it is complete, its global step, and whether it is settled.
-        """
-        return not self.steps or not rows or rows[0][0] > self.steps[-1]
+@dataclass(frozen=True)
+class _Progress:
+    """How far all workers that are waited for have come: the steps that each of them has reached."""
 
-    def add(self, rows: Sequence[tuple[int, bool, int, bool]]) -> None:
-        """Add the rows that are settled now."""
-        for step, _, global_step, _ in takewhile(lambda row: row[3] and row[2] > self.last_step, rows):
-            self.steps.append(step)
-            self.last_step = global_step
+    all_write: bool
+    """Whether each of them has saved a step."""
+    last_step: int = _NEVER
+    last_of_mode: int = _NEVER
+    """The last step of the mode that is common to those which have saved any."""
+    last_step_of_others: int = _NEVER
+    """The last global step that is common to the others."""
+
+
+def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple[list[int], list[bool]]:
+    """Return the steps of a mode, ascending, and which of them are complete: the first ones.
+
+    A worker writes its steps in order. What all have written or gone past is complete: a global step, and a step of a
+    mode among the workers that have saved any.
+    """
+    rows, lookup = saved.in_mode(mode)
+    steps = lookup.distinct
+    if session.job_ended or not steps:
+        return steps, [True] * len(steps)
+    progress = _progress(saved, mode, session)
+    first = lookup.least(rows.global_step)
+    before = first < session.first_step
+    complete = before | _is_reached(first, progress)
+    if mode is not ModeKeys.GLOBAL:
+        in_mode = (np.array(steps) <= progress.last_of_mode) & (first <= progress.last_step_of_others)
+        together = first < saved.first_uneven_step
+        complete = np.where(together, complete, before | (in_mode & progress.all_write))
+    complete |= first <= _last_given_up(np.array(saved.by_global_step.distinct), progress, session)
+    # A step is complete once a later one is.
+    number = len(steps) - int(complete[::-1].argmax()) if complete.any() else 0
+    return steps, [True] * number + [False] * (len(steps) - number)
+
+
+def _progress(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Progress:
+    awaited = session.num_workers - len(session.ended)
+    if awaited <= 0:
+        return _Progress(True)
+    # A worker that has ended will not write the steps that it lacks.
+    writes = np.array([worker not in session.ended for worker in saved.workers], bool)
+    rows = saved.columns
+    rows = rows.of((rows.global_step >= session.first_step) & writes[rows.worker])
+    workers = Lookup(rows.worker)
+    last = workers.greatest(rows.global_step)
+    if len(last) < awaited:
+        return _Progress(False)
+    of_mode = workers.greatest(np.where(rows.mode == MODES.index(mode), rows.mode_step, -1))
+    furthest = np.argsort(-last, kind="stable")[:awaited]
+    last, of_mode = last[furthest], of_mode[furthest]
+    has_mode = of_mode >= 0
+    return _Progress(
+        True,
+        int(last.min()),
+        int(of_mode[has_mode].min(initial=_NEVER)),
+        int(last[~has_mode].min(initial=_NEVER)),
+    )
+
+
+def _is_reached(steps: Integers, progress: _Progress) -> npt.NDArray[np.bool_]:
+    """Return which global steps all workers have written or gone past."""
+    return (steps <= progress.last_step) & progress.all_write
+
+
+def _last_given_up(steps: Integers, progress: _Progress, session: Session) -> int:
+    """Return the last global step that is not waited for any longer; -1 if there is none."""
+    late = steps[(steps >= session.first_step) & ~_is_reached(steps, progress)]
+    return int(late[len(late) // 2 - 1]) if len(late) > max(session.window, 1) else -1

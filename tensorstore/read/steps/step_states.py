@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import datetime, timedelta
 
 from ...errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
 from ...format.schema import COLLECTIONS, index_folder, worker_of
 from ...mode import ModeKeys
+from ...snapshot.saved_steps import SavedSteps, StepInfo
 from ...storage.open import Storage
 from ..catalogue.catalogue import Catalogue
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
-from .step_log import StepInfo, StepLog
-from .step_state import SettledSteps, StepState, step_state
+from .step_state import Session, StepState, complete_steps, step_state
 from .workers import Workers, natural
 
 GLOBAL = ModeKeys.GLOBAL
@@ -37,18 +37,11 @@ class StepStates:
     ) -> None:
         self._storage, self._workers, self._catalogue, self._damaged = storage, workers, catalogue, damaged
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
-        self._settled: dict[ModeKeys, SettledSteps] = {}
-        self._log = StepLog()
 
     @property
-    def log(self) -> StepLog:
+    def saved(self) -> SavedSteps:
         """The saved steps."""
-
-        def updated() -> StepLog:
-            self._log.update(self._catalogue)
-            return self._log
-
-        return self._catalogue.derived(("log",), updated)
+        return self._catalogue.steps
 
     def of(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step of a mode."""
@@ -60,20 +53,13 @@ class StepStates:
     def all(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
         """Return all steps of a mode, ascending, and which of them are complete: the first ones. Not to be changed."""
         mode = ModeKeys.parse(mode)
+        return self._catalogue.derived(("states", mode), lambda: complete_steps(self.saved, mode, self._session()))
 
-        def fetch() -> tuple[list[int], list[bool]]:
-            settled = self._settled_steps(mode)
-            rows = self._states_after(settled.last_step, mode)
-            if not settled.follow(rows):
-                settled = self._settled[mode] = SettledSteps(settled.session)
-                rows = self._states_after(-1, mode)
-            steps = settled.steps + [row[0] for row in rows]
-            complete = [True] * len(settled.steps) + [row[1] for row in rows]
-            settled.add(rows)
-            ((settled.rows,),) = self._catalogue.fetch("steps_until", step=settled.last_step)
-            return steps, complete
-
-        return self._catalogue.derived(("states", mode), fetch)
+    def _session(self) -> Session:
+        workers = self._workers
+        return Session(
+            workers.num_workers, frozenset(workers.ended), workers.session_start, workers.job_ended, self._window
+        )
 
     def complete(self, mode: ModeKeys) -> list[int]:
         """Return the complete steps of a mode, ascending. Not to be changed."""
@@ -86,10 +72,9 @@ class StepStates:
 
     def info(self, step: int, mode: ModeKeys, worker: str | None = None) -> StepInfo | None:
         """Return a saved step of a mode: what it was for one worker, or for the first that has it; None without one."""
-        infos = self.log.infos(step, mode)
+        infos = self.saved.infos(step, mode)
         if len(infos) > 1:
-            saved = self._catalogue.fetch_once("workers_of_step", mode=mode.name, step=step)
-            places = {by: (place, ModeKeys[of], number) for by, place, of, number in saved}
+            places = self.saved.places(step, mode)
             of_worker = places.get(worker or "") or places[min(places, key=natural)]
             infos = [info for info in infos if info[:3] == of_worker]
         return infos[0] if infos else None
@@ -97,19 +82,19 @@ class StepStates:
     def global_steps(self, step: int, mode: ModeKeys) -> list[int]:
         """Return the global steps of a step of a mode, ascending: several where workers are not in step."""
         return (
-            [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.log.infos(step, mode)))
+            [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.saved.infos(step, mode)))
         )
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
         if self._workers.job_ended:
             return []
-        progress = {worker: (last, at) for worker, last, at in self._catalogue.fetch("worker_progress")}
+        progress = self.saved.progress()
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:
             return []
         names = [*(info.worker for info in self._workers.writing), *self._workers.not_begun]
-        late = [LateWorker(name, *progress.get(name, (None, None)), newest) for name in sorted(names, key=natural)]
+        late = [LateWorker(name, *_last_saved(progress.get(name)), newest) for name in sorted(names, key=natural)]
         return [each for each in late if each.last_step is None or each.last_step < newest]
 
     # Why a step is missing.
@@ -140,7 +125,7 @@ class StepStates:
         damaged = self._damaged()
         return self._catalogue.derived(
             ("lost", *damaged),
-            lambda: LostRows(self._with_rows(damaged), self._catalogue.fetch("spans_of_files") if damaged else ()),
+            lambda: LostRows(self._with_rows(damaged), self.saved.spans),
         )
 
     def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
@@ -156,9 +141,7 @@ class StepStates:
         awaited = self._catalogue.awaited
         if not awaited:
             return None
-        rows = self._catalogue.derived(
-            ("awaited", *awaited), lambda: LostRows(awaited, self._catalogue.fetch("spans_of_files"))
-        )
+        rows = self._catalogue.derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved.spans))
         return rows.between(*self._neighbors(step, mode))
 
     def _neighbors(self, step: int, mode: ModeKeys) -> tuple[float, float]:
@@ -173,30 +156,10 @@ class StepStates:
             self.global_steps(after[0], mode)[-1] if after else float("inf"),
         )
 
-    # Reading the catalogue.
 
-    def _states_after(self, global_step: int, mode: ModeKeys) -> list[tuple[Any, ...]]:
-        return self._catalogue.fetch(
-            "step_states",
-            mode=mode.name,
-            num_workers=self._workers.num_workers,
-            num_ended=len(self._workers.ended),
-            session_start=self._workers.session_start,
-            job_ended=self._workers.job_ended,
-            window=self._window,
-            after=global_step,
-        )
-
-    def _settled_steps(self, mode: ModeKeys) -> SettledSteps:
-        """Return the settled steps of a mode, which stay complete.
-
-        There are none yet if the session, or the number of rows up to the last settled step, has changed.
-        """
-        session = self._workers.num_workers, self._workers.session_start
-        known = self._settled.get(mode)
-        if known is not None and known.session == session:
-            ((count,),) = self._catalogue.fetch("steps_until", step=known.last_step)
-            if count == known.rows:
-                return known
-        known = self._settled[mode] = SettledSteps(session)
-        return known
+def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime | None]:
+    """Return the last step of a worker and when it saved that, in UTC; None for both if it has saved none."""
+    if progress is None:
+        return None, None
+    step, saved_at_us = progress
+    return step, datetime(1970, 1, 1) + timedelta(microseconds=saved_at_us)

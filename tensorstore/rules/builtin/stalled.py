@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ...read.steps.late_worker import described
-from ...read.steps.step_log import StepInfo
+from ...snapshot.saved_steps import StepInfo
 from ..action import StopTraining
 from ..parameter import flag, number, text
 from ..reader import StepView

@@ -65,7 +65,7 @@ def test_queries_are_translated_for_spark() -> None:
         "WITH t AS (SELECT * FROM tensors) SELECT name, UNIX_MICROS(CAST(saved_at AS TIMESTAMP)) FROM t "
         "WHERE ARRAY_CONTAINS(collections, :c)"
     )
-    assert "catalogue_files AS files" in spark_sql.translated(queries.load("catalogue/index_paths"))
+    assert "FROM catalogue_steps AS steps" in spark_sql.translated(queries.load_view("steps"))
     assert "catalogue_tensors AS tensors UNPIVOT" in spark_sql.translated(queries.load_view("reductions"))
 
 

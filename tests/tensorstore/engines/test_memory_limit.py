@@ -22,11 +22,12 @@ from pathlib import Path
 import tensortrial.engines.duckdb
 from tensortrial.errors import TensorTrialError
 from tensortrial.read.opening import create_trial
+trial = create_trial(sys.argv[1])
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
-    create_trial(sys.argv[1])
-    said = "opened"
+    trial.sql("from steps")
+    said = "answered"
 except MemoryError as error:
     said = f"{type(error).__name__}: {error}"
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -60,11 +61,11 @@ def test_the_environment_sets_the_limit(folder: Path, monkeypatch: pytest.Monkey
     assert limit(folder) == "512.0 MiB"
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "much")
     with pytest.raises(ConfigurationError, match="TENSORTRIAL_MEMORY_LIMIT must be a size such as '8GB', got 'much'"):
-        tensortrial.create_trial(folder)
+        tensortrial.create_trial(folder).sql("from steps")
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="how much is used is not said here")
-def test_opening_a_run_without_memory_is_an_error_of_this_project(folder: Path) -> None:
+def test_an_engine_that_starts_without_memory_is_an_error_of_this_project(folder: Path) -> None:
     line = [sys.executable, "-c", LIMITED, str(folder), str(1 << 20)]
     # With so little, about one in thirty dies in DuckDB's or glibc's own code, which nothing here can prevent.
     tries = (subprocess.run(line, capture_output=True, text=True, timeout=60) for _ in range(5))

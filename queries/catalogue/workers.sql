@@ -1,5 +1,0 @@
--- Which workers saved anything?
--- No parameters. Columns: worker.
-
-select distinct worker
-from catalogue.steps

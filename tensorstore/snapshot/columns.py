@@ -1,0 +1,68 @@
+"""Columns of integers: their distinct numbers, and the rows that hold one."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.integer[Any]]
+
+
+def is_ascending(numbers: Integers) -> bool:
+    """Return whether no number is below the one before it."""
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def distinct(numbers: Integers) -> Integers:
+    """Return the distinct numbers, ascending. Those of a run are most often in order, which needs no sorting."""
+    if not is_ascending(numbers):
+        numbers = np.sort(numbers)
+    return numbers[_is_first(numbers)]
+
+
+class Lookup:
+    """The rows of a column by their number."""
+
+    def __init__(self, numbers: Integers) -> None:
+        self._order = None if is_ascending(numbers) else np.argsort(numbers, kind="stable")
+        self._sorted = numbers if self._order is None else numbers[self._order]
+
+    def rows(self, number: int) -> npt.NDArray[np.intp]:
+        """Return the rows with a number, ascending."""
+        first, end = np.searchsorted(self._sorted, [number, number + 1]).tolist()
+        return np.arange(first, end) if self._order is None else self._order[first:end]
+
+    @cached_property
+    def _starts(self) -> npt.NDArray[np.intp]:
+        """Where each of the distinct numbers begins among the sorted ones."""
+        return np.flatnonzero(_is_first(self._sorted))
+
+    @cached_property
+    def distinct(self) -> list[int]:
+        """The distinct numbers, ascending."""
+        return self._sorted[self._starts].tolist()  # type: ignore[no-any-return]
+
+    def least(self, column: Integers) -> Integers:
+        """Return the least value of another column for each of the distinct numbers."""
+        return self._reduced(np.minimum, column)
+
+    def greatest(self, column: Integers) -> Integers:
+        """Return the greatest value of another column for each of the distinct numbers."""
+        return self._reduced(np.maximum, column)
+
+    def _reduced(self, function: np.ufunc, column: Integers) -> Integers:
+        if not len(column):
+            return column
+        in_order = column if self._order is None else column[self._order]
+        found: Integers = function.reduceat(in_order, self._starts)
+        return found
+
+
+def _is_first(numbers: Integers) -> npt.NDArray[np.bool_]:
+    """Return for each of some ascending numbers whether it is the first of its value."""
+    is_first = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
+    return is_first

@@ -1,0 +1,442 @@
+"""The steps of a run, as its index files summarize them: columns of numbers, one row a step of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..format import arrow_arrays
+from ..format.index_log import NewFile
+from ..format.index_types import NamedTensor, StepSummary
+from ..mode import ModeKeys
+from .columns import Integers, Lookup, distinct
+from .name_sets import NameSets
+
+GLOBAL = ModeKeys.GLOBAL
+MODES = tuple(ModeKeys)
+_MODE_CODES = {mode.name: code for code, mode in enumerate(MODES)}
+
+STEPS = pa.schema(
+    [
+        ("run", pa.string()),
+        ("mode", pa.string()),
+        ("mode_step", pa.int64()),
+        ("global_step", pa.int64()),
+        ("worker", pa.string()),
+        ("saved_at", pa.timestamp("us")),
+        ("num_tensors", pa.int64()),
+    ]
+)
+"""The columns of the view `steps`."""
+
+
+class StepInfo(NamedTuple):
+    """A saved step."""
+
+    global_step: int
+    mode: ModeKeys
+    mode_step: int
+    saved_at: float
+    """Seconds since 1970, when the first worker's last tensor of the step was saved."""
+
+
+class Columns(NamedTuple):
+    """One row for each step of a worker in each file, in the order in which the files were found."""
+
+    file: Integers
+    worker: Integers
+    """The position among the workers."""
+    mode: Integers
+    """The position in `MODES`."""
+    mode_step: Integers
+    global_step: Integers
+    saved_at: Integers
+    """Microseconds since 1970."""
+    name_set: Integers
+
+    def of(self, rows: Any) -> Columns:
+        """Return some rows."""
+        return Columns(*(column[rows] for column in self))
+
+
+_KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
+
+
+def _columns(rows: Sequence[Sequence[int]]) -> Columns:
+    cells = zip(*rows, strict=True) if rows else ((),) * len(_KINDS)
+    return Columns(*(np.array(column, kind) for column, kind in zip(cells, _KINDS, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSteps:
+    """The steps of a run, with the files that hold their rows. It never changes: `added` returns another.
+
+    Workers need not be in step: a global step may be one step of a mode for one worker and another for the next.
+    """
+
+    columns: Columns = field(default_factory=lambda: _columns(()))
+    paths: tuple[str, ...] = ()
+    """The path of each file, by its number. Of files that were compacted since, several have the same."""
+    first_steps: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    """The first global step of each file."""
+    last_steps: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    chunks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The files of raw values that each index file names."""
+    workers: tuple[str, ...] = ()
+    """Those that saved anything, in the order in which they were found."""
+    name_sets: NameSets = field(default_factory=NameSets)
+    num_sets: int = 0
+    """How many of the name sets these steps have."""
+    newest: Mapping[str, int] = field(default_factory=dict)
+    """The last global step of each worker."""
+    repeats: bool = False
+    """Whether a worker may have saved a tensor twice at a step. Then the last one counts."""
+    contradicts: bool = False
+    """Whether a worker has saved a step again, in another mode or as another step of it, that was known before."""
+
+    # Growing.
+
+    def added(self, files: Sequence[NewFile], in_range: Callable[[int], bool] = lambda step: True) -> Self:
+        """Return the steps with those of new index files, as far as their global steps are in range."""
+        paths, chunks, rows = list(self.paths), dict(self.chunks), list[tuple[int, ...]]()
+        workers = {worker: code for code, worker in enumerate(self.workers)}
+        newest, repeating = dict(self.newest), set[int]()
+        for worker, path, summary, replaces in files:
+            kept = [step for step in summary.steps if in_range(step.global_step)]
+            here = sorted({step.name_set for step in kept})
+            sets = {number: self.name_sets.number(summary.name_sets[number]) for number in here}
+            if replaces:
+                known = self._steps_in(path)
+                kept = [step for step in kept if (step.global_step, sets[step.name_set]) not in known]
+            if not kept:
+                continue
+            code = workers.setdefault(worker, len(workers))
+            if _repeats(worker, kept, newest):
+                repeating.add(code)
+            for mode, mode_step, global_step, saved_at, of in kept:
+                rows.append((len(paths), code, _MODE_CODES[mode], mode_step, global_step, saved_at, sets[of]))
+            paths.append(path)
+            chunks[path] = summary.chunks
+        if not rows:
+            return self
+        new = _columns(rows)
+        contradicts = False
+        if repeating:
+            new = _without_contradicted(new)
+            contradicts = any(_contradicts(self.columns, new, code) for code in repeating)
+        first, last = _spans(new, len(self.paths), len(paths))
+        return replace(
+            self,
+            columns=Columns(*map(np.concatenate, zip(self.columns, new, strict=True))),
+            paths=tuple(paths),
+            first_steps=np.concatenate([self.first_steps, first]),
+            last_steps=np.concatenate([self.last_steps, last]),
+            chunks=chunks,
+            workers=tuple(workers),
+            num_sets=len(self.name_sets),
+            newest=newest,
+            repeats=self.repeats or bool(repeating),
+            contradicts=self.contradicts or contradicts,
+        )
+
+    def compacted(self, files: Sequence[NewFile]) -> Self:
+        """Return the same steps, with those of files that were compacted in the files that replace them."""
+        path_of = {old: file.path for file in files for old in file.replaces}
+        if not path_of:
+            return self
+        chunks = {path: chunks for path, chunks in self.chunks.items() if path not in path_of}
+        chunks |= {file.path: file.summary.chunks for file in files if file.replaces}
+        return replace(self, paths=tuple(path_of.get(path, path) for path in self.paths), chunks=chunks)
+
+    def lack(self, files: Sequence[NewFile]) -> bool:
+        """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
+        for file in files:
+            held = {step.global_step for step in file.summary.steps}
+            if any(step not in held for path in file.replaces for step, _ in self._steps_in(path)):
+                return True
+        return False
+
+    def _steps_in(self, path: str) -> set[tuple[int, int]]:
+        """Return the global steps of an index file, with their name sets."""
+        files = [number for number, each in enumerate(self.paths) if each == path]
+        rows = np.isin(self.columns.file, files)
+        return set(zip(self.columns.global_step[rows].tolist(), self.columns.name_set[rows].tolist(), strict=True))
+
+    # Steps.
+
+    @cached_property
+    def by_global_step(self) -> Lookup:
+        """The rows of each global step."""
+        return Lookup(self.columns.global_step)
+
+    @cached_property
+    def _of_modes(self) -> dict[ModeKeys, tuple[npt.NDArray[np.intp], Lookup]]:
+        """The rows of each mode that was saved, and those of each of its steps among them."""
+        found = {}
+        for code in np.flatnonzero(np.bincount(self.columns.mode, minlength=len(MODES))).tolist():
+            rows = np.flatnonzero(self.columns.mode == code)
+            found[MODES[code]] = rows, Lookup(self.columns.mode_step[rows])
+        return found
+
+    def rows_of(self, step: int, mode: ModeKeys) -> npt.NDArray[np.intp]:
+        """Return the rows of a step of a mode; GLOBAL counts over all modes."""
+        if mode is GLOBAL:
+            return self.by_global_step.rows(step)
+        rows, lookup = self._of_modes.get(mode, (np.empty(0, np.intp), Lookup(np.empty(0, np.int64))))
+        return rows[lookup.rows(step)]
+
+    def in_mode(self, mode: ModeKeys) -> tuple[Columns, Lookup]:
+        """Return the rows of a mode, of all for GLOBAL, and the lookup of its steps among them."""
+        if mode is GLOBAL:
+            return self.columns, self.by_global_step
+        rows, lookup = self._of_modes.get(mode, (np.empty(0, np.intp), Lookup(np.empty(0, np.int64))))
+        return self.columns.of(rows), lookup
+
+    def modes(self) -> set[ModeKeys]:
+        """Return the modes of which a step was saved."""
+        return set(self._of_modes)
+
+    def infos(self, step: int, mode: ModeKeys = GLOBAL, name_set: int | None = None) -> list[StepInfo]:
+        """Return what workers saved as a step of a mode, ascending; with a set of tensors, those who saved that."""
+        found: dict[tuple[int, int, int], int] = {}
+        rows = self.columns.of(self.rows_of(step, mode))
+        columns = (rows.global_step, rows.mode, rows.mode_step, rows.saved_at, rows.name_set)
+        for place, of, number, saved_at, names in zip(*(column.tolist() for column in columns), strict=True):
+            if name_set in (None, names):
+                key = place, of, number
+                found[key] = min(saved_at, found.get(key, saved_at))
+        return sorted(
+            (StepInfo(place, MODES[of], number, saved_at / 1e6) for (place, of, number), saved_at in found.items()),
+            key=lambda info: info.global_step,
+        )
+
+    def places(self, step: int, mode: ModeKeys) -> dict[str, tuple[int, ModeKeys, int]]:
+        """Return what a step of a mode was for each worker that saved it: global step, mode, and step of that."""
+        rows = self.columns.of(self.rows_of(step, mode))
+        columns = (rows.worker, rows.global_step, rows.mode, rows.mode_step)
+        found = sorted(zip(*(column.tolist() for column in columns), strict=True))
+        return {self.workers[worker]: (place, MODES[of], number) for worker, place, of, number in found}
+
+    def revision(self, global_step: int) -> int:
+        """Return a number that grows when another worker's rows of a step are found."""
+        return len(self.by_global_step.rows(global_step))
+
+    def steps_of_mode(self, mode: ModeKeys) -> Sequence[int]:
+        """Return the global steps of a mode, ascending."""
+        return self._global_steps_of_mode.get(mode, ())
+
+    @cached_property
+    def _global_steps_of_mode(self) -> dict[ModeKeys, list[int]]:
+        return {mode: distinct(self.columns.global_step[rows]).tolist() for mode, (rows, _) in self._of_modes.items()}
+
+    def progress(self) -> dict[str, tuple[int, int]]:
+        """Return the last global step of each worker, and when it last saved a step, in microseconds since 1970."""
+        by_worker = Lookup(self.columns.worker)
+        last, at = (by_worker.greatest(column).tolist() for column in (self.columns.global_step, self.columns.saved_at))
+        return {self.workers[code]: each for code, *each in zip(by_worker.distinct, last, at, strict=True)}  # type: ignore[misc]
+
+    @cached_property
+    def first_uneven_step(self) -> float:
+        """The first global step that is not one step of one mode for all workers, or whose step of a mode has another.
+
+        Infinity if there is none.
+        """
+        if len(self.workers) < 2:
+            return np.inf
+        of, steps = self.columns.mode_step * len(MODES) + self.columns.mode, np.array(self.by_global_step.distinct)
+        found = [steps[self.by_global_step.least(of) != self.by_global_step.greatest(of)]]
+        for rows, lookup in self._of_modes.values():
+            places = self.columns.global_step[rows]
+            first, last = lookup.least(places), lookup.greatest(places)
+            found.append(first[first != last])
+        return float(min(np.concatenate(found), default=np.inf))
+
+    # Names.
+
+    def sets(self) -> Iterable[int]:
+        """Return the numbers of all sets of tensors."""
+        return range(self.num_sets)
+
+    def sets_at(self, step: int, mode: ModeKeys = GLOBAL) -> list[int]:
+        """Return the sets of tensors that a step of a mode holds."""
+        return list(dict.fromkeys(self.columns.name_set[self.rows_of(step, mode)].tolist()))
+
+    def sets_of(self, name: str) -> list[int]:
+        """Return the sets that hold a tensor."""
+        return [number for number in self.name_sets.holding(name) if number < self.num_sets]
+
+    def tensors(self, name_set: int) -> tuple[NamedTensor, ...]:
+        """Return the tensors of a set, by name, with their collections."""
+        return self.name_sets[name_set]
+
+    def tensors_of_mode(self, mode: ModeKeys) -> list[NamedTensor]:
+        """Return the tensors that were saved in a mode, by name; in any for GLOBAL."""
+        if mode not in self._tensors_of_modes:
+            sets = self.sets() if mode is GLOBAL else distinct(self.in_mode(mode)[0].name_set).tolist()
+            self._tensors_of_modes[mode] = sorted(set(chain.from_iterable(map(self.tensors, sets))))
+        return self._tensors_of_modes[mode]
+
+    @cached_property
+    def _tensors_of_modes(self) -> dict[ModeKeys, list[NamedTensor]]:
+        return {}
+
+    @cached_property
+    def names(self) -> dict[str, None]:
+        """The names of all tensors, sorted."""
+        return dict.fromkeys(name for name, _ in self.tensors_of_mode(GLOBAL))
+
+    def steps_of_set(self, name_set: int) -> list[int]:
+        """Return the global steps that hold a set, ascending."""
+        if name_set not in self._steps_of_sets:
+            found = distinct(self.columns.global_step[self._by_set.rows(name_set)])
+            self._steps_of_sets[name_set] = found.tolist()
+        return self._steps_of_sets[name_set]
+
+    @cached_property
+    def _by_set(self) -> Lookup:
+        return Lookup(self.columns.name_set)
+
+    @cached_property
+    def _steps_of_sets(self) -> dict[int, list[int]]:
+        return {}
+
+    def _are_held(self, names: Iterable[str]) -> npt.NDArray[np.bool_]:
+        """Return for each set whether it holds any of the names."""
+        held = np.zeros(self.num_sets, bool)
+        held[[number for name in names for number in self.sets_of(name)]] = True
+        return held
+
+    def steps_of_tensor(self, name: str, mode: ModeKeys) -> list[int]:
+        """Return the steps of a mode at which a tensor was saved, ascending."""
+        rows, _ = self.in_mode(mode)
+        steps = rows.global_step if mode is GLOBAL else rows.mode_step
+        found: list[int] = distinct(steps[self._are_held([name])[rows.name_set]]).tolist()
+        return found
+
+    # Files. Each is named by its number and its path; a compacted one has several numbers.
+
+    def files(self) -> list[str]:
+        """Return the paths of the index files, in the order in which they were found."""
+        return [path for path, _, _ in self.spans]
+
+    def chunk_paths(self) -> list[str]:
+        """Return the paths of the files of raw values, in the order of their index files."""
+        return list(dict.fromkeys(chain.from_iterable(self.chunks.values())))
+
+    @cached_property
+    def spans(self) -> list[tuple[str, int, int]]:
+        """Each index file with its first and its last global step, in the order in which they were found."""
+        found: dict[str, tuple[int, int]] = {}
+        for path, first, last in zip(self.paths, self.first_steps.tolist(), self.last_steps.tolist(), strict=True):
+            known = found.get(path, (first, last))
+            if first <= last:  # none of its steps was contradicted, or not all
+                found[path] = min(first, known[0]), max(last, known[1])
+        return [(path, first, last) for path, (first, last) in found.items()]
+
+    def files_around(self, step: int) -> list[str]:
+        """Return the index files whose global steps span a step."""
+        return self.paths_of(np.flatnonzero((self.first_steps <= step) & (step <= self.last_steps)))
+
+    def files_of_step(self, step: int) -> Integers:
+        """Return the numbers of the index files that hold a global step, ascending."""
+        return distinct(self.columns.file[self.by_global_step.rows(step)])
+
+    def files_of_tensor(self, name: str) -> Integers:
+        """Return the numbers of the index files that hold a tensor, ascending."""
+        files, sets = self._sets_of_files
+        return distinct(files[self._are_held([name])[sets]])
+
+    @cached_property
+    def _sets_of_files(self) -> tuple[Integers, Integers]:
+        """The files and their sets, without most repetitions: one after another, steps hold the same set."""
+        file, name_set = self.columns.file, self.columns.name_set
+        is_new = np.ones(len(file), bool)
+        is_new[1:] = (file[1:] != file[:-1]) | (name_set[1:] != name_set[:-1])
+        return file[is_new], name_set[is_new]
+
+    def files_between(
+        self,
+        mode: ModeKeys,
+        span: tuple[int, int] | None,
+        names: Iterable[str] | None = None,
+        worker: str | None = None,
+    ) -> list[str]:
+        """Return the index files with a step of a mode, first <= step < end of a span, of some tensors and a worker."""
+        rows, _ = self.in_mode(mode)
+        found = np.ones(len(rows.file), bool) if names is None else self._are_held(names)[rows.name_set]
+        if worker is not None:
+            found &= rows.worker == (self.workers.index(worker) if worker in self.workers else -1)
+        if span is not None:
+            steps = rows.global_step if mode is GLOBAL else rows.mode_step
+            found &= (steps >= span[0]) & (steps < span[1])
+        return self.paths_of(distinct(rows.file[found]))
+
+    def paths_of(self, files: Integers) -> list[str]:
+        """Return the paths of files by their numbers, each once."""
+        return list(dict.fromkeys(self.paths[file] for file in files.tolist()))
+
+    def table(self, run: str = "") -> pa.Table:
+        """Return the rows of the view `steps`, of a run of this name."""
+        columns, rows = self.columns, len(self.columns.file)
+        sizes = np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)
+
+        def words(known: Sequence[str], codes: Integers) -> pa.Array:
+            return arrow_arrays.spread(arrow_arrays.texts(known), codes.astype(np.intp))
+
+        arrays = [
+            words([run], np.zeros(rows, np.intp)),
+            words([mode.name for mode in MODES], columns.mode),
+            arrow_arrays.numbers(columns.mode_step, pa.int64()),
+            arrow_arrays.numbers(columns.global_step, pa.int64()),
+            words(self.workers, columns.worker),
+            arrow_arrays.numbers(columns.saved_at, pa.timestamp("us")),
+            arrow_arrays.numbers(sizes[columns.name_set], pa.int64()),
+        ]
+        return pa.Table.from_arrays(arrays, schema=STEPS)
+
+
+def _repeats(worker: str, steps: Sequence[StepSummary], newest: dict[str, int]) -> bool:
+    """Return whether a worker may have saved one of the steps before. `newest` has its last one afterwards."""
+    last, repeats = newest.get(worker, -1), False
+    for step in steps:
+        repeats |= step.global_step <= last
+        last = max(last, step.global_step)
+    newest[worker] = last
+    return repeats
+
+
+def _without_contradicted(rows: Columns) -> Columns:
+    """Return the rows without the steps that their worker has saved again, in another mode or as another step of it.
+
+    A job went back to a checkpoint, and a damaged file kept them from being set aside. As with values, the last one
+    counts.
+    """
+    last = {(worker, step): at for worker, step, *at in _steps_of_workers(rows)}
+    return rows.of([last[worker, step] == at for worker, step, *at in _steps_of_workers(rows)])
+
+
+def _steps_of_workers(rows: Columns) -> Iterator[tuple[int, int, int, int]]:
+    columns = (rows.worker, rows.global_step, rows.mode, rows.mode_step)
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _contradicts(known: Columns, new: Columns, worker: int) -> bool:
+    """Return whether new rows of a worker are other steps of a mode than those that are known of it."""
+    known, new = (rows.of(rows.worker == worker) for rows in (known, new))
+    _, here, there = np.intersect1d(known.global_step, new.global_step, return_indices=True)
+    return bool((known.mode[here] != new.mode[there]).any() or (known.mode_step[here] != new.mode_step[there]).any())
+
+
+def _spans(rows: Columns, first: int, end: int) -> tuple[Integers, Integers]:
+    """Return the first and the last global step of each file from `first` to before `end`."""
+    lowest, highest = np.full(end - first, np.iinfo(np.int64).max), np.full(end - first, -1)
+    np.minimum.at(lowest, rows.file - first, rows.global_step)
+    np.maximum.at(highest, rows.file - first, rows.global_step)
+    return lowest, highest
