@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 import pyarrow as pa
@@ -108,7 +109,7 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         )
     try:
         name_sets = _name_sets(footer[FOOTER_NAMES])
-        steps = [_step_summary(step, len(name_sets)) for step in json.loads(footer[FOOTER_STEPS])]
+        steps = _step_summaries(json.loads(footer[FOOTER_STEPS]), len(name_sets))
         chunks = [_chunk_path(chunk) for chunk in json.loads(footer[FOOTER_CHUNKS])]
         compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
         previous = _previous_path(path, json.loads(footer[FOOTER_PREVIOUS])) if FOOTER_PREVIOUS in footer else None
@@ -117,19 +118,17 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
 
 
-# Without a call for each of the steps of a run.
-_MODES = {name: mode.name for name, mode in ModeKeys.__members__.items()}
-
-
-def _step_summary(values: list[Any], name_sets: int) -> StepSummary:
-    mode, mode_step, global_step, saved_at_us, name_set = values
-    step = StepSummary(_MODES[mode], int(mode_step), int(global_step), int(saved_at_us), int(name_set))
-    if not 0 <= step.name_set < name_sets:
-        raise ValueError(f"step {step.global_step} refers to name set {step.name_set} of {name_sets}")
-    numbers = step[1:]
-    if min(numbers) < 0 or max(numbers) >= 1 << 63:
-        raise ValueError(f"the numbers of a step must be from 0 to 2^63 - 1, got {step}")
-    return step
+def _step_summaries(steps: list[list[Any]], name_sets: int) -> list[StepSummary]:
+    """Return the steps of a footer, after a check of each column: a run may have a million steps."""
+    if not steps:
+        return []
+    modes, *numbers = zip(*steps, strict=True)
+    if unknown := set(modes) - ModeKeys.__members__.keys():
+        raise ValueError(f"a step has the mode {min(map(str, unknown))!r}, which does not exist")
+    for column, end in zip(numbers, (1 << 63, 1 << 63, 1 << 63, name_sets), strict=True):
+        if set(map(type, column)) != {int} or min(column) < 0 or max(column) >= end:
+            raise ValueError("the numbers of a step must be from 0 to 2^63 - 1, and its name set one of the file's")
+    return list(map(StepSummary, map(intern, modes), *numbers))
 
 
 def _chunk_path(path: Any) -> str:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..mode import ModeKeys
 from ..read import plots
-from ..read.catalogue.views import StepRange
 from ..read.plots import Names
 from ..read.runs import Runs
 from ..read.trial import Trial
+from ..snapshot.step_range import StepRange
 from .drawing import require_matplotlib
 from .heatmap import draw_heatmap
 from .histograms import draw_histograms

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
-from ..read.catalogue.views import StepRange, checked_range
 from ..read.plots import Names
 from ..read.trial import Trial
+from ..snapshot.step_range import StepRange, checked_range
 from ..statistics.definitions import parse_statistic
 from ..statistics.derived import expression
 from ..suggestions import near_names

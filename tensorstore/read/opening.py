@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..engines.base import Engine
+from ..snapshot.step_range import StepRange
 from ..storage.open import open_storage
-from .catalogue.views import StepRange
 from .run_file import wait_for_run
 from .trial import Trial
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ..mode import ModeKeys
-from .catalogue.views import StepRange
+from ..snapshot.step_range import StepRange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

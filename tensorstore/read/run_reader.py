@@ -35,7 +35,6 @@ from ..snapshot.saved_steps import SavedSteps, StepInfo
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue.catalogue import Catalogue, collection_row
-from .catalogue.views import StepRange
 from .steps.late_worker import LateWorker
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState

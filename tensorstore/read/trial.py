@@ -16,9 +16,9 @@ from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, T
 from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
+from ..snapshot.step_range import StepRange, checked_range
 from ..storage.open import Storage
 from ..suggestions import near_names
-from .catalogue.views import StepRange, checked_range
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns
 from .plots import TrialPlots

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
+from operator import lt
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,10 +15,11 @@ import pyarrow as pa
 
 from ..format import arrow_arrays
 from ..format.index_log import NewFile
-from ..format.index_types import NamedTensor, StepSummary
+from ..format.index_types import IndexSummary, NamedTensor, StepSummary
 from ..mode import ModeKeys
 from .columns import Integers, Lookup, distinct
 from .name_sets import NameSets
+from .step_range import StepRange, is_in_range
 
 GLOBAL = ModeKeys.GLOBAL
 MODES = tuple(ModeKeys)
@@ -69,9 +71,8 @@ class Columns(NamedTuple):
 _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
 
 
-def _columns(rows: Sequence[Sequence[int]]) -> Columns:
-    cells = zip(*rows, strict=True) if rows else ((),) * len(_KINDS)
-    return Columns(*(np.array(column, kind) for column, kind in zip(cells, _KINDS, strict=True)))
+def _no_rows() -> Columns:
+    return Columns(*(np.empty(0, kind) for kind in _KINDS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ class SavedSteps:
     Workers need not be in step: a global step may be one step of a mode for one worker and another for the next.
     """
 
-    columns: Columns = field(default_factory=lambda: _columns(()))
+    columns: Columns = field(default_factory=_no_rows)
     paths: tuple[str, ...] = ()
     """The path of each file, by its number. Of files that were compacted since, several have the same."""
     first_steps: Integers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -103,30 +104,29 @@ class SavedSteps:
 
     # Growing.
 
-    def added(self, files: Sequence[NewFile], in_range: Callable[[int], bool] = lambda step: True) -> Self:
+    def added(self, files: Sequence[NewFile], range_steps: StepRange | None = None) -> Self:
         """Return the steps with those of new index files, as far as their global steps are in range."""
-        paths, chunks, rows = list(self.paths), dict(self.chunks), list[tuple[int, ...]]()
+        paths, chunks, cells = list(self.paths), dict(self.chunks), [list[int]() for _ in _KINDS]
         workers = {worker: code for code, worker in enumerate(self.workers)}
         newest, repeating = dict(self.newest), set[int]()
         for worker, path, summary, replaces in files:
-            kept = [step for step in summary.steps if in_range(step.global_step)]
-            here = sorted({step.name_set for step in kept})
-            sets = {number: self.name_sets.number(summary.name_sets[number]) for number in here}
-            if replaces:
-                known = self._steps_in(path)
-                kept = [step for step in kept if (step.global_step, sets[step.name_set]) not in known]
+            kept = self._new_steps(path, summary, range_steps, bool(replaces))
             if not kept:
                 continue
             code = workers.setdefault(worker, len(workers))
-            if _repeats(worker, kept, newest):
+            modes, mode_steps, global_steps, saved_at, sets = zip(*kept, strict=True)
+            if _repeats(worker, global_steps, newest):
                 repeating.add(code)
-            for mode, mode_step, global_step, saved_at, of in kept:
-                rows.append((len(paths), code, _MODE_CODES[mode], mode_step, global_step, saved_at, sets[of]))
+            numbers = {number: self.name_sets.number(summary.name_sets[number]) for number in sorted(set(sets))}
+            constant = ([len(paths)] * len(kept), [code] * len(kept))
+            changing = (map(_MODE_CODES.__getitem__, modes), mode_steps, global_steps, saved_at)
+            for column, new_cells in zip(cells, (*constant, *changing, map(numbers.__getitem__, sets)), strict=True):
+                column += new_cells
             paths.append(path)
             chunks[path] = summary.chunks
-        if not rows:
+        if len(paths) == len(self.paths):
             return self
-        new = _columns(rows)
+        new = Columns(*(np.array(column, kind) for column, kind in zip(cells, _KINDS, strict=True)))
         contradicts = False
         if repeating:
             new = _without_contradicted(new)
@@ -145,6 +145,19 @@ class SavedSteps:
             repeats=self.repeats or bool(repeating),
             contradicts=self.contradicts or contradicts,
         )
+
+    def _new_steps(
+        self, path: str, summary: IndexSummary, range_steps: StepRange | None, is_known: bool
+    ) -> list[StepSummary]:
+        """Return the steps of a file that are in range and not known: of a compacted file, many are."""
+        kept = summary.steps
+        if range_steps is not None:
+            kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
+        if is_known:
+            known = self._steps_in(path)
+            sets = [self.name_sets.number(tensors) for tensors in summary.name_sets]
+            kept = [step for step in kept if (step.global_step, sets[step.name_set]) not in known]
+        return kept
 
     def compacted(self, files: Sequence[NewFile]) -> Self:
         """Return the same steps, with those of files that were compacted in the files that replace them."""
@@ -402,14 +415,11 @@ class SavedSteps:
         return pa.Table.from_arrays(arrays, schema=STEPS)
 
 
-def _repeats(worker: str, steps: Sequence[StepSummary], newest: dict[str, int]) -> bool:
+def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -> bool:
     """Return whether a worker may have saved one of the steps before. `newest` has its last one afterwards."""
-    last, repeats = newest.get(worker, -1), False
-    for step in steps:
-        repeats |= step.global_step <= last
-        last = max(last, step.global_step)
-    newest[worker] = last
-    return repeats
+    last = newest.get(worker, -1)
+    newest[worker] = max(last, max(global_steps))
+    return global_steps[0] <= last or not all(map(lt, global_steps, islice(global_steps, 1, None)))
 
 
 def _without_contradicted(rows: Columns) -> Columns:

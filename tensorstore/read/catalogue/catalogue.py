@@ -25,10 +25,11 @@ from ...format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SC
 from ...format.superseded import superseded_files
 from ...mode import ModeKeys
 from ...snapshot.saved_steps import SavedSteps
+from ...snapshot.step_range import StepRange
 from ...storage.open import FileSource, Storage
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
-from .views import StepRange, Views
+from .views import Views
 
 # Well below the time that files are kept after they were compacted.
 _LISTED_SECONDS = 20.0
@@ -61,7 +62,6 @@ class Catalogue:
     def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
         self._storage, self._engine = storage, engine
         self._range = range_steps
-        self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
         self.steps = SavedSteps()
         """The saved steps, as of the last `refresh`."""
@@ -69,7 +69,7 @@ class Catalogue:
         self._replacing: list[NewFile] = []
         self._listed_at = time.monotonic()
         self._derived: dict[tuple[Any, ...], Any] = {}
-        self._rows = RowCache(self, IndexRows(storage), self._in_range)
+        self._rows = RowCache(self, IndexRows(storage), range_steps or (None, None))
         self._readable_files = ReadableFiles(storage)
         self._findings: list[str] = []
         self._collections: Sequence[Sequence[Any]] = ()
@@ -274,12 +274,9 @@ class Catalogue:
 
     def _add(self, found: Sequence[NewFile]) -> None:
         if found:
-            self.steps = self.steps.added(found, self._in_range)
+            self.steps = self.steps.added(found, self._range)
             self.has_lost_steps |= self.steps.contradicts
             self.changed()
-
-    def _in_range(self, step: int) -> bool:
-        return (self._first is None or step >= self._first) and (self._end is None or step < self._end)
 
     # The files of the views.
 

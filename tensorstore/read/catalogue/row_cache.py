@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from ...format.index_reader import IndexRows
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ...snapshot.saved_steps import SavedSteps
+from ...snapshot.step_range import StepRange, is_in_range
 
 _CACHED_BLOCKS = 64
 
@@ -43,10 +44,10 @@ class RowCache:
     Every method raises CorruptFile, naming the file, where rows cannot be read.
     """
 
-    def __init__(self, catalogue: KnownSteps, rows: IndexRows, in_range: Callable[[int], bool]) -> None:
+    def __init__(self, catalogue: KnownSteps, rows: IndexRows, range_steps: StepRange) -> None:
         self._catalogue = catalogue
         self._index_rows = rows
-        self._in_range = in_range
+        self._range = range_steps
         self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
         self._last: tuple[str, int] | None = None
 
@@ -60,7 +61,7 @@ class RowCache:
         The call before this one decides how much is read ahead, and nothing else: a second step of the same tensor
         reads all steps of the tensor, a second tensor of the same step reads all of the step. The rows are the same.
         """
-        if not self._in_range(global_step):
+        if not is_in_range(global_step, self._range):
             return []
         last, self._last = self._last, (name, global_step)
         of_tensor, of_step = ("tensor", name, statistics), ("step", global_step, statistics)
@@ -74,7 +75,7 @@ class RowCache:
 
     def of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
-        return self._block("step", global_step, statistics=True) if self._in_range(global_step) else {}
+        return self._block("step", global_step, statistics=True) if is_in_range(global_step, self._range) else {}
 
     def of_tensors(
         self, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
@@ -86,14 +87,14 @@ class RowCache:
         """
         if len(names) == 1 and span is None:
             block = self._block("tensor", names[0])
-            return [row for step, rows in block.items() if self._in_range(step) for row in rows]
+            return [row for step, rows in block.items() if is_in_range(step, self._range) for row in rows]
         try:
             rows = self._index_rows.read(self._catalogue.steps.files_between(mode, span, names, worker), names)
         except CorruptFile:
             if not self._catalogue.recover():
                 raise
             return self.of_tensors(names, mode, span, worker)
-        return self._last_ones([row for row in rows if self._in_range(row.global_step)])
+        return self._last_ones([row for row in rows if is_in_range(row.global_step, self._range)])
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
         """Return the rows of a "tensor", by step, or of a "step", by name, reading only files that are new."""

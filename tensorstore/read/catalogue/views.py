@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...engines.base import Answer, Database, FilesView, RunFile
-from ...errors import ConfigurationError
 from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ...snapshot.step_range import StepRange
 
 OF_ONE_RUN = (
     "tensors",
@@ -48,18 +48,6 @@ _OVER_FILES = {
 
 FILES_OF_TENSORS = "tensors"
 """The source of the view `tensors` and of those that are made of it: index files."""
-
-StepRange = tuple[int | None, int | None]
-
-
-def checked_range(range_steps: StepRange | None) -> StepRange | None:
-    """Return a range of steps as a pair. Raises ConfigurationError for one that is empty."""
-    if range_steps is None:
-        return None
-    first, end = range_steps
-    if first is not None and end is not None and first >= end:
-        raise ConfigurationError(f"range_steps=({first}, {end}) is empty: it means {first} <= step < {end}")
-    return first, end
 
 
 class _Source(NamedTuple):
