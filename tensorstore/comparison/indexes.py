@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..dtypes import Array
-from ..engines.base import FilesView
+from ..engines.base import FilesView, RunFile
 from ..engines.duckdb import DuckDBDatabase
 from ..format import arrow_arrays
 from ..format.schema import INDEX_SCHEMA
@@ -89,7 +89,8 @@ class Indexes:
         for side, reader in zip(sides, readers, strict=True):
             first, end = reader.range_steps or (None, None)
             view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end)
-            self._database.make_files_view(view, reader.catalogue.index_files())
+            paths = reader.catalogue.index_files()
+            self._database.make_files_view(view, [RunFile(reader.storage, path) for path in paths])
         self.skip([])
         self._all_digests = False
 

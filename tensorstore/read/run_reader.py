@@ -32,9 +32,11 @@ from ..format.manifest import Manifest, read_manifest
 from ..format.schema import MANIFEST, RunInfo
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepInfo
+from ..snapshot.step_range import StepRange
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue.catalogue import Catalogue, collection_row
+from .catalogue.run_queries import RunQueries
 from .steps.late_worker import LateWorker
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState
@@ -62,18 +64,18 @@ class RunReader:
     def __init__(
         self,
         storage: Storage,
+        info: RunInfo,
         name: str = "",
         range_steps: StepRange | None = None,
         engine: Engine | None = None,
         is_refreshing: bool = True,
         verify: bool = True,
-        info: RunInfo | None = None,
     ) -> None:
         self.storage = storage
         self.name = name
         """The run's name, for messages."""
         self.range_steps, self.engine = range_steps, engine
-        self._info = info
+        self.info = info
         self.is_refreshing = is_refreshing
         """Whether methods refresh by themselves."""
         self.verify = verify
@@ -92,7 +94,8 @@ class RunReader:
         self._awaits_session = False
         """Whether the newest session has saved nothing yet that this reader knows."""
         self._workers = Workers(self.storage)
-        self._catalogue = Catalogue(self.storage, self.range_steps, self.engine)
+        self._catalogue = Catalogue(self.storage, self.range_steps)
+        self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
         self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
         self._damaged_manifest: CorruptFile | None = None
         self._manifest = self._read_manifest()
@@ -102,10 +105,8 @@ class RunReader:
         self._inherited = False
 
     def _read_manifest(self) -> Manifest | None:
-        if self._info is None:
-            return None
         try:
-            manifest = read_manifest(self.storage, self._info)
+            manifest = read_manifest(self.storage, self.info)
         except CorruptFile as exc:
             self._damaged_manifest = exc
             logger.warning("run %s: opened by listing, because its manifest is damaged: %s", self.storage.url, exc)
@@ -140,6 +141,8 @@ class RunReader:
         return self._step_states
 
     def _make_own(self) -> None:
+        if self._closed:
+            raise RunClosed
         if not self._inherited:
             return
         with self._lock:
@@ -150,14 +153,14 @@ class RunReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
-        options = self.range_steps, self.engine, self.is_refreshing, self.verify, self._info
-        return RunReader, (self.storage, self.name, *options)
+        options = self.range_steps, self.engine, self.is_refreshing, self.verify
+        return RunReader, (self.storage, self.info, self.name, *options)
 
     def close(self) -> None:
         """Release the memory."""
         self._closed = True
         if not self._inherited:
-            self._catalogue.close()
+            self._queries.close()
 
     # New data.
 
@@ -199,6 +202,7 @@ class RunReader:
             catalogue.recover()
         if catalogue.has_lost_steps:
             # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
+            self._queries.close()
             self._begin()
             return
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
@@ -208,7 +212,7 @@ class RunReader:
     def _set_collections(self) -> None:
         self._catalogue.set_collections(
             [
-                collection_row(info.worker, info.include_collections, dict(document))
+                collection_row(info.worker, info.include_collections, document)
                 for info in self._workers.infos
                 for document in info.collections
             ]
@@ -444,16 +448,15 @@ class RunReader:
         self._refresh_if_due()
         if parameters is not None and not isinstance(parameters, dict):
             raise ConfigurationError("parameters is a dictionary; write $name in the query")
-        return self.catalogue.sql(query, parameters, timeout)
+        self._make_own()
+        return self._queries.sql(query, parameters, timeout)
 
     # Of the last refresh.
 
     @property
     def saved_steps(self) -> SavedSteps:
         """The saved steps, as of the last refresh."""
-        if self._closed:
-            raise RunClosed
-        return self._states.saved
+        return self.catalogue.steps
 
     def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
         """Return the error for a step that is not available."""

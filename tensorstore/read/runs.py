@@ -6,48 +6,27 @@ import difflib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from importlib import import_module
 from typing import Any, Self
 
 import pyarrow as pa
 
 from .. import forking
-from ..engines.base import Answer, Database, Engine, RunFile
-from ..engines.default import default_engine
-from ..errors import (
-    ConfigurationError,
-    CorruptFile,
-    FileError,
-    MissingChunk,
-    MissingIndexFile,
-    QueryError,
-    RunNotFound,
-    TensorTrialError,
-)
+from ..engines.base import Answer, Database, Engine
+from ..errors import ConfigurationError, CorruptFile, RunNotFound, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
-from ..format.flush_range import current_files
-from ..format.index_log import NewFile, list_index, read_summaries
-from ..format.index_types import IndexSummary
-from ..format.schema import END, FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, EndInfo, RunInfo
-from ..format.superseded import superseded_files
+from ..format.schema import END, RUN_FILE, EndInfo, RunInfo
 from ..html_table import html_table
 from ..parallel import in_threads
 from ..redaction import without_credentials
-from ..snapshot.saved_steps import STEPS, SavedSteps
 from ..storage.open import Storage
-from .catalogue.catalogue import COLLECTIONS, collection_row, parquet_files
-from .catalogue.readable_files import ReadableFiles
-from .catalogue.views import Views
-from .index_chain import find_missing
+from .catalogue.run_queries import RunQueries
 from .opening import create_trial
 from .plots import RunsPlots
+from .run_reader import RunReader
 from .run_search import RunSearch, short_names
-from .steps.workers import Workers
 from .trial import Trial, run_reader_of
 
 _PARALLEL = 16
@@ -57,19 +36,6 @@ _SIZES = "select run, count(distinct global_step), sum(nbytes) from tensors grou
 
 RunLocation = str | os.PathLike[str] | Trial
 RunLocations = RunLocation | Iterable[RunLocation]
-
-
-@dataclass(frozen=True)
-class OpenedRun:
-    """A run as it was when it was opened."""
-
-    name: str
-    storage: Storage
-    info: RunInfo
-    workers: Workers
-    ended: datetime | None
-    index: dict[str, list[str]]
-    """The readable index files of each worker."""
 
 
 def open_runs(
@@ -117,14 +83,11 @@ class Runs:
         self._locations = [_location(location) for location in locations]
         self._options = storage_options
         self._verify = verify
-        self._engine = engine or default_engine()
-        self._runs: dict[str, OpenedRun] = {}
-        self._database: Database | None = None
-        self._views: Views | None = None
-        self._inherited = False
+        self._engine = engine
+        self._runs: dict[str, RunReader] = {}
+        self._queries: RunQueries | None = None
+        self._not_opened: dict[str, TensorTrialError] = {}
         forking.register(self)
-        self.damaged: dict[str, TensorTrialError] = {}
-        """What could not be opened or read, by its path, and why."""
         self.refresh()
 
     @property
@@ -135,13 +98,26 @@ class Runs:
     @property
     def database(self) -> Database:
         """The database of the views."""
-        assert self._database is not None
-        return self._database
+        return self.queries.database
 
     @property
-    def all(self) -> list[OpenedRun]:
+    def queries(self) -> RunQueries:
+        """The views of the runs, in a database of this process."""
+        if self._queries is None:
+            catalogues = {name: self._runs[name].catalogue for name in self.names}
+            self._queries = RunQueries(catalogues, self._engine, runs=self._table_of_runs)
+        return self._queries
+
+    @property
+    def all(self) -> list[RunReader]:
         """The runs, by name. For exports: it changes without notice."""
         return [self._runs[name] for name in self.names]
+
+    @property
+    def damaged(self) -> dict[str, TensorTrialError]:
+        """What could not be opened or read, by its path, and why."""
+        of_runs = {f"{run.storage.url}/{path}": error for run in self.all for path, error in run.damaged.items()}
+        return {**self._not_opened, **of_runs}
 
     def trial(self, name: str) -> Trial:
         """Open one of the runs by itself.
@@ -181,10 +157,7 @@ class Runs:
             QueryError: The engine cannot run the query.
             QueryTimeout: The query took longer than `timeout`.
         """
-        if self._inherited:
-            self._connect()
-        assert self._views is not None
-        return self._views.sql(query, parameters, timeout, self._refusing_compacted)
+        return self.queries.sql(query, parameters, timeout)
 
     @property
     def plot(self) -> RunsPlots:
@@ -203,30 +176,26 @@ class Runs:
         Raises:
             RunNotFound: No run can be opened.
         """
-        self.damaged = {}
+        self._not_opened = {}
         found = in_threads(self._find, self._locations, _PARALLEL)
         storages = {storage.url: storage for each in found for storage in each}
         names = short_names(list(storages))
-        opened = in_threads(lambda url: self._open(storages[url], names[url]), storages, _PARALLEL)
+        known = {run.storage.url: run for run in self._runs.values()}
+        opened = in_threads(lambda url: self._open(storages[url], names[url], known.get(url)), storages, _PARALLEL)
+        self.close()
+        self._queries = None
         self._runs = {run.name: run for run in opened if run is not None}
         if not self._runs:
             raise _nothing_opened(", ".join(map(_spelled, self._locations)), list(self.damaged.values()))
-        self._connect()
-
-    def _connect(self) -> None:
-        self.close()
-        self._database = self._engine.connect([run.storage for run in self._runs.values()])
-        self._views = self._make_views(self._database)
-        self._inherited = False
 
     def after_fork(self) -> None:
-        """Reset the connection of a forked child, whose threads are missing. The next query makes a new one."""
-        self._inherited = True
+        """Forget the connection of a forked child, whose threads are missing. The next query makes a new one."""
+        self._queries = None
 
     def close(self) -> None:
         """Release the memory. No query can be run afterwards, unless by a refresh."""
-        if self._database is not None and not self._inherited:
-            self._database.close()
+        if self._queries is not None:
+            self._queries.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the runs again.
@@ -277,165 +246,24 @@ class Runs:
             search.damaged[_spelled(location)] = exc
         if not found and not search.damaged:
             search.damaged[_spelled(location)] = RunNotFound(location, "there is no run here, nor in the folders below")
-        self.damaged.update(search.damaged)
+        self._not_opened.update(search.damaged)
         return found
 
-    def _open(self, storage: Storage, name: str) -> OpenedRun | None:
+    def _open(self, storage: Storage, name: str, known: RunReader | None) -> RunReader | None:
         try:
             info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
-            workers = Workers(storage)
-            workers.refresh()
-            ended = _ended_at(storage, workers, self.damaged)
-            index = self._readable_index(storage, workers)
-            return OpenedRun(name, storage, info, workers, ended, index)
+            if known is None or known.info != info:  # otherwise it is the same run, and has not been replaced
+                return RunReader(storage, info, name, is_refreshing=False)
+            known.name = name
+            known.refresh(claims=True)
+            return known
         except (TensorTrialError, FileNotFoundError) as exc:
             error = exc if isinstance(exc, TensorTrialError) else RunNotFound(storage.url, f"it is incomplete: {exc}")
-            self.damaged[storage.url] = error
+            self._not_opened[storage.url] = error
             return None
 
-    def _readable_index(self, storage: Storage, workers: Workers) -> dict[str, list[str]]:
-        """Return the index files of each worker that can be read, and that no other such file supersedes."""
-        files = ReadableFiles(storage)
-        damaged: dict[str, FileError] = {}
-        missing: dict[str, FileError] = {}
-        unlisted: dict[str, MissingIndexFile] = {}
-        while True:
-            listed = {info.worker: list_index(storage, info.worker) for info in workers.infos}
-            usable = {worker: [path for path in paths if path not in damaged] for worker, paths in listed.items()}
-            index = {worker: current_files(paths) for worker, paths in usable.items()}
-            checked = files.check([path for paths in index.values() for path in paths], INDEX_SCHEMA)
-            errors = {path: error for path, error in checked if error is not None}
-            # In two listings: it is not being compacted.
-            before, unlisted = unlisted, {} if errors else find_missing(storage, listed, workers.last_index_files)
-            if not errors and unlisted.keys() == before.keys():
-                found = {**damaged, **unlisted}
-                self.damaged.update({f"{storage.url}/{path}": error for path, error in found.items()})
-                return index
-            # One that is missing was compacted since it was listed, unless it is listed again.
-            damaged |= {path: error for path, error in errors.items() if not _is_missing(error) or path in missing}
-            missing |= {path: error for path, error in errors.items() if _is_missing(error)}
-
-    def _readable(self, storage: Storage, paths: list[str], schema: pa.Schema) -> list[str]:
-        """Return the files that exist and are whole: one bad file would make the views useless."""
-        kept = []
-        for path, error in ReadableFiles(storage).check(paths, schema):
-            if error is None:
-                kept.append(path)
-            else:
-                self.damaged[f"{storage.url}/{path}"] = error
-        return kept
-
-    # Views.
-
-    def _make_views(self, database: Database) -> Views:
-        steps = _Steps(list(self._runs.values()), self.damaged)
-        views = Views(database, many=True)
-        views.add_files("tensors", lambda: 0, self._index_files)
-        views.add_table("steps", lambda: 0, steps.table)
-        views.add_table("collections", lambda: 0, self._table_of_collections)
-        views.add_table("runs", lambda: 0, self._table_of_runs)
-        # Their files are checked for each query: rules write findings at any time, and chunks may be compacted.
-        views.add_files("findings", object, self._finding_files)
-        views.add_files("tensor_values", object, lambda: self._chunk_files(steps))
-        views.add_files("superseded", object, self._superseded_files)
-        return views
-
-    def _table_of_collections(self) -> pa.Table:
-        rows = [
-            collection_row(info.worker, info.include_collections, dict(document), run.name)
-            for run in self._runs.values()
-            for info in run.workers.infos
-            for document in info.collections
-        ]
-        return arrow_arrays.table(COLLECTIONS, rows)
-
     def _table_of_runs(self) -> pa.Table:
-        return arrow_arrays.table(_RUNS, in_threads(_row, self._runs.values(), _PARALLEL))
-
-    def _index_files(self) -> list[RunFile]:
-        return [
-            RunFile(run.storage, path, run.name)
-            for run in self._runs.values()
-            for paths in run.index.values()
-            for path in paths
-        ]
-
-    @contextmanager
-    def _refusing_compacted(self) -> Iterator[None]:
-        """Raise QueryError if files of the runs were compacted since they were opened."""
-        for run in self._runs.values():
-            self._check_compacted(run)
-        yield
-
-    def _check_compacted(self, run: OpenedRun) -> None:
-        for worker, paths in run.index.items():
-            now = set(current_files(list_index(run.storage, worker)))
-            if gone := [path for path in paths if path not in now]:
-                raise _compacted(run, gone[0])
-
-    def _finding_files(self) -> list[RunFile]:
-        return [
-            RunFile(run.storage, path, run.name)
-            for run in self._runs.values()
-            for path in self._readable(run.storage, parquet_files(run.storage, FINDINGS), FINDINGS_SCHEMA)
-        ]
-
-    def _superseded_files(self) -> list[RunFile]:
-        return [
-            RunFile(run.storage, path, run.name)
-            for run in self._runs.values()
-            for path in self._readable(run.storage, superseded_files(run.storage), INDEX_SCHEMA)
-        ]
-
-    def _chunk_files(self, steps: _Steps) -> list[RunFile]:
-        return [
-            RunFile(self._runs[name].storage, path, name)
-            for name, saved in steps.of_runs.items()
-            for path in self._readable_chunks(self._runs[name], saved.chunk_paths())
-        ]
-
-    def _readable_chunks(self, run: OpenedRun, paths: list[str]) -> list[str]:
-        readable = self._readable(run.storage, paths, TENSORS_SCHEMA)
-        missing = (path for path in paths if _is_missing(self.damaged.get(f"{run.storage.url}/{path}")))
-        if any(missing):
-            self._check_compacted(run)
-        return readable
-
-
-class _Steps:
-    """The saved steps of many runs, read when a query first needs them."""
-
-    def __init__(self, runs: Sequence[OpenedRun], damaged: dict[str, TensorTrialError]) -> None:
-        self._runs, self._damaged = runs, damaged
-
-    @cached_property
-    def of_runs(self) -> dict[str, SavedSteps]:
-        """The saved steps by run."""
-        return {run.name: SavedSteps().added(list(self._summaries(run))) for run in self._runs}
-
-    def table(self) -> pa.Table:
-        """Return the rows of the view `steps`."""
-        return pa.concat_tables([STEPS.empty_table(), *(saved.table(run) for run, saved in self.of_runs.items())])
-
-    def _summaries(self, run: OpenedRun) -> Iterator[NewFile]:
-        workers = {path: worker for worker, paths in run.index.items() for path in paths}
-        for path, _, summary in read_summaries(run.storage, list(workers)):
-            if isinstance(summary, IndexSummary):
-                yield NewFile(workers[path], path, summary, [])
-            elif isinstance(summary, FileNotFoundError):
-                raise _compacted(run, path)
-            elif isinstance(summary, TensorTrialError):
-                self._damaged[f"{run.storage.url}/{path}"] = summary
-
-
-def _is_missing(error: TensorTrialError | None) -> bool:
-    return isinstance(error, MissingChunk)
-
-
-def _compacted(run: OpenedRun, path: str) -> QueryError:
-    return QueryError(
-        f"{run.storage.url}/{path} is missing: it was compacted since the runs were opened; call refresh()"
-    )
+        return arrow_arrays.table(_RUNS, in_threads(_row, self.all, _PARALLEL))
 
 
 _RUNS = pa.schema(
@@ -466,12 +294,12 @@ def _nothing_opened(locations: str, errors: list[TensorTrialError]) -> RunNotFou
     return RunNotFound(locations, f"no run can be opened: {reasons}")
 
 
-def _row(run: OpenedRun) -> tuple[Any, ...]:
+def _row(run: RunReader) -> tuple[Any, ...]:
     return (
         run.name,
         run.storage.url,
         utc(run.info.created_at),
-        run.ended,
+        _ended_at(run),
         run.info.framework,
         json.dumps(dict(run.info.versions)),
         run.workers.num_workers,
@@ -480,17 +308,17 @@ def _row(run: OpenedRun) -> tuple[Any, ...]:
     )
 
 
-def _ended_at(storage: Storage, workers: Workers, damaged: dict[str, TensorTrialError]) -> datetime | None:
+def _ended_at(run: RunReader) -> datetime | None:
     """Return when the last worker ended; None while one is writing, and where no mark says when."""
-    if not workers.job_ended:
+    if not run.workers.job_ended:
         return None
     times = []
-    for path in (f"{END}/{name}" for name in storage.list(END) if name.endswith(".json")):
+    for path in (f"{END}/{name}" for name in run.storage.list(END) if name.endswith(".json")):
         try:
-            mark = EndInfo.from_bytes(storage.read_document(path), path)
+            mark = EndInfo.from_bytes(run.storage.read_document(path), path)
             times += [utc(mark.ended_at)] if mark.ended_at else []
         except (ValueError, FileNotFoundError) as exc:
-            damaged[f"{storage.url}/{path}"] = CorruptFile(path, f"it does not say when a worker ended: {exc}")
+            run.workers.set_aside(CorruptFile(path, f"it does not say when a worker ended: {exc}"))
     return max(times, default=None)
 
 

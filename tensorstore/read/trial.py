@@ -63,7 +63,7 @@ class Trial:
         self.path = storage.url
         self.info = info
         self.range_steps = checked_range(range_steps)
-        self._reader = RunReader(storage, self.name, self.range_steps, engine, verify=verify, info=info)
+        self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify)
 
     # Names, steps and workers.
 

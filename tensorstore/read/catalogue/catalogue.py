@@ -1,21 +1,17 @@
-"""The catalogue of one run: its saved steps, rows of its index, and views over its files for an SQL engine."""
+"""The catalogue of one run: its saved steps, the rows of its index, and its files that can be read."""
 
 from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ...engines.base import Answer, Database, Engine, MissingFile, RunFile
-from ...engines.default import default_engine
-from ...errors import FileError, MissingChunk, RunClosed, StorageError
+from ...engines.base import MissingFile
+from ...errors import FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
 from ...format.index_log import IndexFiles, NewFile
@@ -29,10 +25,6 @@ from ...snapshot.step_range import StepRange
 from ...storage.open import FileSource, Storage
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
-from .views import Views
-
-# Well below the time that files are kept after they were compacted.
-_LISTED_SECONDS = 20.0
 
 _T = TypeVar("_T")
 
@@ -59,42 +51,23 @@ class Catalogue:
     `range_steps` (a, b) leaves out every global step outside a <= step < b.
     """
 
-    def __init__(self, storage: Storage, range_steps: StepRange | None = None, engine: Engine | None = None) -> None:
-        self._storage, self._engine = storage, engine
+    def __init__(self, storage: Storage, range_steps: StepRange | None = None) -> None:
+        self.storage = storage
         self._range = range_steps
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held by every method; who holds it keeps the catalogue as it is."""
         self.steps = SavedSteps()
         """The saved steps, as of the last `refresh`."""
         self._index_files = IndexFiles(storage)
         self._replacing: list[NewFile] = []
-        self._listed_at = time.monotonic()
         self._derived: dict[tuple[Any, ...], Any] = {}
         self._rows = RowCache(self, IndexRows(storage), range_steps or (None, None))
         self._readable_files = ReadableFiles(storage)
-        self._findings: list[str] = []
         self._collections: Sequence[Sequence[Any]] = ()
-        self._closed = False
         self.version = 0
         """Grows with each refresh that found something new."""
         self.has_lost_steps = False
         """Whether steps were set aside that `steps` still has: a new catalogue does not."""
-
-    @cached_property
-    def _database(self) -> Database:
-        if self._closed:
-            raise RunClosed
-        return (self._engine or default_engine()).connect([self._storage])
-
-    @cached_property
-    def _views(self) -> Views:
-        views = Views(self._database, range_steps=self._range)
-        views.add_files("tensors", lambda: self.version, self._index_paths)
-        views.add_files("tensor_values", lambda: self.version, self._chunk_paths)
-        views.add_files("findings", self._list_findings, self._finding_paths)
-        views.add_files("superseded", object, self._superseded_paths)
-        views.add_table("steps", lambda: self.version, lambda: self.steps.table())
-        views.add_table("collections", lambda: self.version, lambda: arrow_arrays.table(COLLECTIONS, self._collections))
-        return views
 
     def refresh(
         self,
@@ -107,9 +80,7 @@ class Catalogue:
         `last_files` are the last index files of the workers that have ended, by worker, as their end marks name them.
         The files are listed and read in the `source`, the run itself if None.
         """
-        with self._lock:
-            if source is not None:
-                self._listed_at = -_LISTED_SECONDS  # the first query of an engine lists the run
+        with self.lock:
             known, damaged = self.version, len(self.damaged)
             self._add(self._replacing)
             self._replacing, new = [], list[NewFile]()
@@ -129,25 +100,25 @@ class Catalogue:
 
     def changed(self) -> None:
         """Forget what was derived: something is new."""
-        with self._lock:
+        with self.lock:
             self.version += 1
             self._derived.clear()
 
     def derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         """Return what `make` makes of what is known. It is kept until something is new."""
-        with self._lock:
+        with self.lock:
             if key not in self._derived:
                 self._derived[key] = make()
             return self._derived[key]  # type: ignore[no-any-return]
 
     def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request."""
-        with self._lock:
+        with self.lock:
             return self._rows.rows(name, global_step, statistics)
 
     def rows_of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
-        with self._lock:
+        with self.lock:
             return self._rows.of_step(global_step)
 
     def rows_of_tensors(
@@ -162,7 +133,7 @@ class Catalogue:
         With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
         among them.
         """
-        with self._lock:
+        with self.lock:
             return self._rows.of_tensors(names, mode, span, worker)
 
     def rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
@@ -170,43 +141,24 @@ class Catalogue:
 
         Compaction may have moved their values to another chunk.
         """
-        with self._lock:
+        with self.lock:
             self.recover()
             by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
             return [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
 
     def set_collections(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Set what each worker was configured to save, as rows of the table `collections`."""
-        with self._lock:
+        """Set what each worker was configured to save, as rows of the table `collections` without the run."""
+        with self.lock:
             self._collections = rows
             self.changed()
 
-    def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """Return the rows of a user's query on the views of the run.
-
-        Raises QueryRefused for anything but one SELECT, and QueryError for one that the engine cannot run.
-        """
-        with self._lock:
-            self._find_compacted()
-            return self._views.sql(query, parameters, timeout, self._after_recovery)
-
-    @contextmanager
-    def _after_recovery(self) -> Iterator[None]:
-        """Find the files that replaced others, and let nobody change the catalogue inside the block."""
-        with self._lock:
-            self.recover()
-            yield
-
-    def index_files(self) -> list[RunFile]:
-        """Return the index files that can be read, for an engine of another database."""
-        with self._lock:
-            self._find_compacted()
-            return self._index_paths()
+    def collections(self, run: str = "") -> pa.Table:
+        """Return what each worker was configured to save, of a run of this name."""
+        return arrow_arrays.table(COLLECTIONS, [(run, *row) for row in self._collections])
 
     def index_paths(self) -> list[str]:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""
-        with self._lock:
-            self._find_compacted()
+        with self.lock:
             return self.steps.files()
 
     def readable_index(self, paths: Sequence[str]) -> list[str]:
@@ -215,24 +167,17 @@ class Catalogue:
         Raises:
             MissingFile: Some were superseded meanwhile: `index_paths` returns others now.
         """
-        with self._lock:
+        with self.lock:
             checked = list(self._readable_files.check_new(paths, INDEX_SCHEMA))
             if any(isinstance(error, MissingChunk) for _, error in checked) and self.recover():
                 raise MissingFile("index files were superseded while they were read")
             self._check_awaited(checked)
-            return [file.path for file in self._readable(checked)]
+            return self._readable(checked)
 
     def paths_between(self, mode: ModeKeys, first: int, end: int) -> list[str]:
         """Return the known index files with a step of a mode, or of all modes if it is GLOBAL, first <= step < end."""
-        with self._lock:
-            self._find_compacted()
+        with self.lock:
             return self.steps.files_between(mode, (first, end))
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if "_database" in self.__dict__:
-                self._database.close()
 
     # New files.
 
@@ -251,7 +196,7 @@ class Catalogue:
 
         Return whether there were any. What is new in them waits for the next refresh.
         """
-        with self._lock:
+        with self.lock:
             found = self._index_files.rescan()
             self._replacing += found
             return self._replace(found)
@@ -280,34 +225,36 @@ class Catalogue:
 
     # The files of the views.
 
-    def _find_compacted(self) -> None:
-        """Find the files that have superseded others, before an engine reads the superseded ones.
+    def index_files(self) -> list[str]:
+        """Return the index files that can be read."""
+        return self._whole(SavedSteps.files, lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
 
-        Superseded files are deleted after a while, and a query that finds one missing has to be repeated. Remote
-        folders are not listed for each query.
-        """
-        now = time.monotonic()
-        if self._storage.is_local or now - self._listed_at > _LISTED_SECONDS:
-            self.recover()
-            self._listed_at = now
+    def chunk_files(self) -> list[str]:
+        """Return the files of raw values that can be read."""
+        return self._whole(SavedSteps.chunk_paths, lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
 
-    def _index_paths(self) -> list[RunFile]:
-        return self._files(SavedSteps.files, lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
-
-    def _chunk_paths(self) -> list[RunFile]:
-        return self._files(SavedSteps.chunk_paths, lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
-
-    def _files(
+    def _whole(
         self, named: Callable[[SavedSteps], list[str]], check: Callable[[Sequence[str]], CheckedFiles]
-    ) -> list[RunFile]:
+    ) -> list[str]:
         """Return the files that the steps name, and that are whole. A file that was compacted is replaced."""
-        while True:
-            checked = list(check(named(self.steps)))
-            is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
-            # What was listed a moment ago may have been compacted and deleted since.
-            if not (is_missing and self.recover()):
-                self._check_awaited(checked)
-                return list(self._readable(checked))
+        with self.lock:
+            while True:
+                checked = list(check(named(self.steps)))
+                is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
+                # What was listed a moment ago may have been compacted and deleted since.
+                if not (is_missing and self.recover()):
+                    self._check_awaited(checked)
+                    return self._readable(checked)
+
+    def finding_files(self) -> list[str]:
+        """Return the files of findings that can be read."""
+        paths = parquet_files(self.storage, FINDINGS)
+        return self._readable(self._readable_files.check(paths, FINDINGS_SCHEMA))
+
+    def superseded_files(self) -> list[str]:
+        """Return the superseded index files that can be read, of which no other holds all rows."""
+        checked = self._readable_files.check(superseded_files(self.storage), INDEX_SCHEMA)
+        return [path for path, error in checked if error is None]
 
     def _check_awaited(self, checked: CheckedFiles) -> None:
         """Raise the StorageError of an index file that could be read before, until it is taken for lost."""
@@ -320,25 +267,15 @@ class Catalogue:
                 if is_index_path(path) and self._index_files.is_awaited(path):
                     raise error
 
-    def _list_findings(self) -> list[str]:
-        """List the files of findings, for each query: rules of other processes write them at any time."""
-        self._findings = parquet_files(self._storage, FINDINGS)
-        return self._findings
-
-    def _finding_paths(self) -> list[RunFile]:
-        return list(self._readable(self._readable_files.check(self._findings, FINDINGS_SCHEMA)))
-
-    def _superseded_paths(self) -> list[RunFile]:
-        checked = self._readable_files.check(superseded_files(self._storage), INDEX_SCHEMA)
-        return [RunFile(self._storage, path) for path, error in checked if error is None]
-
-    def _readable(self, checked: CheckedFiles) -> Iterator[RunFile]:
-        """Yield the files that exist and are whole: one bad file would make a view useless."""
+    def _readable(self, checked: CheckedFiles) -> list[str]:
+        """Return the files that exist and are whole: one bad file would make a view useless."""
+        found = []
         for path, error in checked:
             if error is None:
-                yield RunFile(self._storage, path)
+                found.append(path)
             else:
                 self._index_files.set_aside(path, error)
+        return found
 
 
 def parquet_files(storage: Storage, folder: str) -> list[str]:
@@ -346,10 +283,9 @@ def parquet_files(storage: Storage, folder: str) -> list[str]:
     return [f"{folder}/{name}" for name in storage.list(folder) if name.endswith(".parquet")]
 
 
-def collection_row(worker: str, saved: Sequence[str], document: dict[str, Any], run: str = "") -> tuple[Any, ...]:
-    """Return a row of the table `collections` from a collection's JSON document."""
+def collection_row(worker: str, saved: Sequence[str], document: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a row of the table `collections` from a collection's JSON document, without the run."""
     return (
-        run,
         worker,
         document["name"],
         document["name"] in saved,

@@ -72,7 +72,7 @@ class Workers:
                 try:
                     yield Collection.from_dict(document)
                 except InvalidCollectionConfiguration as exc:
-                    self._set_aside(CorruptFile(f"{COLLECTIONS}/{name}", f"one of its collections is skipped: {exc}"))
+                    self.set_aside(CorruptFile(f"{COLLECTIONS}/{name}", f"one of its collections is skipped: {exc}"))
 
     @property
     def num_workers(self) -> int:
@@ -174,9 +174,9 @@ class Workers:
                 continue  # removed since it was listed
             except ValueError as exc:
                 known[name] = None
-                self._set_aside(CorruptFile(path, f"it does not say how a worker ended: {exc}"))
+                self.set_aside(CorruptFile(path, f"it does not say how a worker ended: {exc}"))
             except FileError as exc:
-                self._set_aside(exc)
+                self.set_aside(exc)
         self._last_index_files = known
 
     def _read_ends(self) -> bool:
@@ -203,7 +203,7 @@ class Workers:
         try:
             session = EndInfo.from_bytes(self._source.read_document(path), path).session
         except ValueError as exc:
-            self._set_aside(CorruptFile(path, f"it does not say which session of a worker ended: {exc}"))
+            self.set_aside(CorruptFile(path, f"it does not say which session of a worker ended: {exc}"))
         except FileNotFoundError:
             pass  # removed since it was listed
         # One of an earlier release does not say it.
@@ -263,11 +263,12 @@ class Workers:
                     self._contents[name] = content
                 self.damaged.pop(path, None)
             except (ValueError, FileNotFoundError) as exc:
-                self._set_aside(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
+                self.set_aside(CorruptFile(path, f"it does not say what a worker saves: {exc}"))
             except StorageError as exc:
-                self._set_aside(exc)
+                self.set_aside(exc)
 
-    def _set_aside(self, error: FileError) -> None:
+    def set_aside(self, error: FileError) -> None:
+        """Remember that a claim or an end mark is damaged, and log it once."""
         if error.path not in self.damaged:
             self.damaged[error.path] = error
             logger.warning("run %s: left out, the rest is readable: %s", self._storage.url, error)
