@@ -23,9 +23,7 @@ class Failures:
         self._out_dir = without_credentials(out_dir)
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
-        # A forked child saves nothing, and logs nothing about it.
-        self._process_that_warns = os.getpid()
-        self._warned_of_repetition = False
+        self._warned_of_loss = self._warned_of_repetition = False
 
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
@@ -40,11 +38,10 @@ class Failures:
 
     def warn_of_loss(self) -> None:
         """Log, once, that a value was saved after the hook was closed."""
-        if self.first is None and self._process_that_warns == os.getpid():
-            self._process_that_warns = -1
-            logger.warning(
-                "the hook of %s is closed, and what is saved with it is lost: make a hook for each run", self._out_dir
-            )
+        if not self._warned_of_loss:
+            text = "the hook of %s is closed, and what is saved with it from here on is lost: make a hook for each run"
+            logger.warning(text, self._out_dir)
+        self._warned_of_loss = True
 
     def warn_of_repetition(self, name: str) -> None:
         """Log, once, that a number takes the place of the one before."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from .failures import Failures, strict
 from .process.rank import Duty
+from .process.shutdown import ends_by_signal
 from .run_writer import RunWriter
 
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
@@ -42,6 +43,11 @@ class Lifecycle:
         """Whether this process keeps to the job's steps although it saves nothing."""
         self.closed = False
         """Whether the run is closed: nothing more is ever saved."""
+        self.loses = False
+        """True if a value that is saved now is lost because the run is closed.
+
+        A hook that would not have saved it anyway loses nothing, nor does a process that a signal ends.
+        """
         if resume and (self.active or self.follows):
             run.resume(follows=not self.active)
         elif self.active:
@@ -67,7 +73,7 @@ class Lifecycle:
             The errors that were raised and logged.
         """
         errors: list[Exception] = []
-        self.closed = True
+        self.closed, self.loses = True, self.active and not ends_by_signal()
         if self.active and awaited:
             self.failures.warn_of_models(awaited)
         # The end of the run is written even if the last step could not be.
@@ -85,7 +91,7 @@ class Lifecycle:
 
     def forget(self) -> None:
         """End in a forked child: the run belongs to the process that began it."""
-        self.active = self.follows = False
+        self.active = self.follows = self.loses = False
         self.closed = True
         self._run.forget()
 

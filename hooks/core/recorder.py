@@ -288,7 +288,7 @@ class Recorder(StepRecorder):
     def _step_to_save_into(self, step: Any = None, mode: Any = None) -> Step | None:
         """Return the step for values that the user saves by a call; None if nothing is saved."""
         if not self._life.active:
-            if self._life.closed:
+            if self._life.loses:
                 self._life.failures.warn_of_loss()
             return None
         opened = self.clock.step

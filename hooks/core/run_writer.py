@@ -23,7 +23,6 @@ from tensortrial.format.schema import (
     RunInfo,
     WorkerInfo,
     collections_path,
-    path_component,
 )
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import Storage, open_storage
@@ -108,7 +107,7 @@ class RunWriter:
         self._resumes_at: tuple[str, int] | None = None
         self.restarts = False
         """True if a resumed run begins again at its first step."""
-        self._goes_back = False
+        self._goes_back = self._opens = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
@@ -336,7 +335,7 @@ class RunWriter:
             # The workers of a job continue at the same step, which the first one has found.
             self.progress = progress if found.is_joined else self._rewound(progress)
             goes_back = self.restarts or self._resumes_at is not None
-            self._goes_back = found.goes_back if found.is_joined else goes_back
+            self._goes_back, self._opens = found.goes_back if found.is_joined else goes_back, not found.is_joined
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
@@ -413,7 +412,7 @@ class RunWriter:
         if self._tensorboard is None:
             return None
         back_to = self.progress.mode_steps if self._goes_back else None
-        return EventLog(self._tensorboard, path_component(self.worker) if self.num_workers > 1 else "", back_to)
+        return EventLog(self._tensorboard, self.worker, self.num_workers, back_to, self._opens)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(

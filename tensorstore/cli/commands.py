@@ -65,10 +65,19 @@ class _Commands(click.Group):
         except TensorTrialError as exc:
             raise click.ClickException(visible(str(exc))) from exc
         except click.ClickException as exc:
-            vars(exc)["message"] = visible(exc.message)
+            vars(exc)["message"] = visible(_explained(exc))
             raise
         except KeyboardInterrupt:
             _end_interrupted()
+
+
+def _explained(exc: click.ClickException) -> str:
+    """Return the message of an error. That of -o, which is short for --output where it exists, says what to write."""
+    if not isinstance(exc, click.NoSuchOption) or exc.option_name != "-o":
+        return exc.message
+    has_output = exc.ctx is not None and any("--output" in each.opts for each in exc.ctx.command.params)
+    output = ", or --output FILE for the file to write" if has_output else ""
+    return f"No such option: -o; for the storage write --storage-option KEY=VALUE{output}"
 
 
 def _end_interrupted() -> NoReturn:

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from ..visible import visible
 
-_GAP = 3
+COLUMN_GAP = 3
+"""The characters between two columns."""
 _FOLDED_WIDTH = 24
 """A column is not folded to fewer characters."""
 
@@ -40,7 +41,7 @@ def console_for(file: TextIO | None = None) -> Console:
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table, or, if the terminal is too narrow for it, each row as one line for each column."""
     columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
-    if rows and _width(columns, rows) > console.width:
+    if rows and least_width(columns, rows) > console.width:
         _print_records(console, columns, rows)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -51,13 +52,14 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
     console.print(table)
 
 
-def _width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Return the smallest width that shows all columns, with long texts folded."""
+def least_width(columns: Sequence[str], rows: Sequence[Sequence[str]], fold: bool = True) -> int:
+    """Return the smallest width of a table that shows all columns, with long texts folded if `fold`."""
+    most = _FOLDED_WIDTH if fold else sys.maxsize
     widths = [
-        max(min(max(cell_len(row[index]) for row in rows), _FOLDED_WIDTH), cell_len(column))
+        max(min(max(cell_len(visible(row[index])) for row in rows), most), cell_len(visible(column)))
         for index, column in enumerate(columns)
     ]
-    return sum(widths) + _GAP * len(widths)
+    return sum(widths) + COLUMN_GAP * len(widths)
 
 
 def _print_records(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

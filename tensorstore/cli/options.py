@@ -25,16 +25,7 @@ _MOST_FOLDERS = 100
 _MODES = click.Choice([mode.name for mode in ModeKeys], case_sensitive=False)
 
 run_argument = click.argument("run", shell_complete=complete_run)
-long_storage_option = click.option(
-    "--storage-option",
-    "storage_options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the storage, e.g. endpoint_url=http://localhost:9000. Can be repeated.",
-)
-"""Of a command whose -o is another option."""
 storage_option = click.option(
-    "-o",
     "--storage-option",
     "storage_options",
     multiple=True,

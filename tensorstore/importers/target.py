@@ -72,8 +72,9 @@ def begin_of(
     source: Found,
     report: Callable[[str], object],
     can_keep: Callable[[int], bool] = lambda row: True,
+    withdrawn: Found | None = None,
 ) -> Begin:
-    """Return the first step at which the source has a value that the run lacks, or that has changed.
+    """Return the first step at which the source has a value that the run lacks, or that it changed or withdrew.
 
     What the run has from there on is written again; values that the source no longer has are counted in a report.
 
@@ -83,17 +84,14 @@ def begin_of(
         source: What the source has.
         report: Receives a sentence about what the source no longer has.
         can_keep: Returns whether a row of the source that the run lacks is one that a run can hold.
+        withdrawn: Values that the source says do not count any more.
 
     Raises:
         CorruptFile: An index file of the run is damaged.
         StorageError: The run is compacted again and again.
     """
     run = _published(target, worker)
-    names = {name: number for number, name in enumerate(dict.fromkeys([*source.names, *run.names]))}
-    _, rank = np.unique(np.concatenate([run.step, source.step]), return_inverse=True)
-    of_names = [np.array([names[name] for name in found.names], np.int64)[found.name] for found in (run, source)]
-    keys = rank * len(names) + np.concatenate(of_names)
-    key_had, key_now = keys[: len(run.step)], keys[len(run.step) :]
+    key_had, key_now, key_withdrawn = _keys(run, source, withdrawn or _rows(source, np.empty(0, np.int64)))
     had, now = _last_of_each(key_had), _last_of_each(key_now)
     place = np.searchsorted(key_had[had], key_now[now])
     is_known = np.isin(key_now[now], key_had[had])
@@ -104,9 +102,10 @@ def begin_of(
     done = int(run.step.max(initial=-1))
     changed = changed[np.argsort(source.step[changed], kind="stable")]
     step = next((int(source.step[row]) for row in changed if source.step[row] > done or can_keep(int(row))), done + 1)
+    gone = had[~np.isin(key_had[had], key_now)]
+    step = int(run.step[gone[np.isin(key_had[gone], key_withdrawn)]].min(initial=step))
     if step > done:
         return Begin(done + 1)
-    gone = had[~np.isin(key_had[had], key_now)]
     if count := int(np.count_nonzero(run.step[gone] >= step)):
         report(f"{target.url}: {count} values from step {step} on, which the source no longer has, are set aside")
     return Begin(step, goes_back=True)
@@ -140,6 +139,15 @@ def _published(target: Storage, worker: str) -> Found:
             rows["saved_at"].cast(pa.int64()).to_numpy() * 1000,
         )
     raise StorageError(index_folder(worker), "its files were compacted while they were read; import it again")
+
+
+def _keys(*parts: Found) -> list[_Integers]:
+    """Return a number for each row of each part, which is equal for rows of the same name and step."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(name for part in parts for name in part.names))}
+    _, rank = np.unique(np.concatenate([part.step for part in parts]), return_inverse=True)
+    of_names = [np.array([names[name] for name in part.names], np.int64)[part.name] for part in parts]
+    keys = rank * len(names) + np.concatenate(of_names)
+    return np.split(keys, np.cumsum([len(part.step) for part in parts])[:-1])
 
 
 def _last_of_each(key: _Integers) -> _Integers:

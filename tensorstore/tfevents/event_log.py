@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from ..errors import TensorTrialError
 from ..format.index_types import IndexedStep
+from ..format.schema import path_component
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .event_file import EventFile
 from .summary import event, session_start, shown
 
 logger = logging.getLogger(__name__)
+
+_WORKER = re.compile(r"worker_(\d+)")
 
 
 class EventLog:
@@ -23,15 +27,30 @@ class EventLog:
     It receives the steps that a writer has published, on the writer's thread, and never raises: training and the run do
     not depend on it. The first file that cannot be written is logged, and no more is written.
 
-    The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. `folder` holds
-    these folders in the storage: a job of several workers has one for each worker. If the job went back to a
-    checkpoint, `back_to` is the step of each mode from which on earlier events no longer count.
+    The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. A job of several
+    workers has a folder for each worker around these.
+
+    Args:
+        storage: The folder of all event files of the run.
+        worker: The name of the worker.
+        num_workers: The number of workers of the job.
+        back_to: If the job went back to a checkpoint, the step of each mode from which on earlier events no longer
+            count.
+        opens: The worker has opened the session: it also hides what workers left that the job no longer has.
     """
 
-    def __init__(self, storage: Storage, folder: str = "", back_to: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        worker: str,
+        num_workers: int,
+        back_to: Mapping[str, int] | None = None,
+        opens: bool = False,
+    ) -> None:
         self._storage = storage
+        self._num_workers, self._opens = num_workers, opens
         self._back_to = back_to
-        self._prefix = f"{folder}/" if folder else ""
+        self._prefix = f"{path_component(worker)}/" if num_workers > 1 else ""
         self._files: dict[ModeKeys, EventFile] = {}
         self._names: set[str] = set()
         self._is_off = False
@@ -70,16 +89,31 @@ class EventLog:
 
     def _start_at(self, steps: Mapping[str, int]) -> None:
         for mode in ModeKeys:
-            if self._storage.list(self._folder(mode)):
-                self._file(mode).append([session_start(time.time(), steps.get(mode.name, 0))])
+            start = [session_start(time.time(), steps.get(mode.name, 0))]
+            if self._storage.list(f"{self._prefix}{_folder(mode)}"):
+                self._file(mode).append(start)
+            for prefix in self._left_prefixes() if self._opens else ():
+                if self._storage.list(f"{prefix}{_folder(mode)}"):
+                    file = EventFile(self._storage, f"{prefix}{_folder(mode)}")
+                    file.append(start)
+                    file.close()
 
-    def _folder(self, mode: ModeKeys) -> str:
-        return f"{self._prefix}{mode.name.lower()}"
+    def _left_prefixes(self) -> list[str]:
+        """Return the prefixes of folders that no worker of this job writes to."""
+        numbers = {int(found[1]) for name in self._storage.list("") if (found := _WORKER.fullmatch(name))}
+        left = [
+            f"worker_{number}/" for number in sorted(numbers) if self._num_workers == 1 or number >= self._num_workers
+        ]
+        return ["", *left] if self._num_workers > 1 else left
 
     def _file(self, mode: ModeKeys) -> EventFile:
         if mode not in self._files:
-            self._files[mode] = EventFile(self._storage, self._folder(mode))
+            self._files[mode] = EventFile(self._storage, f"{self._prefix}{_folder(mode)}")
         return self._files[mode]
+
+
+def _folder(mode: ModeKeys) -> str:
+    return mode.name.lower()
 
 
 def _events(indexed: IndexedStep, names: Container[str]) -> Iterator[bytes]:

@@ -18,10 +18,13 @@ from support.export_conformance import SOME, ExportConformance, end_power, write
 from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.config.collection import Collection
-from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
 from tensortrial.exports.json_text import as_json
 from tensortrial.exports.tables import SCHEMAS, encoded
 from tensortrial.exports.targets.parquet_file import write_parquet
+
+LARGE = " " * (33 << 20)
+"""More than a small file may have."""
 
 
 class FolderConformance(ExportConformance):
@@ -78,6 +81,13 @@ class FolderConformance(ExportConformance):
         with pytest.raises(ExportError, match=f"^{re.escape(target)}: .*") as caught:
             self.export(run, target)
         assert "not a directory" in str(caught.value).lower()
+
+    @pytest.mark.parametrize("noted", ["{", "[]", '{"run": "a"}', LARGE], ids=lambda text: text[:9])
+    def test_a_damaged_note_is_named(self, run: Path, target: str, noted: str) -> None:
+        self.export(run, target)
+        (self.path(target) / "exports/a.json").write_text(noted)
+        with pytest.raises(ExportError, match=r"exports/a\.json is damaged: .* export the run again"):
+            self.export(run, target)
 
     def test_a_folder_on_a_disk_has_no_options(self, run: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="has no option 'endpoint_url' for a folder on a disk"):
@@ -148,6 +158,15 @@ class TestCSVFolder(FolderConformance):
         path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.csv"
         path.parent.mkdir(parents=True)
         path.write_text('"run","colour"\n"a","red"\n')
+
+    def test_a_file_without_a_header_is_not_read_whole(self, run: Path, target: str) -> None:
+        path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.csv"
+        path.parent.mkdir(parents=True)
+        with path.open("wb") as file:
+            file.truncate(1 << 40)  # sparse: larger than any memory
+        with pytest.raises(TableMismatch) as caught:
+            self.export(run, target)
+        assert caught.value.table == "steps"
 
     def test_texts_of_any_kind_come_back(self, tmp_path: Path, target: str) -> None:
         names = ["", 'say "no", é\n', "\\", "a,b", "\t\x01"]

@@ -81,6 +81,11 @@ def closed(closable: Closable) -> None:
         _termination.release()
 
 
+def ends_by_signal() -> bool:
+    """Return whether SIGTERM is ending this process: its training goes on until the runs are closed."""
+    return _termination.ending
+
+
 def _in_child() -> None:
     _termination.after_fork_in_child()
     for closable in list(_known):

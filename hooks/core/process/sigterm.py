@@ -106,7 +106,7 @@ class Termination:
 
     def release(self) -> None:
         """Restore the handler and the descriptor of before, in the main thread; elsewhere nothing changes."""
-        if threading.current_thread() is not threading.main_thread() or self._ending.locked():
+        if threading.current_thread() is not threading.main_thread() or self.ending:
             return
         if self._is_ours():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -136,6 +136,11 @@ class Termination:
         self.after_fork_in_parent()
 
     # A signal.
+
+    @property
+    def ending(self) -> bool:
+        """True once SIGTERM ends the process."""
+        return self._ending.locked()
 
     def _is_ours(self) -> bool:
         return signal.getsignal(signal.SIGTERM) == self._on_signal

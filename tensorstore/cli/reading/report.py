@@ -9,7 +9,7 @@ import click
 from ...errors import TensorTrialError
 from ..completion import complete_run
 from ..console import print_line
-from ..options import count_of, long_storage_option, opened_runs
+from ..options import count_of, opened_runs, storage_option
 
 _FOUND, _FAILED = 1, 2
 
@@ -19,7 +19,7 @@ _FOUND, _FAILED = 1, 2
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
 @click.option("--diagnose", "with_diagnosis", is_flag=True, help="Begin with what `tensortrial diagnose` says.")
-@long_storage_option
+@storage_option
 def report(
     runs: tuple[str, ...], path: str, with_rules: bool, with_diagnosis: bool, storage_options: tuple[str, ...]
 ) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from ...read.trial import Trial
-from ..console import console_for, print_line, print_table
+from ..console import COLUMN_GAP, console_for, least_width, print_line, print_table
 from ..options import count_of, open_trial, run_argument, storage_option
 from ..ranges import ranges
 from ..sparkline import sparkline
 
-_WIDTH = 40
+_WIDTH, _FEWEST = 40, 8
+"""The most and the fewest characters of a line, which is as long as the terminal has room for."""
 _MOST_SCALARS = 30
 _SERIES = """
     with wanted as (
@@ -65,9 +66,10 @@ def show(run: str, worst: int, storage_options: tuple[str, ...]) -> None:
 
 def _print_scalars(trial: Trial) -> None:
     found = _series(trial, "value", "scalars", "true")
-    rows = [[name, mode, line, f"{first:.4g}", f"{last:.4g}"] for (name, mode), (line, first, last) in found.items()]
+    rows = [[name, mode, f"{first:.4g}", f"{last:.4g}"] for (name, mode), (_, first, last) in found.items()]
     if rows:
-        print_table(console_for(), ["scalar", "mode", "first step to last", "first", "last"], rows[:_MOST_SCALARS])
+        lines = [line for line, _, _ in found.values()][:_MOST_SCALARS]
+        _print_lines("first step to last", lines, ["scalar", "mode", "first", "last"], rows[:_MOST_SCALARS])
     if len(rows) > _MOST_SCALARS:
         click.echo(f"and {len(rows) - _MOST_SCALARS} more scalars; `tensortrial names RUN` lists them")
 
@@ -83,18 +85,19 @@ def _print_worst(trial: Trial, most: int) -> None:
         trial, "l2", "tensors", "l2 is not null and list_contains($names, name)", names=[r[0] for r in chosen]
     )
     rows = [
-        [name, mode, lines.get((name, mode), ("",))[0], _number(usual), _number(last), _why(wrong, first, usual, last)]
+        [name, mode, _number(usual), _number(last), _why(wrong, first, usual, last)]
         for name, mode, _, wrong, first, usual, last in chosen
     ]
-    print_table(console_for(), ["tensor", "mode", "l2, first step to last", "median", "last", "why"], rows)
+    drawn = [lines[name, mode][0] if (name, mode) in lines else [] for name, mode, *_ in chosen]
+    _print_lines("l2, first step to last", drawn, ["tensor", "mode", "median", "last", "why"], rows)
     if len(found) > most:
         click.echo(f"and {count_of(len(found) - most, 'tensor')} more; --worst {len(found)} shows all")
 
 
 def _series(
     trial: Trial, value: str, view: str, condition: str, **parameters: Any
-) -> dict[tuple[str, str], tuple[str, float, float]]:
-    """Return a line, the first and the last value of each tensor in each mode."""
+) -> dict[tuple[str, str], tuple[list[float | None], float, float]]:
+    """Return the values of a line, the first and the last value of each tensor in each mode."""
     query = _SERIES.format(value=value, view=view, condition=condition)
     bins: dict[tuple[str, str], list[Sequence[Any]]] = {}
     for name, mode, *row in trial.sql(query, {"width": _WIDTH, **parameters}).fetchall():
@@ -102,13 +105,39 @@ def _series(
     return {key: _line(rows) for key, rows in bins.items()}
 
 
-def _line(rows: list[Sequence[Any]]) -> tuple[str, float, float]:
+def _line(rows: list[Sequence[Any]]) -> tuple[list[float | None], float, float]:
     values: list[float | None] = [None] * _WIDTH
     for at, highest, wrong, *_ in rows:
         values[at] = math.nan if wrong else highest
     # A run of fewer steps than characters has no gaps between them.
-    dense = [value for value in values if value is not None] if all(row[3] <= 1 for row in rows) else values
-    return sparkline(dense), rows[0][4], rows[-1][5]
+    if all(row[3] <= 1 for row in rows):
+        values = [value for value in values if value is not None]
+    return values, rows[0][4], rows[-1][5]
+
+
+def _print_lines(
+    title: str, lines: list[list[float | None]], columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """Print a table whose third column has the lines, short ones where names are long, none where nothing is left."""
+    console = console_for()
+    room = console.width - COLUMN_GAP
+    width = max(room - least_width(columns, rows, fold=False), _FEWEST)
+    if width > room - least_width(columns, rows):
+        print_table(console, columns, rows)
+        return
+    title = title if width >= len(title) else "trend"
+    drawn = [sparkline(_shortened(line, width)) for line in lines]
+    cells = [[*row[:2], line, *row[2:]] for row, line in zip(rows, drawn, strict=True)]
+    print_table(console, [*columns[:2], title, *columns[2:]], cells)
+
+
+def _shortened(values: list[float | None], most: int) -> list[float | None]:
+    """Return at most so many values, each the highest of its neighbours; NaN if one of them is not finite."""
+    bins: list[list[float]] = [[] for _ in range(min(len(values), most))]
+    for at, value in enumerate(values):
+        if value is not None:
+            bins[at * len(bins) // len(values)].append(value)
+    return [(max(each) if all(map(math.isfinite, each)) else math.nan) if each else None for each in bins]
 
 
 def _distance(usual: float | None, last: float | None) -> float:

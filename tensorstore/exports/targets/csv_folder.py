@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from ...errors import ConfigurationError
+from ...storage.open import ByteRange
 from ..batches import ahead
 from ..json_text import as_json, is_nested
 from .folder import Folder
+
+_HEADER_BYTES = 64 << 10
 
 
 class CSVFolder(Folder):
@@ -40,7 +43,8 @@ class CSVFolder(Folder):
         return dict.fromkeys(schema.names, "a column")
 
     def _read_columns(self, path: str) -> dict[str, str]:
-        header = self._storage.read(path).partition(b"\n")[0].decode(errors="replace")
+        (front,) = self._storage.read_ranges([ByteRange(path, 0, _HEADER_BYTES)])
+        header = front.partition(b"\n")[0].decode(errors="replace")
         return dict.fromkeys(next(csv.reader(io.StringIO(header)), []), "a column")
 
 

@@ -6,6 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
+from ...format.documents import read_document
 from ...format.schema import path_component
 from ...storage.open import Storage, canonical_url, open_storage, translated
 from ..tables import GROWING, SCHEMAS
@@ -31,6 +33,12 @@ def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "ex
         for option in storage_options:
             raise ConfigurationError(f"{scheme}: has no option {option!r} for a folder on a disk")
     return open_storage(address, storage_options)
+
+
+@dataclass(frozen=True)
+class _Note:
+    run: str
+    identity: str
 
 
 class Folder(Target):
@@ -66,15 +74,14 @@ class Folder(Target):
         with self._named():
             for run in runs:
                 with suppress(FileNotFoundError):
-                    identity = json.loads(self._storage.read(_note(run)))["identity"]
+                    identity = self._noted(_note(run)).identity
                     found[run] = Held(identity, dict(each for table in GROWING for each in self._parts(table, run)))
         return found
 
     def names(self) -> set[tuple[str, str]]:
         with self._named():
-            paths = [f"{LEDGER}/{entry}" for entry in self._storage.list(LEDGER)]
-            found = [json.loads(self._storage.read(path)) for path in paths]
-        return {(each["identity"], each["run"]) for each in found}
+            found = [self._noted(f"{LEDGER}/{entry}") for entry in self._storage.list(LEDGER)]
+        return {(each.identity, each.run) for each in found}
 
     def write(self, parts: Sequence[Part]) -> None:
         with self._named():
@@ -142,8 +149,16 @@ class Folder(Target):
         try:
             self._storage.create(_note(run), json.dumps({"run": run, "identity": identity}).encode())
         except AlreadyPublished:
-            if json.loads(self._storage.read(_note(run)))["identity"] != identity:
+            if self._noted(_note(run)).identity != identity:
                 raise self._is_under_way(run) from None
+
+    def _noted(self, path: str) -> _Note:
+        try:
+            return read_document(self._storage.read_document(path), _Note)
+        except ValueError as exc:  # a CorruptFile is one
+            raise ExportError(
+                self._name, f"{path} is damaged: {exc}; delete it and the files of its run, and export the run again"
+            ) from exc
 
     def _check_alone(self, part: Part, last_step: int) -> None:
         """Raise ExportError if another export has written rows of the same worker in the meantime.

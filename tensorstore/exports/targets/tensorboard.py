@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...errors import ExportError, StorageError
+from ...format.documents import read_object
 from ...format.schema import path_component
 from ...mode import ModeKeys
 from ...statistics.definitions import STATISTICS
@@ -61,7 +62,7 @@ class TensorBoardFolder(Target):
 
     def _noted(self, folder: str) -> Held:
         try:
-            noted = json.loads(self._storage.read(f"{folder}/{_LEDGER}"))
+            noted = read_object(self._storage.read_document(f"{folder}/{_LEDGER}"))
             digests = noted.get("digests", {})
             parts = {
                 worker: {int(last): ""} | {int(step): str(digest) for step, digest in digests.get(worker, {}).items()}

@@ -209,13 +209,22 @@ class EventReader:
         Of two values of a tensor at one step of a mode the last is kept: a job that was resumed from a checkpoint saves
         some steps again. If it has said where it continued, later values from before that are left out.
         """
-        columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._locations)
-        orders, mode, step, name, time, number, location = map(np.array, columns)
-        counts = np.ones(len(step), bool)
+        return self._columns(self._counts())
+
+    def withdrawn(self) -> Columns:
+        """Return the values that are left out because their job said that it continued at an earlier step."""
+        return self._columns(~self._counts())
+
+    def _counts(self) -> npt.NDArray[np.bool_]:
+        step, counts = np.array(self._steps), np.ones(len(self._steps), bool)
         for begin, end, first in self._purges:
             counts[begin:end] &= step[begin:end] < first
+        return counts
+
+    def _columns(self, chosen: npt.NDArray[np.bool_]) -> Columns:
+        columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._locations)
+        orders, mode, step, name, time, number, location = (np.array(column)[chosen] for column in columns)
         order = np.lexsort((orders, name, mode, step))
-        order = order[counts[order]]
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])

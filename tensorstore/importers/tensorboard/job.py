@@ -155,7 +155,8 @@ class _Import:
         global_step = self._global_steps(columns)
         begin = Begin(0) if self._earlier is None else self._begin(columns, global_step)
         first = int(np.searchsorted(global_step, begin.step))
-        first_flush = self._claim(source, metadata, columns, begin, is_whole=first == len(global_step))
+        is_whole = first == len(global_step) and not begin.goes_back
+        first_flush = self._claim(source, metadata, columns, begin, is_whole)
         if first_flush is None:
             return
         writer = Writer(self._target, _WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
@@ -169,7 +170,7 @@ class _Import:
             writer.close(self._failure())
 
     def _begin(self, columns: Columns, global_step: Any) -> Begin:
-        """Return where the source has values that the run lacks."""
+        """Return where the source has values that the run lacks, or has withdrawn some that the run has."""
 
         def can_keep(row: int) -> bool:
             location = int(columns.location[row])
@@ -179,9 +180,13 @@ class _Import:
             plan = self._plans[int(columns.name[row])]
             return self._larger(plan, 0, location, event, report=lambda sentence: None) is not None
 
+        withdrawn = self._reader.withdrawn()
+        now, before = self._found(columns, global_step), self._found(withdrawn, self._global_steps(withdrawn))
+        return begin_of(self._target, _WORKER, now, self._report, can_keep, before)
+
+    def _found(self, columns: Columns, global_step: Any) -> Found:
         is_number = columns.location < 0
-        found = Found(self._reader.names, columns.name, global_step, columns.number, is_number, columns.saved_at)
-        return begin_of(self._target, _WORKER, found, self._report, can_keep)
+        return Found(self._reader.names, columns.name, global_step, columns.number, is_number, columns.saved_at)
 
     def _failure(self) -> str | None:
         damage = self._reader.damage

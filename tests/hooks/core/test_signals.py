@@ -209,6 +209,32 @@ def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path)
     assert trial.loaded_all_steps
 
 
+def test_what_a_process_saves_while_sigterm_ends_it_is_not_warned_of(tmp_path: Path) -> None:
+    program = f"""{BEGINNING}
+    from tensortrial import create_trial
+
+    kill, saved = os.kill, threading.Event()
+
+    def kill_later(pid, number):
+        saved.wait(30)
+        kill(pid, number)
+
+    os.kill = kill_later
+    hook = begin()
+    trial = create_trial("run")
+    print("ready", flush=True)
+    while not trial.loaded_all_steps:
+        time.sleep(0.01)
+    hook.save_scalar("y", 1.0)
+    saved.set()
+    time.sleep(1000)
+    """
+    with start(program, tmp_path) as process:
+        assert end(process) == ""
+    assert process.returncode == -signal.SIGTERM
+    assert create_trial(tmp_path / "run").tensor_names() == ["x"]
+
+
 def test_the_first_process_of_a_container_ignores_sigterm_as_without_a_hook(tmp_path: Path) -> None:
     program = f"""{BEGINNING}
     hook = begin()

@@ -142,6 +142,40 @@ def test_a_run_that_goes_back_hides_the_steps_after_the_checkpoint(
     assert create_trial(imported).steps(modes.EVAL) == []
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize("same_process", [False, True])
+def test_a_run_that_goes_back_with_other_workers_hides_what_the_earlier_ones_left(
+    make_hook: Callable[..., Any],
+    out: str,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    after: int,
+    same_process: bool,
+) -> None:
+    for workers, steps, resume in ((before, range(6), False), (after, range(3, 5), True)):
+        monkeypatch.setenv("WORLD_SIZE", str(workers))
+        hooks = []
+        for rank in range(workers):
+            monkeypatch.setenv("RANK", str(rank))
+            hooks.append(make_hook(export_tensorboard=True, include_workers="all", resume=resume))
+        for number, hook in enumerate(hooks):
+            if resume and same_process and not number:
+                hook.save_scalar("x", 9.0)
+            if resume:
+                hook.resume_at(3)
+            for step in steps:
+                hook.save_scalar("x", float(workers), step=step)
+        for hook in hooks:
+            hook.close()
+    shown = {}
+    for folder in (Path(out) / "tensorboard").rglob("global"):
+        found = read_by_tensorboard(folder).Scalars("x")
+        shown[str(folder.relative_to(Path(out) / "tensorboard").parent)] = [each.step for each in found]
+    own = ["."] if after == 1 else [f"worker_{rank}" for rank in range(after)]
+    left = ["."] if before == 1 else [f"worker_{rank}" for rank in range(before)]
+    assert shown == {name: [*range(3 * (name in left)), *([3, 4] if name in own else [])] for name in {*own, *left}}
+
+
 def test_flushed_steps_can_be_read_during_training(make_hook: Callable[..., Any], out: str) -> None:
     hook = make_hook(export_tensorboard=True, flush_seconds=0)
     run(hook)

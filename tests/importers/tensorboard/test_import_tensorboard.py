@@ -70,6 +70,30 @@ def test_what_tensorboard_has_forgotten_is_left_out(tmp_path: Path) -> None:
     assert values(trial, "loss", modes.EVAL) == {5: 3.0}
 
 
+@pytest.mark.parametrize("later", [{}, {5: 2.0}, {3: 2.0, 7: 2.0}], ids=["no value yet", "after", "at it"])
+def test_what_tensorboard_forgets_after_an_import_is_set_aside_by_the_next(
+    tmp_path: Path, later: Mapping[int, float]
+) -> None:
+    source, reported = tmp_path / "logs", list[str]()
+    write(source, [*numbers("loss", dict.fromkeys(range(6), 1.0)), *numbers("lr", {2: 0.1, 4: 0.2})])
+    run = import_one(source, tmp_path / "run")
+    write(source, [summary.session_start(2000.0, 3), *numbers("loss", later, 2000.0)], f"{NAME}.1")
+    again = import_one(source, tmp_path / "run", report=reported.append)
+    run.refresh()
+    shown = read_by_tensorboard(source)
+    for trial in (run, again):
+        for name in ("loss", "lr"):
+            assert values(trial, name) == {each.step: pytest.approx(each.value) for each in shown.Scalars(name)}
+        assert trial.loaded_all_steps
+        assert trial.verify().is_whole
+    (sentence,) = reported
+    assert "from step 3 on, which the source no longer has, are set aside" in sentence
+    before = sorted((tmp_path / "run").rglob("*.parquet"))
+    import_one(source, tmp_path / "run", report=reported.append)
+    assert sorted((tmp_path / "run").rglob("*.parquet")) == before
+    assert len(reported) == 1
+
+
 class TestWhatPyTorchWrites:
     @pytest.fixture
     def writer(self, tmp_path: Path) -> Any:

@@ -118,11 +118,18 @@ class ConfigurationTests(HookTests):
         for _ in range(2):
             self.module.get_hook().save_scalar("x", 2)
         assert [record.levelname for record in caplog.records] == ["WARNING"]
-        assert "is closed, and what is saved with it is lost" in caplog.text
+        assert "is closed, and what is saved with it from here on is lost" in caplog.text
         second = hook(str(tmp_path / "second"))
         self.module.get_hook().save_scalar("x", 3)
         second.close()
         assert create_trial(tmp_path / "second").tensor("x").value(0) == 3
+
+    def test_a_closed_hook_that_saved_nothing_loses_nothing(self, hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+        made = hook(dry_run=True)
+        made.save_scalar("x", 1)
+        made.close()
+        made.save_scalar("x", 2)
+        assert caplog.text == ""
 
     def test_a_garbage_collected_hook_is_closed_when_the_next_is_made(self, tmp_path: Path) -> None:
         for number in range(5):

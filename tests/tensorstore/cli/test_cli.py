@@ -160,7 +160,13 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
         (1, ["sql", "RUN", "drop table x"], "only one SELECT"),
         (1, ["sql", "RUN", "select nothing from tensors"], "nothing"),
         (1, ["names", "RUN", "--regex", "("], "is not a regular expression"),
-        (2, ["info", "RUN", "-o", "endpoint"], "must be KEY=VALUE, and one has no ="),
+        (2, ["info", "RUN", "--storage-option", "endpoint"], "must be KEY=VALUE, and one has no ="),
+        (
+            2,
+            ["info", "RUN", "-o", "endpoint=x"],
+            "No such option: -o; for the storage write --storage-option KEY=VALUE\n",
+        ),
+        (2, ["sql", "RUN", "select 1", "-ox=y"], "KEY=VALUE, or --output FILE for the file to write"),
     ],
 )
 def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, arguments: list[str], sentence: str) -> None:

@@ -45,15 +45,6 @@ def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
     assert "running" in run("ls", place / "b*").stdout
 
 
-def test_ls_prints_a_line_a_run_in_80_columns(tmp_path: Path) -> None:
-    names = [f"lr=0.0002-adamw-seed-{number:03d}" for number in range(3)]
-    for name in names:
-        with Job(tmp_path / name) as job:
-            job.step({"loss": 1.0})
-    lines = [line for line in run("ls", tmp_path, COLUMNS="80").stdout.splitlines() if line.strip()]
-    assert [line.split()[0] for line in lines[2:]] == names
-
-
 def test_info_names_and_steps_print_json(place: Path) -> None:
     documents = [json.loads(line) for line in run("info", place / "*", "--json").stdout.splitlines()]
     assert [each["run"] for each in documents] == ["bad", "good"]

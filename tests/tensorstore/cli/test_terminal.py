@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -32,12 +33,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def in_terminal(place: Path, *arguments: str) -> bytes:
+def in_terminal(place: Path, *arguments: str, columns: int = 100) -> bytes:
     """Return what a command writes to a terminal."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
+    termios.tcsetwinsize(theirs, (24, columns))
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=place, stdin=theirs, stdout=theirs, stderr=theirs
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=place,
+        env={**os.environ, "COLUMNS": str(columns), "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     written = b""
@@ -87,6 +93,74 @@ def test_no_command_overwrites_lines_of_a_file(
     assert written
     assert b"\r" not in written
     assert b"\x1b" not in written
+
+
+def lines_of(place: Path, *arguments: str) -> list[str]:
+    """Return the lines that a command writes to a terminal of 80 columns."""
+    written = in_terminal(place, *arguments, columns=80).decode()
+    return [line.strip() for line in re.sub("\x1b\\[[0-9;]*m", "", written).splitlines() if line.strip()]
+
+
+def test_ls_prints_a_line_a_run_in_80_columns(tmp_path: Path) -> None:
+    names = [f"lr=0.0002-adamw-seed-{number:03d}" for number in range(3)]
+    for name in names:
+        with Job(tmp_path / name) as job:
+            job.step({"loss": 1.0})
+    assert [line.split()[0] for line in lines_of(tmp_path, "ls", ".")[2:]] == names
+
+
+def test_show_prints_a_line_a_scalar_in_80_columns(tmp_path: Path) -> None:
+    names = ["loss", "train/cross_entropy_of_decoder"]
+    with Job(tmp_path / "run") as job:
+        for step in range(60):
+            job.step(dict.fromkeys(names, -1234567.0 if step < 59 else float("nan")), TRAIN)
+    _, _, _, *rows = lines_of(tmp_path, "show", "run", "--worst", "0")
+    assert [row.split()[:2] + row.split()[-2:] for row in rows] == [
+        [name, "TRAIN", "-1.235e+06", "nan"] for name in names
+    ]
+    for row in rows:
+        line = row.split()[2]
+        assert len(line) >= 8
+        assert line[:-1] == "▁" * (len(line) - 1)
+        assert line.endswith("!")
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs whose names, and the names of whose tensors, are long."""
+    place = tmp_path_factory.mktemp("long")
+    tensors = [f"model.decoder.layers.{layer}.self_attn.q_proj.lora_A.default.weight" for layer in (1, 11)]
+    scalar = "train/a/long/group/of/losses/cross_entropy_of_the_decoder"
+    for name, factor in (("fine-tuning-of-a-model-with-a-long-name-lr=0.001", 1.0), ("other", 2.0)):
+        with Job(place / name) as job:
+            for step in range(60):
+                weight = np.full(4, factor * (1 + step) * 123456.0)
+                job.step({scalar: -weight[0], **dict.fromkeys(tensors, weight)}, TRAIN, statistics=("l2",))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "numbers"),
+    [
+        (["ls", "."], ["60", "00:00"]),
+        (["info", "RUN"], ["0-59"]),
+        (["show", "RUN"], ["-1.235e+05", "-7.407e+06", "7.531e+06", "1.481e+07"]),
+        (["sql", "RUN", "from scalars select name, mode_step, value"], ["-7.40736e+06"]),
+        (["query", "RUN", "step_times"], ["59"]),
+        (["compare", "RUN", "other"], ["4,503,599,627,370,496"]),
+    ],
+    ids=lambda value: value[0],
+)
+def test_a_table_of_long_names_fits_80_columns_with_whole_numbers(
+    long_names: Path, arguments: list[str], numbers: list[str]
+) -> None:
+    run = next(path.name for path in long_names.iterdir() if path.name != "other")
+    lines = lines_of(long_names, *(run if each == "RUN" else each for each in arguments))
+    table = lines[next(number for number, line in enumerate(lines) if set(line) == {"─"}) :]
+    assert max(map(len, table)) <= 80
+    assert not [line for line in lines if line.startswith("row 1 ")]
+    cells = {cell for line in lines for cell in line.split()}
+    assert set(numbers) <= cells
 
 
 def test_a_long_command_shows_a_bar_in_a_terminal(place: Path) -> None:
