@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ...engines.base import MissingFile
-from ...errors import FileError, MissingChunk, StorageError
+from ...errors import CorruptFile, FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
 from ...format.index_log import IndexFiles, NewFile
@@ -113,13 +113,11 @@ class Catalogue:
 
     def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request."""
-        with self.lock:
-            return self._rows.rows(name, global_step, statistics)
+        return self._read(lambda: self._rows.rows(name, global_step, statistics))
 
     def rows_of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
-        with self.lock:
-            return self._rows.of_step(global_step)
+        return self._read(lambda: self._rows.of_step(global_step))
 
     def rows_of_tensors(
         self,
@@ -133,8 +131,17 @@ class Catalogue:
         With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
         among them.
         """
+        return self._read(lambda: self._rows.of_tensors(names, mode, span, worker))
+
+    def _read(self, read: Callable[[], _T]) -> _T:
+        """Return what `read` returns, again where a file was missing because another one replaced it."""
         with self.lock:
-            return self._rows.of_tensors(names, mode, span, worker)
+            while True:
+                try:
+                    return read()
+                except CorruptFile:
+                    if not self.recover():
+                        raise
 
     def rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
         """Return the current rows of the same tensors, after a chunk was found missing.

@@ -24,9 +24,6 @@ class KnownSteps(Protocol):
     steps: SavedSteps
     version: int
 
-    def recover(self) -> bool:
-        """Find the files that replaced others. Return whether there were any."""
-
 
 @dataclass(slots=True)
 class _Block:
@@ -88,12 +85,7 @@ class RowCache:
         if len(names) == 1 and span is None:
             block = self._block("tensor", names[0])
             return [row for step, rows in block.items() if is_in_range(step, self._range) for row in rows]
-        try:
-            rows = self._index_rows.read(self._catalogue.steps.files_between(mode, span, names, worker), names)
-        except CorruptFile:
-            if not self._catalogue.recover():
-                raise
-            return self.of_tensors(names, mode, span, worker)
+        rows = self._index_rows.read(self._catalogue.steps.files_between(mode, span, names, worker), names)
         return self._last_ones([row for row in rows if is_in_range(row.global_step, self._range)])
 
     def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
@@ -105,13 +97,7 @@ class RowCache:
             known = steps.files_of_tensor(key) if of == "tensor" else steps.files_of_step(key)
             files = known[known > block.last_file]
             names, step = ([key], None) if of == "tensor" else (None, key)
-            try:
-                rows = self._index_rows.read(steps.paths_of(files), names, step, statistics)
-            except CorruptFile:
-                if not self._catalogue.recover():
-                    raise
-                return self._block(of, key, statistics)
-            for row in rows:
+            for row in self._index_rows.read(steps.paths_of(files), names, step, statistics):
                 block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
             if steps.repeats:
                 block.rows = {key: self._last_ones(found) for key, found in block.rows.items()}
@@ -123,14 +109,8 @@ class RowCache:
 
     def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, and keep nothing."""
-        try:
-            return self._last_ones(
-                self._index_rows.read(self._catalogue.steps.files_around(step), [name], step, statistics)
-            )
-        except CorruptFile:
-            if not self._catalogue.recover():
-                raise
-            return self._one(name, step, statistics)
+        files = self._catalogue.steps.files_around(step)
+        return self._last_ones(self._index_rows.read(files, [name], step, statistics))
 
     def _last_ones(self, rows: list[SavedTensor]) -> list[SavedTensor]:
         """Return the rows that count: of a tensor that a worker saved twice at a step the last one."""

@@ -38,6 +38,7 @@ class Workers:
         self._storage = storage
         self._source: FileSource = storage
         self._files: dict[str, WorkerInfo] = {}
+        self._infos: list[WorkerInfo] | None = None
         self._contents: dict[str, bytes] = {}
         """Of the claims, which most often are the same when they are read again."""
         self._ended_files: frozenset[str] = frozenset()
@@ -50,8 +51,10 @@ class Workers:
 
     @property
     def infos(self) -> list[WorkerInfo]:
-        """The claims of the workers, in natural order of their names."""
-        return sorted(self._files.values(), key=lambda info: natural(info.worker))
+        """The claims of the workers, in natural order of their names. Not to be changed."""
+        if self._infos is None:
+            self._infos = sorted(self._files.values(), key=lambda info: natural(info.worker))
+        return self._infos
 
     @property
     def last_index_files(self) -> dict[str, str]:
@@ -117,7 +120,8 @@ class Workers:
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
     def _of_newest_session(self) -> list[WorkerInfo]:
-        return [info for info in self.infos if info.session == self.newest_session]
+        newest = self.newest_session
+        return [info for info in self.infos if info.session == newest]
 
     @property
     def newest_session(self) -> int:
@@ -254,6 +258,7 @@ class Workers:
         return max(self._files.values(), key=_by_session)
 
     def _read(self, names: Iterable[str]) -> None:
+        self._infos = None
         for name in names:
             path = f"{COLLECTIONS}/{name}"
             try:
