@@ -88,8 +88,10 @@ class Indexes:
         self._database.execute(statements.AGREES)
         for side, reader in zip(sides, readers, strict=True):
             first, end = reader.range_steps or (None, None)
-            view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end)
-            paths = reader.catalogue.index_files()
+            catalogue = reader.catalogue
+            paths = catalogue.index_files()
+            repeated = catalogue.repeated() if catalogue.steps.repeated else None
+            view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end, repeated=repeated)
             self._database.make_files_view(view, [RunFile(reader.storage, path) for path in paths])
         self.skip([])
         self._all_digests = False

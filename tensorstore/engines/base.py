@@ -33,6 +33,12 @@ class RunFile:
     """The name of the run among those that were opened together; '' for a run that was opened alone."""
 
 
+REPEATED = pa.schema(
+    [("run", pa.string()), ("worker", pa.string()), ("global_step", pa.int64()), ("name", pa.string())]
+)
+"""Tensors that a worker has saved more than once at a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilesView:
     """A view of the catalogue over Parquet files, of which there may be none.
@@ -49,6 +55,8 @@ class FilesView:
     first: int | None = None
     end: int | None = None
     """Rows outside first <= step < end are left out."""
+    repeated: pa.Table | None = None
+    """The columns of `REPEATED`: tensors that are there several times; None if none is. The last row of each counts."""
 
     @property
     def floats(self) -> list[str]:
@@ -140,7 +148,8 @@ class Database(ABC):
 
         Args:
             view: The view.
-            files: The files, which exist and have the columns of the view.
+            files: The files, which exist and have the columns of the view. Of a tensor that is there several times,
+                the last row in the last file counts.
         """
 
     @abstractmethod

@@ -9,21 +9,21 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tensortrial.queries import load_view
 
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
+from ..format import arrow_arrays
 from ..format.arrow_arrays import with_decimals
 from ..storage.open import Storage
 from . import spark_sql
-from .base import Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
+from .base import REPEATED, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession, Window
     from pyspark.sql import functions as sql_functions
 except ImportError as missing:
     raise MissingExtra("pyspark", "spark", "SparkEngine") from missing
@@ -218,12 +218,20 @@ class SparkDatabase(Database):
         else:
             frame = self._session.createDataFrame([], schema)
         runs = sorted({file.run for file in files})
-        if len(runs) < 2:
+        if len(runs) < 2 and view.repeated is None:
             return frame.select(sql_functions.lit("".join(runs)).alias("run"), "*")
-        of_file = self._session.createDataFrame(
-            pa.table({"file": [_as_spark_names(uri) for uri in uris], "run": [file.run for file in files]})
-        )
-        joined = frame.withColumn("file", sql_functions.expr(_FILE)).join(sql_functions.broadcast(of_file), "file")
+        numbers = arrow_arrays.numbers(range(len(files)), pa.int64())
+        columns = {
+            "file": [_as_spark_names(uri) for uri in uris],
+            "run": [file.run for file in files],
+            "place": numbers,
+        }
+        of_file = sql_functions.broadcast(self._session.createDataFrame(pa.table(columns)))
+        joined = frame.withColumns(
+            {"file": sql_functions.expr(_FILE), "row_of_file": sql_functions.expr("_metadata.row_index")}
+        ).join(of_file, "file")
+        if view.repeated is not None:
+            joined = _last_rows(joined, self._session.createDataFrame(view.repeated))
         return joined.select("run", *view.schema.names)
 
     def close(self) -> None:
@@ -234,8 +242,14 @@ class SparkDatabase(Database):
         self._closed = True
 
 
-def _is_one_of(column: pa.ChunkedArray, values: Sequence[str]) -> Any:
-    return pc.is_in(column, value_set=pa.array(values, column.type))
+def _last_rows(rows: DataFrame, repeated: DataFrame) -> DataFrame:
+    """Return those of some rows that count: most are there once, and need no comparison with others."""
+    once = rows.join(repeated, REPEATED.names, "left_anti")
+    latest = Window.partitionBy(*REPEATED.names).orderBy(sql_functions.desc("place"), sql_functions.desc("row_of_file"))
+    several = rows.join(repeated, REPEATED.names, "left_semi").withColumn(
+        "nth", sql_functions.row_number().over(latest)
+    )
+    return once.unionByName(several.where("nth = 1").drop("nth"))
 
 
 def _uri(storage: Storage, path: str) -> str:

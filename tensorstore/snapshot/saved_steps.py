@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import lt
 from typing import Any, NamedTuple, Self
 
@@ -332,6 +333,37 @@ class SavedSteps:
         steps = rows.global_step if mode is GLOBAL else rows.mode_step
         found: list[int] = distinct(steps[self._are_held([name])[rows.name_set]]).tolist()
         return found
+
+    @cached_property
+    def repeated(self) -> list[tuple[str, int, str]]:
+        """The tensors that a worker has saved more than once at a step, with the worker and the global step.
+
+        Of their rows, the last one counts, in the order of the files and of the rows in a file.
+        """
+        found: list[tuple[str, int, str]] = []
+        if not self.repeats:
+            return found
+        columns = self.columns
+        order = np.lexsort((columns.global_step, columns.worker))
+        worker, step, name_set = (
+            column[order].tolist() for column in (columns.worker, columns.global_step, columns.name_set)
+        )
+        for key, rows in groupby(range(len(order)), lambda row: (worker[row], step[row])):
+            sets = tuple(name_set[row] for row in rows)
+            if len(sets) > 1:
+                found += [(self.workers[key[0]], key[1], name) for name in self._in_several(sets)]
+        return found
+
+    def _in_several(self, sets: tuple[int, ...]) -> list[str]:
+        """Return the names that several of the sets hold, or that one holds which is among them twice."""
+        if sets not in self._names_in_several:
+            counts = Counter(name for number in sets for name in {name for name, _ in self.tensors(number)})
+            self._names_in_several[sets] = [name for name, count in counts.items() if count > 1]
+        return self._names_in_several[sets]
+
+    @cached_property
+    def _names_in_several(self) -> dict[tuple[int, ...], list[str]]:
+        return {}
 
     # Files. Each is named by its number and its path; a compacted one has several numbers.
 

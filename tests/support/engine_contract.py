@@ -168,6 +168,33 @@ class EngineContract:
         assert trial.tensor("x").value(1, worker="worker_1") == 1
         trial.close()
 
+    def test_of_a_tensor_that_was_saved_again_the_last_row_counts(self, engine: Engine, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            with Job(tmp_path / name) as job:
+                steps = [job.step({"x": float(number), "y": 0.5}) for number in range(4)]
+                job.flush()
+                job.put(steps[1], {"x": 10.0, "late": 1.0}, closes=True)
+                job.flush()
+                job.put(steps[1], {"x": 20.0}, closes=True)
+        trial = tensortrial.create_trial(tmp_path / "a", engine=engine)
+        runs = tensortrial.open_runs(tmp_path, engine=engine)
+        query = "select global_step, name, value from scalars order by global_step, name"
+        expected = [(0, "x", 0.0), (0, "y", 0.5), (1, "late", 1.0), (1, "x", 20.0), (1, "y", 0.5)]
+        expected += [(step, name, value) for step in (2, 3) for name, value in (("x", float(step)), ("y", 0.5))]
+        assert [(1, "x", trial.tensor("x").value(1).item())] == [row for row in expected if row[:2] == (1, "x")]
+        for _ in ("flushed", "compacted"):
+            assert trial.sql(query).fetchall() == expected
+            assert runs.sql(f"select run, {query.removeprefix('select')}, run").fetchall() == [
+                (run, *row) for row in expected for run in ("a", "b")
+            ]
+            ranged = tensortrial.create_trial(tmp_path / "a", range_steps=(1, 2), engine=engine)
+            assert ranged.sql(query).fetchall() == expected[2:5]
+            ranged.close()
+            for name in ("a", "b"):
+                tensortrial.compact(tmp_path / name, grace=0)
+        trial.close()
+        runs.close()
+
     def test_many_runs(self, engine: Engine, folder: Path) -> None:
         runs, expected = (tensortrial.open_runs(folder, engine=each) for each in (engine, None))
         assert runs.names == sorted(NAMES)

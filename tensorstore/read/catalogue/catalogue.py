@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ...engines.base import MissingFile
+from ...engines.base import REPEATED, MissingFile
 from ...errors import CorruptFile, FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
@@ -162,6 +162,10 @@ class Catalogue:
     def collections(self, run: str = "") -> pa.Table:
         """Return what each worker was configured to save, of a run of this name."""
         return arrow_arrays.table(COLLECTIONS, [(run, *row) for row in self._collections])
+
+    def repeated(self, run: str = "") -> pa.Table:
+        """Return the tensors that are there several times, of a run of this name."""
+        return arrow_arrays.table(REPEATED, [(run, *each) for each in self.steps.repeated])
 
     def index_paths(self) -> list[str]:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""

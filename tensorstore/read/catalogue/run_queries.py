@@ -52,7 +52,7 @@ class RunQueries:
     @cached_property
     def _views(self) -> Views:
         views = Views(self.database, self._runs is not None, self._range)
-        views.add_files("tensors", self._versions, lambda: self._files(Catalogue.index_files))
+        views.add_files("tensors", self._versions, lambda: self._files(Catalogue.index_files), self._repeated)
         views.add_files("tensor_values", self._versions, lambda: self._files(Catalogue.chunk_files))
         # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
         views.add_files("findings", object, lambda: self._files(Catalogue.finding_files))
@@ -68,6 +68,10 @@ class RunQueries:
 
     def _files(self, files: Callable[[Catalogue], Iterable[str]]) -> list[RunFile]:
         return [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in files(each)]
+
+    def _repeated(self) -> pa.Table | None:
+        tables = [catalogue.repeated(run) for run, catalogue in self._catalogues.items() if catalogue.steps.repeated]
+        return pa.concat_tables(tables) if tables else None
 
     def _table(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table:
         return pa.concat_tables([rows(catalogue, run) for run, catalogue in self._catalogues.items()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -82,20 +81,28 @@ class Views:
         """
         self._sources[source] = _Source(version, lambda: self._database.put(source, rows()))
 
-    def add_files(self, source: str, version: Callable[[], object], files: Callable[[], Sequence[RunFile]]) -> None:
+    def add_files(
+        self,
+        source: str,
+        version: Callable[[], object],
+        files: Callable[[], Sequence[RunFile]],
+        repeated: Callable[[], pa.Table | None] = lambda: None,
+    ) -> None:
         """Add files that views are made of.
 
         Args:
             source: `tensors`, `tensor_values`, `findings` or `superseded`.
             version: Returns what changes whenever the files may be others.
             files: Returns the readable files.
+            repeated: Returns the tensors that are there several times; see `FilesView`.
         """
-        self._sources[source] = _Source(version, partial(self._over_files, source, files))
 
-    def _over_files(self, source: str, files: Callable[[], Sequence[RunFile]]) -> None:
-        view = _OVER_FILES[source]
-        view = FilesView(view.name, view.schema, view.time, view.step, self._first, self._end)
-        self._database.make_files_view(view, files())
+        def update() -> None:
+            view = _OVER_FILES[source]
+            view = FilesView(view.name, view.schema, view.time, view.step, self._first, self._end, repeated())
+            self._database.make_files_view(view, files())
+
+        self._sources[source] = _Source(version, update)
 
     def sql(
         self,

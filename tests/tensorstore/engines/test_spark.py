@@ -64,4 +64,4 @@ class TestSpark(EngineContract):
         job.step({"x": 1.0})
         job.close()
         with pytest.raises(ConfigurationError, match="Spark cannot read memory://"):
-            tensortrial.create_trial("memory://spark/run", engine=SparkEngine(spark))
+            tensortrial.create_trial("memory://spark/run", engine=SparkEngine(spark)).sql("from tensors")
