@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -54,7 +53,7 @@ def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep], previous:
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tuple[pa.Table, IndexSummary]:
     """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer."""
-    return _table(worker, steps), replace(summarize(steps), previous=previous)
+    return _table(worker, steps), summarize(steps, previous)
 
 
 def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:

@@ -46,7 +46,7 @@ FOOTER_FORMAT = b"tensortrial.format"
 FOOTER_NAMES = b"tensortrial.names"
 FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
-# The worker's index file before this one. Files of earlier releases lack it.
+# The worker's index file before this one.
 FOOTER_PREVIOUS = b"tensortrial.previous"
 # In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...dtypes import Array, parse_dtype
-from ...errors import CorruptFile, StorageError, UnsupportedValue
+from ...errors import StorageError, UnsupportedValue
 from ...format.arrow_arrays import numpy_of, valid
 from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
@@ -71,11 +71,9 @@ def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -
         start += len(target)
 
 
-def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
-    """Return the seal of a Parquet file; None if an earlier release wrote it. Raises CorruptFile."""
+def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal:
+    """Return the seal of a Parquet file. Raises CorruptFile."""
     tail = _tail(source, chunk, size, 64 << 10)
-    if len(tail) < 12 or tail[-4:] != b"PAR1":
-        raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not one")
     needed = seal_needs(tail, size)
     return read_seal(chunk, tail if needed <= len(tail) else _tail(source, chunk, size, needed), size)
 

@@ -128,7 +128,7 @@ def test_an_index_file_of_a_later_format_is_refused(run: Path) -> None:
     """To leave it out would be to show a run that never was."""
     later = index_files(run)[1]
     table = pq.ParquetFile(later).read()
-    pq.write_table(table.replace_schema_metadata({b"tensortrial.format": b"99"}), later)
+    forge_file(run, later, table.replace_schema_metadata({b"tensortrial.format": b"99"}))
     with pytest.raises(UnknownFormat, match=later.name):
         tensortrial.create_trial(run)
 
