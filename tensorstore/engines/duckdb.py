@@ -339,13 +339,6 @@ def _without_run(text: str) -> str:
 
 def _column(view: FilesView, name: str) -> str:
     """Return the expression of a column of a view over files."""
-    if name in view.floats:
-        # TRY changes no number, and DuckDB does not use a file's statistics behind it. Its option `can_have_nan` is no
-        # alternative: with it, max() of one file without a NaN is NaN.
-        return f'try("{name}") as "{name}"'
-    if name in view.missing_structs:
-        # DuckDB 2.0 fails on `sketch.counts` where one of the files lacks the column. TRY keeps the column whole.
-        return f'try("{name}") as "{name}"'
     if name == view.time:
         # DuckDB converts a time with zone to Python through pytz, which need not be installed.
         return f'make_timestamp(epoch_us("{name}")) as "{name}"'
@@ -353,7 +346,7 @@ def _column(view: FilesView, name: str) -> str:
 
 
 def _read_parquet(view: FilesView, uris: Sequence[str], options: str = "") -> str:
-    # A column that a file lacks is null: without the schema, DuckDB would take that of the first file for all.
+    # Files of later releases may have more columns: without the schema, DuckDB would take that of the first for all.
     columns = ", ".join(
         f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
         for field in view.schema

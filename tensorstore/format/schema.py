@@ -12,7 +12,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import NotARun, UnknownFormat
-from ..statistics.definitions import LATER_STATISTICS, STATISTICS
+from ..statistics.definitions import STATISTICS
 from .checksum import document_bytes
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 
@@ -88,27 +88,19 @@ INDEX_SCHEMA = pa.schema(
         pa.field("saved_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("collections", pa.list_(_TEXT), nullable=False),
         pa.field("scalar", pa.float64()),
-        *(pa.field(name, pa.float64()) for name in STATISTICS if name not in LATER_STATISTICS),
+        *(pa.field(name, pa.float64()) for name in STATISTICS),
         pa.field("histogram", HISTOGRAM),
+        pa.field("sketch", SKETCH),
         pa.field("chunk", _TEXT),
         pa.field("offset", pa.int64()),
         pa.field("row_group", pa.int32()),
         pa.field("row", pa.int32()),
         pa.field("parts", pa.int32()),
-        # Added later: files of earlier releases lack it.
         pa.field("parameter", _TEXT),
         pa.field("digest", pa.uint64()),
         pa.field("order", pa.int32()),
-        # A file has the columns of these only if one of its rows has a cell.
-        *(pa.field(name, pa.float64()) for name in LATER_STATISTICS),
-        pa.field("sketch", SKETCH),
     ]
 )
-
-OPTIONAL_COLUMNS = (*LATER_STATISTICS, "sketch")
-"""Columns that an index file has only if a row of it has a cell."""
-LATER_COLUMNS = ("parameter", "digest", "order", *OPTIONAL_COLUMNS)
-"""Columns of the index that a file may lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(
     [

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile, FileError
 from ..format.arrow_arrays import numpy_of, valid
 from ..format.chunk_reader import ChunkFile
-from ..format.schema import INDEX_SCHEMA, LATER_COLUMNS
+from ..format.schema import INDEX_SCHEMA
 from ..storage.open import Storage
 from .grid import Grid
 
@@ -279,10 +279,7 @@ def _only_text(metadata: pq.FileMetaData, groups: Sequence[int], name: str) -> s
 
 def _read(batch: _Batch, column: Column) -> _Rows:
     try:
-        found = [name for name in batch.columns if name not in LATER_COLUMNS or name in batch.file.schema_arrow.names]
-        if column.name not in found:
-            return _Rows([], *[np.zeros(0, np.int64)] * 4)
-        table = batch.file.read_row_groups(batch.groups, columns=found, use_threads=False)
+        table = batch.file.read_row_groups(batch.groups, columns=batch.columns, use_threads=False)
         return _rows(table.unify_dictionaries(), column)
     except (FileError, FileNotFoundError):
         raise

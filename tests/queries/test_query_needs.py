@@ -98,7 +98,7 @@ def test_a_gradient_is_linked_to_its_parameter(tmp_path: Path) -> None:
     assert rows[1] == ("run", "fc/weights/fc/kernel:0", "worker_0", "TRAIN", 1, 4.0, 3.0, 0.75)
 
 
-def test_old_runs_pair_gradients_by_their_prefix(tmp_path: Path) -> None:
+def test_gradients_without_their_parameter_are_paired_by_their_prefix(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         for _ in range(2):
             job.step({"w": np.ones(4)}, TRAIN, statistics=("l2",), collections=("weights",))

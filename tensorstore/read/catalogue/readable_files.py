@@ -75,7 +75,6 @@ class ReadableFiles:
 def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
     for field in expected:
         if field.name not in found.names:
-            if not field.nullable:
-                raise ValueError(f"it has no column {field.name}")
-        elif (kind := found.field(field.name).type) != field.type:
+            raise ValueError(f"it has no column {field.name}")
+        if (kind := found.field(field.name).type) != field.type:
             raise ValueError(f"its column {field.name} is {kind}, not {field.type}")

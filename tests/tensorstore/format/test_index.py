@@ -27,9 +27,7 @@ from tensortrial.format.schema import (
     FOOTER_PREVIOUS,
     FOOTER_STEPS,
     INDEX_SCHEMA,
-    OPTIONAL_COLUMNS,
 )
-from tensortrial.statistics.definitions import LATER_STATISTICS
 from tensortrial.storage.open import open_storage
 
 GOOD = {
@@ -96,7 +94,7 @@ def test_reading_a_summary_from_a_short_tail_returns_how_many_bytes_it_needs(ind
 
 def test_the_rows(index_file: Path) -> None:
     table = pq.ParquetFile(index_file).read()
-    assert table.schema.equals(pa.schema([each for each in INDEX_SCHEMA if each.name not in OPTIONAL_COLUMNS]))
+    assert table.schema.equals(INDEX_SCHEMA)
     first, *_, last = table.to_pylist()
     assert {name: first[name] for name in ("name", "dtype", "shape", "nbytes", "collections", "scalar")} == {
         "name": "a",
@@ -110,16 +108,7 @@ def test_the_rows(index_file: Path) -> None:
     assert sum(last["histogram"]["counts"]) == 4
 
 
-def test_an_index_file_has_the_columns_of_later_statistics_if_a_row_has_one(tmp_path: Path) -> None:
-    with Job(tmp_path) as job:
-        job.step({"a": ({"statistics": ("rms",), "raw": False}, np.full(4, 2.0)), "b": 1.0}, mode=TRAIN)
-    (path,) = tmp_path.glob("index/*/*/*.parquet")
-    table = pq.ParquetFile(path).read()
-    assert [name for name in LATER_STATISTICS if name in table.column_names] == ["rms"]
-    assert table["rms"].to_pylist() == [2.0, None]
-
-
-def test_an_index_file_has_the_column_of_sketches_if_a_row_has_one(tmp_path: Path) -> None:
+def test_sketches_are_encoded_by_what_their_numbers_have_in_common(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         job.step({"a": ({"sketch": True, "raw": False}, np.array([2.0, 0.0, 2.0])), "b": 1.0}, mode=TRAIN)
     (path,) = tmp_path.glob("index/*/*/*.parquet")
