@@ -124,7 +124,7 @@ class SavedTensor(NamedTuple):
     row: int | None
     parts: int | None
     digest: int | None = None
-    """That of the raw value; None in runs of earlier releases, and of a value in `scalar`."""
+    """That of the raw value; None if there is none, and of most values in `scalar`."""
     statistics: list[float | None] | None = None
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None

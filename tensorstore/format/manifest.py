@@ -164,7 +164,7 @@ def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
     Raises:
         CorruptFile: It is damaged, and the run is to be opened by listing.
     """
-    if storage.is_local or not run.id:
+    if storage.is_local:
         return None
     try:
         manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
@@ -196,7 +196,7 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
         documents = dict(_documents(storage))
         workers = _closed_workers([storage.read_document(f"{LEASES}/{name}") for name in leases], documents)
-        if not run.id or not workers:
+        if not workers:
             return False
         paths = [path for worker in workers for path in current_files(list_index(storage, worker))]
         if most_files is not None and len(paths) > most_files:

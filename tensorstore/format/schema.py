@@ -215,8 +215,8 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the user passed to the hook to be kept with the run."""
-    id: str = ""
-    """Unique to this run and its copies. Empty in runs of releases before there were ids."""
+    id: str = field(kw_only=True)
+    """Unique to this run and its copies."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
@@ -259,13 +259,14 @@ class CollectionInfo:
 class EndInfo:
     """`end/WORKER.json`: a worker will write no more. In `end/_marked.json`: no worker will, by another process."""
 
-    ended_at: Time | None = None
+    ended_at: Time
     worker: str | None = None
+    """None in `end/_marked.json`."""
     session: Number | None = None
-    """Which session of the worker has ended. Releases that wrote no leases did not say it."""
+    """Which session of the worker has ended; None in `end/_marked.json`, and of an importer, which holds no lease."""
     failure: str | None = None
     last_index_file: str | None = None
-    """The path of the worker's last index file, empty if there is none. Earlier releases did not say it."""
+    """The path of the worker's last index file, empty if there is none; None if another process marked its end."""
     steps: Number | None = None
     """The number of global steps that the job had begun, whether they were saved or not."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class Job:
     ) -> None:
         self.storage = open_storage(url, storage_options)
         went = Resumption(self.storage, worker, num_workers).progress() if resume else Progress()
-        run = RunInfo(CREATED, "test", num_workers, codec, steps_per_directory)
+        run = RunInfo(CREATED, "test", num_workers, codec, steps_per_directory, id=uuid.uuid4().hex)
         info = WorkerInfo(
             worker,
             num_workers,

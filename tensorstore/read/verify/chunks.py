@@ -164,15 +164,12 @@ def check_value_in_pieces(storage: Storage, row: SavedTensor) -> None:
         length = min(_PIECE_BYTES, row.nbytes - begin)
         (data,) = storage.read_ranges([ByteRange(chunk, offset + begin, length)])
         got += len(data)
-        if row.digest is not None:
-            leaves.append(leaves_of(data))
+        leaves.append(leaves_of(data))
     if int.from_bytes(prefix, "little") != row.nbytes or got != row.nbytes:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} is not where the index says")
     if math.prod(row.shape) * parse_dtype(row.dtype).itemsize != row.nbytes:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not fit its shape")
-    if row.digest is not None and row.digest != digest_of_leaves(
-        np.concatenate(leaves), digest_header(row.dtype, row.shape)
-    ):
+    if row.digest != digest_of_leaves(np.concatenate(leaves), digest_header(row.dtype, row.shape)):
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not have its digest")
 
 

@@ -277,12 +277,14 @@ def test_unknown_keys_are_ignored(runs: Path) -> None:
 
 
 def test_documents_that_were_written_are_read_back() -> None:
-    run = RunInfo("2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]})
+    run = RunInfo(
+        "2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]}, id="a"
+    )
     assert RunInfo.from_bytes(run.to_bytes(), "run") == run
     worker = WorkerInfo("gpu:0", 2, run.created_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
     assert WorkerInfo.from_bytes(worker.to_bytes(), "collections/gpu%3A0.json") == worker
     assert CollectionInfo("a").save_histogram is None
-    assert EndInfo().failure is None
+    assert EndInfo(run.created_at).failure is None
 
 
 def write_two_workers(folder: Path) -> Path:
