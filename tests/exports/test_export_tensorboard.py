@@ -184,7 +184,7 @@ def test_an_interrupted_part_leaves_nothing(tmp_path: Path, run: Path) -> None:
     assert not [path for path in (tmp_path / "shown").rglob("*") if not path.is_dir()]
 
 
-@pytest.mark.parametrize("noted", ["{", "[]", '{"identity": "x", "last_step": {"worker_0": "seven"}}'])
+@pytest.mark.parametrize("noted", ["{", "[]", '{"identity": "x", "digests": {"worker_0": {"seven": "x"}}}'])
 def test_a_damaged_ledger_is_named(tmp_path: Path, run: Path, noted: str) -> None:
     (tmp_path / "shown" / "a").mkdir(parents=True)
     (tmp_path / "shown" / "a" / "exported.json").write_text(noted)
